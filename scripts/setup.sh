@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Prepares a fresh Debian or Ubuntu machine: what llama.cpp needs to build, and with --ci the tools that only CI calls.
+# Installs what is missing and nothing else; a second run does nothing. Without root it prints the one line to run and stops.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+need() { echo "setup: $1" >&2; exit 1; }
+command -v cargo >/dev/null || need "cargo is missing: install Rust 1.88 or newer from https://rustup.rs"
+command -v c++ >/dev/null || need "a C++ compiler is missing: apt-get install build-essential"
+command -v python3 >/dev/null || need "python3 is missing: apt-get install python3 python3-pip"
+python3 -m pip --version >/dev/null 2>&1 || need "pip is missing: apt-get install python3-pip"
+
+missing=()
+command -v cmake >/dev/null || missing+=(cmake)
+# bindgen loads libclang at build time; LIBCLANG_PATH names one outside the usual places.
+if [ -z "${LIBCLANG_PATH:-}" ] && ! ls /usr/lib/llvm-*/lib/libclang.so* /usr/lib/llvm-*/lib/libclang-[0-9]*.so* >/dev/null 2>&1; then
+  missing+=(libclang-dev)
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" -ne 0 ]; then
+    echo "setup: missing ${missing[*]}; run this once, then try again:" >&2
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+  echo "setup: installing ${missing[*]}" >&2
+  apt-get update -qq >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+if [ "${1:-}" = "--ci" ] && ! .tools/bin/buf --version >/dev/null 2>&1; then
+  echo "setup: installing buf into .tools" >&2
+  python3 -m venv .tools
+  .tools/bin/pip install --quiet --disable-pip-version-check 'buf-bin==1.*' 'grpcio==1.*' 'grpcio-tools==1.*' 'grpcio-reflection==1.*' 'grpcio-health-checking==1.*'
+fi

@@ -1,0 +1,3 @@
+//! rerankd.
+#![allow(missing_docs)]
+pub mod measure;

@@ -1,0 +1,112 @@
+//! Log-probabilities from logits.
+//!
+//! `log P(t) = x_t - logsumexp(x)`, with `logsumexp(x) = m + ln Σ exp(x_i - m)`, `m = max x`. A row holds one logit for
+//! each token of the vocabulary (tens of thousands), and a rerank reads hundreds of rows, so the sum runs in `f32` lanes
+//! with a polynomial exponential that the compiler can vectorise. Its relative error is below 3e-7 for each term.
+
+const LANES: usize = 16;
+
+/// Natural logarithm of the sum of exponentials of `logits`; negative infinity for an empty row.
+///
+/// A NaN anywhere gives NaN, so that a broken row cannot pass for a likely one.
+#[must_use]
+pub fn logsumexp(logits: &[f32]) -> f64 {
+    let peak = maximum(logits);
+    if !peak.is_finite() {
+        return f64::from(peak);
+    }
+    let mut total = 0.0_f64;
+    // Lane sums are folded into f64 once a block, which keeps the rounding of a long row at the level of one term.
+    for block in logits.chunks(1024) {
+        let mut lanes = [0.0_f32; LANES];
+        let mut chunks = block.chunks_exact(LANES);
+        for chunk in &mut chunks {
+            for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+                *lane += exp(logit - peak);
+            }
+        }
+        total += lanes.iter().map(|&lane| f64::from(lane)).sum::<f64>();
+        total += chunks.remainder().iter().map(|&logit| f64::from(exp(logit - peak))).sum::<f64>();
+    }
+    f64::from(peak) + total.ln()
+}
+
+fn maximum(logits: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let mut broken = false;
+    let mut chunks = logits.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            broken |= logit.is_nan();
+            *lane = if logit > *lane { logit } else { *lane };
+        }
+    }
+    let mut peak = lanes.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for &logit in chunks.remainder() {
+        broken |= logit.is_nan();
+        peak = peak.max(logit);
+    }
+    if broken { f32::NAN } else { peak }
+}
+
+/// `exp(x)` for `x <= 0`: `2^k · 2^f` with a polynomial for the fraction; anything below -87 is 0.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "k lies in -126..=0 after the clamp")]
+fn exp(x: f32) -> f32 {
+    let clamped = x.max(-87.0);
+    let scaled = clamped * std::f32::consts::LOG2_E;
+    let k = scaled.round_ties_even();
+    // Two-step reduction (Cody and Waite): ln 2 split so that k·LN2_HIGH is exact.
+    let r = k.mul_add(-LN2_HIGH, clamped);
+    let r = k.mul_add(-LN2_LOW, r);
+    let poly = r
+        .mul_add(1.0 / 720.0, 1.0 / 120.0)
+        .mul_add(r, 1.0 / 24.0)
+        .mul_add(r, 1.0 / 6.0)
+        .mul_add(r, 0.5)
+        .mul_add(r, 1.0)
+        .mul_add(r, 1.0);
+    let power = f32::from_bits(((k as i32 + 127) as u32) << 23);
+    if x < -87.0 { 0.0 } else { poly * power }
+}
+
+const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_LOW: f32 = -2.121_944_4e-4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(logits: &[f32]) -> f64 {
+        let peak = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        f64::from(peak) + logits.iter().map(|&x| (f64::from(x) - f64::from(peak)).exp()).sum::<f64>().ln()
+    }
+
+    #[test]
+    fn hand_worked() {
+        assert!((logsumexp(&[0.0, 0.0]) - 2.0_f64.ln()).abs() < 1e-7);
+        assert!((logsumexp(&[1000.0, 1000.0, 1000.0]) - (1000.0 + 3.0_f64.ln())).abs() < 1e-6);
+        assert!(logsumexp(&[]).is_infinite());
+        assert!(logsumexp(&[0.0, f32::NAN]).is_nan());
+    }
+
+    #[test]
+    fn agrees_with_double_precision_on_a_wide_row() {
+        let mut state = 7_u32;
+        let row: Vec<f32> = (0..49_152)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                f32::from(u16::try_from(state >> 16).unwrap()) / 1_500.0 - 30.0
+            })
+            .collect();
+        assert!((logsumexp(&row) - exact(&row)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn the_polynomial_stays_within_its_stated_error() {
+        for step in 0..8_700_u16 {
+            let x = -f32::from(step) / 100.0;
+            let (ours, theirs) = (f64::from(exp(x)), f64::from(x).exp());
+            assert!((ours - theirs).abs() <= 3e-7 * theirs, "x = {x}: {ours} {theirs}");
+        }
+    }
+}

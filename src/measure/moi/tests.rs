@@ -1,0 +1,178 @@
+//! Block tests against golden values, hand-worked cases and properties. Whole fits: tests/golden_moi.rs.
+
+use nalgebra::{DMatrix, DVector};
+use proptest::prelude::*;
+
+use super::*;
+
+fn golden(name: &str) -> serde_json::Value {
+    let path = format!("{}/tests/golden/moi/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn floats(value: &serde_json::Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+fn orders(value: &serde_json::Value) -> Vec<Vec<usize>> {
+    let index = |v: &serde_json::Value| usize::try_from(v.as_u64().unwrap()).unwrap();
+    value.as_array().unwrap().iter().map(|row| row.as_array().unwrap().iter().map(index).collect()).collect()
+}
+
+fn problem_of(case: &serde_json::Value, prior: Vec<f64>, rho: f64) -> Problem {
+    let n = usize::try_from(case["n"].as_u64().unwrap()).unwrap();
+    let scores = floats(&case["scores"]);
+    let rows = orders(&case["permutations"])
+        .into_iter()
+        .zip(scores)
+        .map(|(order, score)| Row { group: 0, order, score })
+        .collect();
+    Problem::new(n, vec![Group { prior, rho, monotone: false }], rows, case["lam"].as_f64().unwrap()).unwrap()
+}
+
+#[test]
+fn weight_step_matches_the_golden_programme() {
+    let case = golden("21_block_a_step");
+    let rho = case["rho"].as_f64().unwrap();
+    let problem = problem_of(&case, floats(&case["a0"]), rho);
+    let u = problem.u(&DVector::from_vec(floats(&case["u_fixed"])));
+    let p = (u.transpose() * &u + DMatrix::identity(5, 5) * rho) * 2.0;
+    let q = (u.transpose() * problem.scores() + problem.prior() * rho) * -2.0;
+    for (row, expected) in case["P_dense"].as_array().unwrap().iter().enumerate() {
+        for (column, value) in floats(expected).into_iter().enumerate() {
+            assert!((p[(row, column)] - value).abs() < 1e-9);
+        }
+    }
+    let a = solve::simplex_qp(&problem, &p, &q).unwrap();
+    for (ours, theirs) in a.iter().zip(floats(&case["a_star"])) {
+        assert!((ours - theirs).abs() < 1e-6);
+    }
+    let objective = 0.5 * a.dot(&(&p * &a)) + q.dot(&a) + case["const"].as_f64().unwrap();
+    let expected = case["objective_star"].as_f64().unwrap();
+    assert!((objective - expected).abs() < 1e-8 * expected);
+}
+
+#[test]
+fn utility_step_matches_the_golden_least_squares() {
+    let case = golden("22_block_u_step");
+    let problem = problem_of(&case, vec![0.2; 5], 0.0);
+    let weights = DVector::from_vec(floats(&case["a_fixed"]));
+    let u = varpro::utility_step(&problem, &weights, &problem.scores()).unwrap();
+    for (ours, theirs) in u.iter().zip(floats(&case["u_star"])) {
+        assert!((ours - theirs).abs() < 1e-5, "{ours} {theirs}");
+    }
+    let expected = case["objective_star"].as_f64().unwrap();
+    assert!((problem.objective(&weights, &u) - expected).abs() < 1e-8 * expected);
+}
+
+#[test]
+fn block_counts_match_the_golden_tries() {
+    for case in golden("23_trie_counts")["cases"].as_array().unwrap() {
+        let (without, with) = design::blocks(&orders(&case["permutations"]));
+        assert_eq!(without as u64, case["blocks_without_trie"].as_u64().unwrap(), "{}", case["name"]);
+        assert_eq!(with as u64, case["blocks_with_trie"].as_u64().unwrap(), "{}", case["name"]);
+    }
+}
+
+/// Scores made from known weights and utilities, with a little deterministic noise.
+fn synthetic(n: usize, bias: &[f64], utilities: &[f64], noise: f64, seed: u64) -> Vec<Observation> {
+    design::orders(design::Design::Random, n, 3 * n, seed)
+        .into_iter()
+        .enumerate()
+        .map(|(i, order)| {
+            let clean: f64 = order.iter().zip(bias).map(|(&p, a)| a * utilities[p]).sum();
+            Observation { order, score: clean + noise * (real(i) * 2.399).sin() }
+        })
+        .collect()
+}
+
+#[test]
+fn one_passage_scores_turn_the_direction() {
+    let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
+    let recency = prior::geometric(5, Direction::Recency);
+    let observations = synthetic(5, &recency, &utilities, 0.02, 3);
+    let blind = estimate(5, &observations, None, &Settings::default()).unwrap();
+    assert_eq!(blind.orientation, Orientation::DefaultPrior);
+    let settled = estimate(5, &observations, Some(&utilities), &Settings::default()).unwrap();
+    assert_eq!(settled.orientation, Orientation::OnePassageScores);
+    assert_eq!(settled.ranking, vec![0, 3, 2, 1, 4]);
+    assert!(settled.bias[0][4] > settled.bias[0][0]);
+    assert_ne!(blind.ranking, settled.ranking, "without an anchor the default prior reverses this generator");
+}
+
+#[test]
+fn the_paper_objective_is_turned_too() {
+    let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
+    let observations = synthetic(5, &prior::geometric(5, Direction::Recency), &utilities, 0.0, 3);
+    let settings = Settings { objective: Objective::Paper, ..Settings::default() };
+    let settled = estimate(5, &observations, Some(&utilities), &settings).unwrap();
+    assert_eq!(settled.ranking, vec![0, 3, 2, 1, 4]);
+    assert!(settled.bias[0][4] > settled.bias[0][0]);
+}
+
+#[test]
+fn two_lengths_need_no_prior_direction() {
+    let utilities = [3.0, -1.0, 0.5];
+    let mut observations: Vec<Observation> =
+        (0..3).map(|p| Observation { order: vec![p], score: utilities[p] - 20.0 }).collect();
+    for (i, j) in [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2)] {
+        observations.push(Observation { order: vec![i, j], score: 0.3 * utilities[i] + 0.7 * utilities[j] - 15.0 });
+    }
+    let settings = Settings { domain: Domain::LogZ, ..Settings::default() };
+    let fitted = estimate(3, &observations, None, &settings).unwrap();
+    assert_eq!((fitted.orientation, fitted.ranking.clone()), (Orientation::Lengths, vec![0, 2, 1]));
+    assert_eq!(fitted.bias.iter().map(Vec::len).collect::<Vec<_>>(), vec![1, 2]);
+    assert!(fitted.diagnostics.identifiable);
+}
+
+#[test]
+fn one_passage_is_an_answer() {
+    let fitted = estimate(1, &[Observation { order: vec![0], score: -7.0 }], None, &Settings::default()).unwrap();
+    assert_eq!((fitted.ranking, fitted.bias), (vec![0], vec![vec![1.0]]));
+    assert!((fitted.utilities[0] + 7.0).abs() < 1e-9);
+    assert_eq!(fitted.orientation, Orientation::None);
+}
+
+#[test]
+fn cyclic_orders_are_not_called_identifiable() {
+    let bias = prior::geometric(5, Direction::Primacy);
+    let observations: Vec<Observation> = design::orders(design::Design::Cyclic, 5, 5, 0)
+        .into_iter()
+        .map(|order| {
+            let score = order.iter().zip(&bias).map(|(&p, a)| a * real(p)).sum();
+            Observation { order, score }
+        })
+        .collect();
+    assert!(!estimate(5, &observations, None, &Settings::default()).unwrap().diagnostics.identifiable);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Renaming the passages renames the utilities; moving and stretching the scores moves and stretches them.
+    #[test]
+    fn labels_and_units_carry_no_information(
+        utilities in proptest::collection::vec(-3.0..3.0_f64, 5),
+        shift in 0_usize..5, stretch in 0.1..50.0_f64, offset in -3000.0..10.0_f64, seed in 0_u64..100,
+    ) {
+        let bias = prior::geometric(5, Direction::Primacy);
+        let plain = synthetic(5, &bias, &utilities, 0.3, seed);
+        let rename = |p: usize| (p + shift) % 5;
+        let moved: Vec<Observation> = plain.iter().map(|o| Observation {
+            order: o.order.iter().map(|&p| rename(p)).collect(),
+            score: o.score * stretch + offset,
+        }).collect();
+        let left = estimate(5, &plain, None, &Settings::default()).unwrap();
+        let right = estimate(5, &moved, None, &Settings::default()).unwrap();
+        for p in 0..5 {
+            let expected = left.utilities[p] * stretch + offset;
+            prop_assert!((right.utilities[rename(p)] - expected).abs() < 1e-5 * stretch.max(1.0) * 10.0);
+            let se = left.standard_errors[p] * stretch;
+            prop_assert!((right.standard_errors[rename(p)] - se).abs() < 1e-4 * stretch.max(1.0) * 10.0);
+        }
+        prop_assert!((left.bias[0].iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        prop_assert!(left.bias[0].iter().all(|a| (0.0..=1.0).contains(a)));
+        prop_assert!(left.outranks_next.iter().all(|p| (0.499..=1.0).contains(p)));
+        prop_assert!((0.0..=1.0).contains(&left.expected_tau));
+    }
+}
