@@ -1,3 +1,6 @@
 //! rerankd.
 #![allow(missing_docs)]
 pub mod measure;
+pub mod model;
+pub mod plan;
+pub mod scheduler;

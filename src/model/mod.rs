@@ -1,0 +1,121 @@
+//! The seam between the server and its models: what the scheduler asks of a generator, in plain types.
+//!
+//! Adapters in `runtime` implement the traits; `scripted` implements them for tests. Traits are synchronous: the generator
+//! lives on one thread and needs neither `Send` nor `Sync`.
+
+pub mod prompt;
+pub mod scripted;
+
+use std::ops::Range;
+
+use crate::plan::Token;
+
+/// Why a model could not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// The file cannot be used; the message names it.
+    #[error("{path}: {problem}")]
+    Unusable {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The runtime refused a step.
+    #[error("decode failed: {0}")]
+    Decode(String),
+    /// A template has no place for the passages.
+    #[error("chat template cannot be used: {0}")]
+    Template(String),
+}
+
+/// What a generator can hold and do at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// Cache cells: tokens held at once over all sequences.
+    pub cells: usize,
+    /// Sequences held at once.
+    pub sequences: usize,
+    /// Tokens evaluated in one step.
+    pub batch: usize,
+}
+
+/// One token of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The token.
+    pub token: Token,
+    /// Its position in the sequence; the previous positions are held already or come earlier in the batch.
+    pub position: usize,
+    /// The sequence it extends.
+    pub sequence: usize,
+    /// Range of [`Batch::targets`] to be predicted after this token; empty for none.
+    pub targets: Range<usize>,
+}
+
+/// The tokens of one step.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// The tokens, in order.
+    pub rows: Vec<Row>,
+    /// Tokens whose log-probability is wanted.
+    pub targets: Vec<Token>,
+}
+
+/// A causal language model with a cache of sequences.
+pub trait Generator {
+    /// What it can hold.
+    fn capacity(&self) -> Capacity;
+
+    /// Makes `to` a fresh sequence that shares the first `length` positions of `from`.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when the runtime refuses.
+    fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError>;
+
+    /// Forgets a sequence; cells that no other sequence shares are free at once.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when the runtime refuses.
+    fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
+
+    /// Evaluates the rows and returns the natural log-probability of every target, in the order of [`Batch::targets`].
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when the runtime refuses; the sequences of the batch are then undefined until released.
+    fn decode(&mut self, batch: &Batch) -> Result<Vec<f64>, ModelError>;
+}
+
+/// Text to tokens, for the vocabulary of one generator. Callable from any thread.
+pub trait Tokenizer: Send + Sync {
+    /// Tokens of caller's text. Text that spells a control token stays text.
+    fn text(&self, text: &str) -> Vec<Token>;
+
+    /// Tokens of template text, in which control tokens are control tokens; `opening` adds the beginning-of-sequence token
+    /// where the model wants one.
+    fn template(&self, text: &str, opening: bool) -> Vec<Token>;
+
+    /// Text of tokens; bytes that are not UTF-8 are replaced.
+    fn detokenize(&self, tokens: &[Token]) -> String;
+
+    /// Template text around a user's message: `(before it, after it and before the answer)`. `None` for a model without a
+    /// chat template.
+    fn chat_frame(&self) -> Option<(String, String)>;
+}
+
+/// What is known of a loaded generator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GeneratorInfo {
+    /// Catalogue name or file name.
+    pub name: String,
+    /// SHA-256 of the file, lower-case hexadecimal.
+    pub sha256: String,
+    /// Architecture and size as the file states them.
+    pub description: String,
+    /// Parameters.
+    pub parameters: u64,
+    /// Longest sequence the model was trained for.
+    pub trained_context: usize,
+    /// Whether its chat template is used.
+    pub chat: bool,
+}

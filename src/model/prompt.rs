@@ -1,0 +1,154 @@
+//! Every prompt of the server, in one place.
+//!
+//! A prompt is tokenised segment by segment and concatenated, so a passage is the same tokens wherever it stands and the
+//! segments of many orders can be shared. Text of the caller is tokenised with control tokens inert; only the frame of the
+//! chat template may hold them.
+//!
+//! ```text
+//! [opening: chat frame, instruction] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
+//! ```
+
+use std::sync::Arc;
+
+use super::Tokenizer;
+use crate::plan::{Segment, Token};
+
+/// Version of the prompts below. It is part of what a position-bias profile or a cached score belongs to.
+pub const TEMPLATE_VERSION: &str = "rerankd-1";
+
+/// Asks for the question that the passages answer (question generation; Sachan et al., 2022).
+const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
+
+/// Where a chat message would go when the frame is read from the model's template.
+pub const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
+
+/// The parts of a prompt that do not depend on the request.
+#[derive(Debug, Clone)]
+pub struct Template {
+    opening: Arc<[Token]>,
+    cue: Vec<Token>,
+}
+
+impl Template {
+    /// Reads the model's chat frame, or the plain frame for a model without one (or with `plain` set).
+    #[must_use]
+    pub fn new(tokenizer: &dyn Tokenizer, plain: bool) -> Self {
+        let frame = if plain { None } else { tokenizer.chat_frame() };
+        let (before, after) = frame.unwrap_or_default();
+        let mut opening = tokenizer.template(&before, true);
+        opening.extend(tokenizer.text(INSTRUCTION));
+        let mut cue = tokenizer.template(&after, false);
+        cue.extend(tokenizer.text("Question:"));
+        Self { opening: opening.into(), cue }
+    }
+
+    /// The segment every prompt begins with.
+    #[must_use]
+    pub fn opening(&self) -> Segment {
+        Segment::context(Arc::clone(&self.opening))
+    }
+
+    /// The query after the cue; only the query's own tokens are scored.
+    #[must_use]
+    pub fn query(&self, query: &[Token]) -> Segment {
+        let tokens: Vec<Token> = self.cue.iter().chain(query).copied().collect();
+        Segment::scored(tokens, self.cue.len())
+    }
+
+    /// Tokens of a prompt that are neither passage nor query.
+    #[must_use]
+    pub fn overhead(&self) -> usize {
+        self.opening.len() + self.cue.len()
+    }
+}
+
+/// Tokens of a query as it stands after the cue.
+#[must_use]
+pub fn query_tokens(tokenizer: &dyn Tokenizer, query: &str) -> Vec<Token> {
+    tokenizer.text(&format!(" {}", query.trim()))
+}
+
+/// A passage's tokens: what must stay, what may be cut at its end, and what closes it.
+#[derive(Debug, Clone)]
+pub struct PassageTokens {
+    head: Vec<Token>,
+    body: Vec<Token>,
+    tail: Vec<Token>,
+}
+
+impl PassageTokens {
+    /// Tokenises a passage under its title, if it has one.
+    #[must_use]
+    pub fn new(tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
+        let head =
+            if title.trim().is_empty() { "Document:".to_owned() } else { format!("Document: ({})", title.trim()) };
+        Self {
+            head: tokenizer.text(&head),
+            body: tokenizer.text(&format!(" {}", text.trim())),
+            tail: tokenizer.text("\n\n"),
+        }
+    }
+
+    /// Length in tokens, uncut.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.head.len() + self.body.len() + self.tail.len()
+    }
+
+    /// Whether there are no tokens at all.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The least length it can be cut to: the frame and one token of the text.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        self.head.len() + self.body.len().min(1) + self.tail.len()
+    }
+
+    /// The tokens cut to at most `limit` by dropping the end of the text, and how many were dropped.
+    #[must_use]
+    pub fn cut(&self, limit: usize) -> (Vec<Token>, usize) {
+        let keep = self.body.len().min(limit.saturating_sub(self.head.len() + self.tail.len()));
+        let tokens = [self.head.as_slice(), &self.body[..keep], &self.tail].concat();
+        (tokens, self.body.len() - keep)
+    }
+}
+
+/// Splits a rendered chat message at [`FRAME_MARK`].
+#[must_use]
+pub fn split_frame(rendered: &str) -> Option<(String, String)> {
+    let (before, after) = rendered.split_once(FRAME_MARK)?;
+    Some((before.to_owned(), after.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scripted::ByteTokenizer;
+    use super::*;
+
+    #[test]
+    fn only_the_query_is_scored() {
+        let template = Template::new(&ByteTokenizer::default(), false);
+        let query = query_tokens(&ByteTokenizer::default(), "who?");
+        let segment = template.query(&query);
+        assert_eq!(segment.tokens.len() - segment.scored_from.unwrap(), " who?".len());
+    }
+
+    #[test]
+    fn cutting_keeps_the_frame() {
+        let passage = PassageTokens::new(&ByteTokenizer::default(), "", "abcdef");
+        let (tokens, dropped) = passage.cut(passage.len() - 2);
+        assert_eq!((tokens.len(), dropped), (passage.len() - 2, 2));
+        assert!(ByteTokenizer::default().detokenize(&tokens).ends_with("abcd\n\n"));
+        assert_eq!(passage.cut(usize::MAX).1, 0);
+    }
+
+    #[test]
+    fn a_frame_is_split_at_the_mark() {
+        let rendered = format!("<user>{FRAME_MARK}</user><assistant>");
+        assert_eq!(split_frame(&rendered), Some(("<user>".into(), "</user><assistant>".into())));
+        assert_eq!(split_frame("nothing"), None);
+    }
+}

@@ -1,0 +1,277 @@
+//! Plans: forests of token segments, and what is wanted at each.
+//!
+//! Every method here scores many token sequences that begin alike, and a transformer need evaluate a shared beginning only
+//! once. A method adds its sequences segment by segment; segments that lead with the same tokens become one node. A plan
+//! knows what it costs before it runs.
+
+mod walk;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use walk::{Fork, Piece, Source, Step, Walk};
+
+/// A token of the generator's vocabulary.
+pub type Token = i32;
+
+/// A node of a [`Plan`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
+
+/// A run of tokens, and from which of them on the log-probabilities are wanted.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// The tokens; not empty.
+    pub tokens: Arc<[Token]>,
+    /// Index of the first scored token; `None` for context only. The first token of a plan has no predecessor, so it is
+    /// never scored.
+    pub scored_from: Option<usize>,
+}
+
+impl Segment {
+    /// A segment that is context only.
+    #[must_use]
+    pub fn context(tokens: impl Into<Arc<[Token]>>) -> Self {
+        Self { tokens: tokens.into(), scored_from: None }
+    }
+
+    /// A segment whose tokens from index `from` on are scored.
+    #[must_use]
+    pub fn scored(tokens: impl Into<Arc<[Token]>>, from: usize) -> Self {
+        Self { tokens: tokens.into(), scored_from: Some(from) }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Node {
+    parent: Option<usize>,
+    children: Vec<usize>,
+    tokens: Arc<[Token]>,
+    scored_from: Option<usize>,
+    /// Position of the first token in its sequence.
+    start: usize,
+}
+
+/// What a plan costs, known before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Tokens the generator evaluates.
+    pub tokens: usize,
+    /// Tokens a program would evaluate that runs every sequence from its beginning.
+    pub naive_tokens: usize,
+    /// Cache cells without which the plan cannot run: its longest sequence.
+    pub path_cells: usize,
+    /// Cache cells that hold everything at once.
+    pub total_cells: usize,
+    /// Rows of logits that are read.
+    pub rows: usize,
+}
+
+/// A forest of segments, merged by their leading tokens.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    nodes: Vec<Node>,
+    roots: Vec<usize>,
+    known: HashMap<(Option<usize>, Arc<[Token]>), usize>,
+    naive_tokens: usize,
+}
+
+impl Plan {
+    /// An empty plan.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a sequence and returns its nodes, one a segment. Segments that are already there along the way are shared; of
+    /// two different starts of scoring the earlier one holds. Empty segments are skipped.
+    pub fn add(&mut self, segments: &[Segment]) -> Vec<NodeId> {
+        let mut parent = None;
+        let mut path = Vec::with_capacity(segments.len());
+        for segment in segments.iter().filter(|segment| !segment.tokens.is_empty()) {
+            self.naive_tokens += segment.tokens.len();
+            let node = self.child(parent, segment);
+            path.push(NodeId(node));
+            parent = Some(node);
+        }
+        path
+    }
+
+    fn child(&mut self, parent: Option<usize>, segment: &Segment) -> usize {
+        let key = (parent, Arc::clone(&segment.tokens));
+        let scored_from = segment.scored_from.map(|from| from.max(usize::from(parent.is_none())));
+        if let Some(&node) = self.known.get(&key) {
+            let merged = [self.nodes[node].scored_from, scored_from].into_iter().flatten().min();
+            self.nodes[node].scored_from = merged;
+            return node;
+        }
+        let start = parent.map_or(0, |above| self.nodes[above].start + self.nodes[above].tokens.len());
+        let node = self.nodes.len();
+        self.nodes.push(Node { parent, children: Vec::new(), tokens: Arc::clone(&segment.tokens), scored_from, start });
+        match parent {
+            Some(above) => self.nodes[above].children.push(node),
+            None => self.roots.push(node),
+        }
+        self.known.insert(key, node);
+        node
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether nothing was added.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The exact cost.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        let end = |node: &Node| node.start + node.tokens.len();
+        Cost {
+            tokens: (0..self.nodes.len()).map(|node| self.evaluated(node)).sum(),
+            naive_tokens: self.naive_tokens,
+            path_cells: self.nodes.iter().map(end).max().unwrap_or(0),
+            total_cells: self.nodes.iter().map(|node| node.tokens.len()).sum(),
+            rows: (0..self.nodes.len()).map(|node| self.rows(node)).sum(),
+        }
+    }
+
+    /// Tokens of a node that are evaluated: the last token of a scored leaf is predicted, never read.
+    fn evaluated(&self, node: usize) -> usize {
+        let node = &self.nodes[node];
+        node.tokens.len() - usize::from(node.children.is_empty() && node.scored_from.is_some())
+    }
+
+    /// Rows of logits read inside a node: the predecessors of its own scored tokens, and its last token where a child is
+    /// scored from its first.
+    fn rows(&self, node: usize) -> usize {
+        (0..self.evaluated(node)).filter(|&offset| !self.targets(node, offset).is_empty()).count()
+    }
+
+    /// The tokens whose log-probability is read after `offset` of `node`, each with the node and index it belongs to.
+    fn targets(&self, node: usize, offset: usize) -> Vec<(NodeId, usize, Token)> {
+        let here = &self.nodes[node];
+        if offset + 1 < here.tokens.len() {
+            let next = offset + 1;
+            let wanted = here.scored_from.is_some_and(|from| next >= from);
+            return if wanted { vec![(NodeId(node), next, here.tokens[next])] } else { Vec::new() };
+        }
+        let first = |&child: &usize| {
+            let below = &self.nodes[child];
+            (below.scored_from == Some(0)).then(|| (NodeId(child), 0, below.tokens[0]))
+        };
+        here.children.iter().filter_map(first).collect()
+    }
+
+    /// Tokens of a node.
+    #[must_use]
+    pub fn length(&self, node: NodeId) -> usize {
+        self.nodes[node.0].tokens.len()
+    }
+
+    /// Number of nodes above a node.
+    #[must_use]
+    pub fn depth(&self, node: NodeId) -> usize {
+        let mut depth = 0;
+        let mut above = self.nodes[node.0].parent;
+        while let Some(parent) = above {
+            depth += 1;
+            above = self.nodes[parent].parent;
+        }
+        depth
+    }
+
+    /// All tokens from the root to the end of a node.
+    #[must_use]
+    pub fn path(&self, node: NodeId) -> Vec<Token> {
+        let mut parts = vec![node.0];
+        while let Some(parent) = self.nodes[parts[parts.len() - 1]].parent {
+            parts.push(parent);
+        }
+        parts.iter().rev().flat_map(|&part| self.nodes[part].tokens.iter().copied()).collect()
+    }
+
+    /// Whether a node has children and nothing is read inside it, so that its cells are all there is to it.
+    #[must_use]
+    pub fn is_context(&self, node: NodeId) -> bool {
+        !self.nodes[node.0].children.is_empty() && self.rows(node.0) == 0
+    }
+
+    /// Index of the first scored token of a node; its length where none is.
+    #[must_use]
+    pub fn first_scored(&self, node: NodeId) -> usize {
+        let node = &self.nodes[node.0];
+        node.scored_from.unwrap_or(node.tokens.len())
+    }
+
+    /// How many log-probabilities a node will give.
+    #[must_use]
+    pub fn scored_tokens(&self, node: NodeId) -> usize {
+        self.nodes
+            .get(node.0)
+            .map_or(0, |node| node.scored_from.map_or(0, |from| node.tokens.len().saturating_sub(from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(text: &str) -> Vec<Token> {
+        text.bytes().map(Token::from).collect()
+    }
+
+    fn order(plan: &mut Plan, passages: &[&str], query: &str) -> Vec<NodeId> {
+        let mut segments = vec![Segment::context(tokens("inst"))];
+        segments.extend(passages.iter().map(|p| Segment::context(tokens(p))));
+        segments.push(Segment::scored(tokens(query), 1));
+        plan.add(&segments)
+    }
+
+    #[test]
+    fn leading_segments_are_shared_and_the_rest_is_not() {
+        let mut plan = Plan::new();
+        order(&mut plan, &["aaaa", "bbb", "cc"], "?q");
+        order(&mut plan, &["aaaa", "cc", "bbb"], "?q");
+        order(&mut plan, &["bbb", "cc", "aaaa"], "?q");
+        let cost = plan.cost();
+        // inst 4 + {aaaa 4: bbb 3, cc 2 | cc 2, bbb 3} + {bbb 3, cc 2, aaaa 4} + three queries of 2, each less its last.
+        assert_eq!(cost.tokens, 4 + (4 + 5 + 5) + 9 + 3);
+        assert_eq!(cost.naive_tokens, 3 * (4 + 9 + 2));
+        assert_eq!(cost.path_cells, 15);
+        assert_eq!(cost.rows, 3);
+    }
+
+    #[test]
+    fn the_same_sequence_twice_costs_once() {
+        let mut plan = Plan::new();
+        let first = order(&mut plan, &["a", "b"], "?q");
+        assert_eq!(first, order(&mut plan, &["a", "b"], "?q"));
+        assert_eq!(plan.len(), 4);
+    }
+
+    #[test]
+    fn a_child_scored_from_its_first_token_reads_its_parents_last_row() {
+        let mut plan = Plan::new();
+        let path = plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("cd"), 0)]);
+        plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("xyz"), 0)]);
+        assert_eq!(plan.targets(path[0].0, 1).len(), 2);
+        assert_eq!(plan.scored_tokens(path[1]), 2);
+        // One shared row at 'b', then c, x and y predict; d and z are never evaluated.
+        assert_eq!((plan.cost().rows, plan.cost().tokens), (4, 5));
+    }
+
+    #[test]
+    fn scoring_a_node_that_was_context_keeps_it_one_node() {
+        let mut plan = Plan::new();
+        let context = plan.add(&[Segment::context(tokens("ab")), Segment::context(tokens("cd"))]);
+        let scored = plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("cd"), 0)]);
+        assert_eq!(context, scored);
+        assert_eq!(plan.scored_tokens(scored[1]), 2);
+    }
+}

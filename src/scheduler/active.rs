@@ -1,0 +1,101 @@
+//! A request while it runs: its walk, the sequences it holds, the scores it has.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::{Event, Job, Outcome, ScheduleError};
+use crate::plan::{NodeId, Step, Walk};
+
+pub(super) struct Active {
+    pub job: Job,
+    pub walk: Walk,
+    /// Cells granted at admission.
+    pub cells: usize,
+    /// Sequences granted at admission.
+    pub sequences: usize,
+    /// The walk's sequence numbers to the generator's.
+    pub held: HashMap<usize, usize>,
+    /// The step being evaluated.
+    pub step: Step,
+    admitted: Instant,
+    scores: Vec<Vec<f64>>,
+    missing: Vec<usize>,
+    evaluated: usize,
+    cached: usize,
+    steps: usize,
+}
+
+impl Active {
+    pub fn new(job: Job, walk: Walk, cells: usize, sequences: usize) -> Self {
+        let counts: Vec<usize> = (0..job.plan.len()).map(|node| job.plan.scored_tokens(NodeId(node))).collect();
+        Self {
+            walk,
+            cells,
+            sequences,
+            held: HashMap::new(),
+            step: Step::default(),
+            admitted: Instant::now(),
+            scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
+            missing: counts,
+            evaluated: 0,
+            cached: 0,
+            steps: 0,
+            job,
+        }
+    }
+
+    /// Tokens that were taken from an earlier request's prefix.
+    pub const fn adopt(&mut self, tokens: usize) {
+        self.cached += tokens;
+    }
+
+    /// Records one log-probability, `index` counted within the node's tokens.
+    pub fn score(&mut self, node: NodeId, index: usize, log_probability: f64) {
+        let first = self.job.plan.first_scored(node);
+        self.scores[node.0][index - first] = log_probability;
+        self.missing[node.0] -= 1;
+        if self.missing[node.0] == 0 {
+            self.tell(|scores| Event::Scored(node, scores[node.0].clone()));
+        }
+    }
+
+    /// Records the end of a step.
+    pub fn stepped(&mut self) {
+        self.evaluated += self.step.tokens();
+        self.steps += usize::from(self.step.tokens() > 0);
+        let (done, total) = (self.evaluated + self.cached, self.job.cost.tokens);
+        self.tell(|_| Event::Progress { done, total });
+    }
+
+    fn tell(&self, event: impl FnOnce(&[Vec<f64>]) -> Event) {
+        if let Some(events) = &self.job.events {
+            // A listener that left does not stop the work; the reply's receiver decides that.
+            let _ = events.send(event(&self.scores));
+        }
+    }
+
+    /// Answers the caller.
+    pub fn finish(self, now: Instant) {
+        let broken = self.scores.iter().flatten().any(|score| !score.is_finite());
+        let outcome = Outcome {
+            scores: self.scores,
+            queued: self.admitted - self.job.arrival,
+            running: now.saturating_duration_since(self.admitted).max(Duration::from_nanos(1)),
+            tokens: self.evaluated,
+            cached_tokens: self.cached,
+            steps: self.steps,
+        };
+        let answer = if broken {
+            let problem = "a log-probability is not a finite number".to_owned();
+            Err(ScheduleError::Model(crate::model::ModelError::Decode(problem)))
+        } else {
+            Ok(outcome)
+        };
+        let _ = self.job.reply.send(answer);
+    }
+
+    /// Answers the caller with an error.
+    pub fn fail(self, error: ScheduleError) {
+        let _ = self.job.reply.send(Err(error));
+    }
+}

@@ -1,0 +1,255 @@
+//! The real queue and thread over a scripted generator.
+
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::model::scripted::{Fault, Observed, ScriptedGenerator, overlap_script};
+use crate::plan::{Segment, Token};
+
+const CAPACITY: Capacity = Capacity { cells: 400, sequences: 24, batch: 32 };
+
+struct Bench {
+    runtime: Runtime,
+    scheduler: Scheduler,
+    observed: Arc<Observed>,
+}
+
+fn bench(queue_length: usize, prefix_cells: usize, delay: Duration, faults: Vec<Fault>) -> Bench {
+    let observed = Arc::new(Observed::default());
+    let faults = Mutex::new(faults);
+    let seen = Arc::clone(&observed);
+    let lender: Lender = Box::new(move |lend| {
+        let mut generator = ScriptedGenerator::new(CAPACITY, overlap_script(), Arc::clone(&seen));
+        generator.delay = delay;
+        generator.fault = faults.lock().unwrap().pop();
+        lend(&mut generator);
+        Ok(())
+    });
+    let scheduler = Scheduler::start(Settings { queue_length, prefix_cells }, lender).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let bench = Bench { runtime, scheduler, observed };
+    bench.ready();
+    bench
+}
+
+impl Bench {
+    fn ready(&self) {
+        let mut status = self.scheduler.status();
+        self.runtime.block_on(async {
+            let ready = status.wait_for(|status| matches!(status, Status::Ready(_)));
+            tokio::time::timeout(Duration::from_secs(20), ready).await.unwrap().unwrap();
+        });
+    }
+
+    fn run(&self, plan: &Arc<Plan>) -> Result<Outcome, ScheduleError> {
+        self.runtime.block_on(self.scheduler.run(Arc::clone(plan), None, None))
+    }
+
+    /// Waits until the worker has nothing left and returns the cells in use then.
+    fn settled_cells(&self) -> usize {
+        let (stats, deadline) = (self.scheduler.stats(), Instant::now() + Duration::from_secs(20));
+        while self.scheduler.places.available_permits() < 64 || stats.active.load(Ordering::SeqCst) > 0 {
+            assert!(Instant::now() < deadline, "the worker did not come to rest");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.observed.cells.load(Ordering::SeqCst)
+    }
+}
+
+/// `orders` over passages made of one letter each, and a scored query.
+fn plan(orders: &[&str], query: &str, length: usize) -> Arc<Plan> {
+    let tokens = |text: &str| text.bytes().map(Token::from).collect::<Vec<Token>>();
+    let mut plan = Plan::new();
+    for order in orders {
+        let mut segments = vec![Segment::context(tokens("open"))];
+        segments.extend(order.chars().map(|c| Segment::context(tokens(&c.to_string().repeat(length)))));
+        segments.push(Segment::scored(tokens(query), 1));
+        plan.add(&segments);
+    }
+    Arc::new(plan)
+}
+
+/// The scores of a plan by running each of its nodes' full paths through the script.
+fn directly(plan: &Plan) -> Vec<Vec<f64>> {
+    let script = overlap_script();
+    (0..plan.len())
+        .map(NodeId)
+        .map(|node| {
+            let path = plan.path(node);
+            let scored = plan.scored_tokens(node);
+            (path.len() - scored..path.len()).map(|at| script(&path[..at], path[at])).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn scores_equal_those_of_each_sequence_alone() {
+    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let plan = plan(&["abcd", "abdc", "dcba", "badc", "a"], "?dab", 9);
+    let outcome = bench.run(&plan).unwrap();
+    assert_eq!(outcome.scores, directly(&plan));
+    assert_eq!(outcome.tokens, plan.cost().tokens);
+    assert_eq!(bench.settled_cells(), 0);
+}
+
+#[test]
+fn kept_prefixes_save_tokens_and_change_nothing() {
+    let bench = bench(64, 100, Duration::ZERO, vec![]);
+    let first = plan(&["ab", "ba", "c"], "?x", 9);
+    let second = plan(&["ac", "bc", "cb"], "?yz", 9);
+    assert_eq!(bench.run(&first).unwrap().cached_tokens, 0);
+    let outcome = bench.run(&second).unwrap();
+    assert_eq!(outcome.scores, directly(&second));
+    assert_eq!(outcome.cached_tokens, 4 + 3 * 9);
+    assert_eq!(outcome.tokens, second.cost().tokens - outcome.cached_tokens);
+    assert!(bench.settled_cells() <= 100);
+}
+
+#[test]
+fn a_kept_prefix_gives_way_to_a_request_that_needs_the_room() {
+    let bench = bench(64, 200, Duration::ZERO, vec![]);
+    bench.run(&plan(&["ab", "ba", "cd", "dc"], "?x", 30)).unwrap();
+    assert!(bench.settled_cells() > 50);
+    let large = plan(&["efghijkl"], "?x", 48);
+    assert_eq!(bench.run(&large).unwrap().scores, directly(&large));
+}
+
+#[test]
+fn what_can_never_fit_is_refused_with_numbers() {
+    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let error = bench.run(&plan(&["a"], "?x", 500)).unwrap_err();
+    assert_eq!(error, ScheduleError::TooLarge { what: "cells", needed: 506, available: 400 });
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_when_to_come_back() {
+    let bench = bench(2, 0, Duration::from_millis(2), vec![]);
+    let slow = plan(&["ab"], "?x", 60);
+    bench.runtime.block_on(async {
+        let (first, second) =
+            (bench.scheduler.run(Arc::clone(&slow), None, None), bench.scheduler.run(Arc::clone(&slow), None, None));
+        let third = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            bench.scheduler.run(Arc::clone(&slow), None, None).await
+        };
+        let (first, second, third) = tokio::join!(first, second, third);
+        assert!(first.is_ok() && second.is_ok());
+        assert!(
+            matches!(third, Err(ScheduleError::QueueFull { retry_after }) if retry_after >= Duration::from_millis(100))
+        );
+    });
+}
+
+#[test]
+fn a_dropped_future_stops_the_work_within_a_step() {
+    let bench = bench(64, 0, Duration::from_millis(1), vec![]);
+    let long = plan(&["abcdef", "fedcba"], "?x", 40);
+    bench.runtime.block_on(async {
+        let run = bench.scheduler.run(Arc::clone(&long), None, None);
+        assert!(tokio::time::timeout(Duration::from_millis(80), run).await.is_err());
+    });
+    assert_eq!(bench.settled_cells(), 0);
+    assert!(bench.observed.tokens.load(Ordering::SeqCst) < long.cost().tokens / 2);
+    assert_eq!(bench.scheduler.stats().abandoned.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_deadline_ends_the_work_in_the_middle() {
+    let bench = bench(64, 0, Duration::from_millis(1), vec![]);
+    let long = plan(&["abcdef", "fedcba"], "?x", 40);
+    let deadline = Some(Instant::now() + Duration::from_millis(80));
+    let error = bench.runtime.block_on(bench.scheduler.run(long, deadline, None)).unwrap_err();
+    assert_eq!(error, ScheduleError::DeadlineExceeded);
+    assert_eq!(bench.settled_cells(), 0);
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_refused_before_work() {
+    let bench = bench(64, 0, Duration::from_micros(500), vec![]);
+    let long = plan(&["abcdef", "fedcba"], "?x", 60);
+    bench.run(&plan(&["abcd", "dcba"], "?x", 60)).unwrap();
+    let before = bench.observed.steps.load(Ordering::SeqCst);
+    let deadline = Some(Instant::now() + Duration::from_millis(5));
+    let error = bench.runtime.block_on(bench.scheduler.run(long, deadline, None)).unwrap_err();
+    assert_eq!(error, ScheduleError::DeadlineExceeded);
+    assert_eq!(bench.observed.steps.load(Ordering::SeqCst), before);
+}
+
+#[test]
+fn a_failed_step_fails_its_requests_and_no_others() {
+    let bench = bench(64, 50, Duration::ZERO, vec![Fault::Error(2)]);
+    let plan = plan(&["abc", "cba"], "?x", 20);
+    assert!(matches!(bench.run(&plan), Err(ScheduleError::Model(_))));
+    assert_eq!(bench.settled_cells(), 0);
+    assert_eq!(bench.run(&plan).unwrap().scores, directly(&plan));
+    assert_eq!(bench.observed.built.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_worker_that_panics_is_replaced() {
+    let bench = bench(64, 0, Duration::ZERO, vec![Fault::Panic(2)]);
+    let plan = plan(&["abc", "cba"], "?x", 20);
+    assert_eq!(bench.run(&plan), Err(ScheduleError::Unavailable));
+    bench.ready();
+    assert_eq!(bench.run(&plan).unwrap().scores, directly(&plan));
+    assert_eq!(bench.observed.built.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn events_carry_every_score_before_the_answer() {
+    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let plan = plan(&["abc", "cba"], "?xy", 20);
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), None, Some(sender))).unwrap();
+    let mut scored = 0;
+    let mut last = (0, 0);
+    while let Ok(event) = receiver.try_recv() {
+        match event {
+            Event::Scored(node, scores) => {
+                assert_eq!(scores, outcome.scores[node.0]);
+                scored += 1;
+            }
+            Event::Progress { done, total } => last = (done, total),
+        }
+    }
+    assert_eq!((scored, last), (2, (plan.cost().tokens, plan.cost().tokens)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Random requests, cancellations and failures: whoever gets an answer gets the right one, and no cell is left behind.
+    #[test]
+    fn nothing_leaks(
+        picks in proptest::collection::vec((0_usize..4, 1_usize..40, 0_u64..30, proptest::bool::weighted(0.33)), 1..14),
+        fault in proptest::option::of(1_usize..30), prefix_cells in prop_oneof![Just(0_usize), 40_usize..200],
+    ) {
+        let fault = fault.map(Fault::Error).into_iter().collect();
+        let bench = bench(64, prefix_cells, Duration::from_micros(20), fault);
+        let shapes: [&[&str]; 4] = [&["abc", "bca", "cab"], &["ab", "ba"], &["d"], &["abcde", "edcba", "acebd"]];
+        bench.runtime.block_on(async {
+            let runs = picks.iter().map(|&(shape, length, wait, cancelled)| {
+                let plan = plan(shapes[shape], "?xa", length);
+                let scheduler = bench.scheduler.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(wait)).await;
+                    let run = scheduler.run(Arc::clone(&plan), None, None);
+                    let patience = if cancelled { Duration::from_millis(wait % 7) } else { Duration::from_secs(30) };
+                    match tokio::time::timeout(patience, run).await {
+                        Ok(Ok(outcome)) => assert_eq!(outcome.scores, directly(&plan)),
+                        Ok(Err(ScheduleError::Model(_))) | Err(_) => {}
+                        Ok(Err(error)) => panic!("{error}"),
+                    }
+                })
+            });
+            for run in runs.collect::<Vec<_>>() {
+                run.await.unwrap();
+            }
+        });
+        prop_assert!(bench.settled_cells() <= prefix_cells);
+        prop_assert_eq!(bench.scheduler.stats().backlog.load(Ordering::SeqCst), 0);
+    }
+}
