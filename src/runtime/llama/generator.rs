@@ -1,0 +1,129 @@
+//! A causal model and its unified cache.
+//!
+//! The cache is unified because a partial copy of a sequence aborts the process without it; a copy then moves no data. One
+//! step is one physical batch, so the logits of a step are reduced to log-probabilities before the next begins and never
+//! pile up (a row is 192 KiB for a vocabulary of 49k).
+
+use std::num::NonZeroU32;
+
+use llama_cpp_2::context::LlamaContext;
+use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::llama_batch::LlamaBatch;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::token::LlamaToken;
+use rayon::prelude::*;
+
+use super::Settings;
+use crate::measure::logspace::logsumexp;
+use crate::model::{Batch, Capacity, Generator, ModelError};
+use crate::plan::Token;
+
+/// llama.cpp's own bound on sequences in one context.
+const MOST_SEQUENCES: u32 = 256;
+
+pub(super) struct LlamaGenerator<'m> {
+    context: LlamaContext<'m>,
+    batch: LlamaBatch<'static>,
+    capacity: Capacity,
+    vocabulary: usize,
+}
+
+impl<'m> LlamaGenerator<'m> {
+    pub fn new(model: &'m LlamaModel, backend: &LlamaBackend, settings: &Settings) -> Result<Self, ModelError> {
+        let unusable =
+            |problem: String| ModelError::Unusable { path: settings.path.display().to_string(), problem };
+        let narrow = |what: &str, value: usize| {
+            u32::try_from(value).map_err(|_| unusable(format!("{what} of {value} is too large")))
+        };
+        let threads = i32::try_from(settings.threads).map_err(|_| unusable("too many threads".into()))?;
+        let step = narrow("batch", settings.batch)?;
+        let flash = if settings.flash_attention {
+            llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED
+        } else {
+            llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED
+        };
+        let params = LlamaContextParams::default()
+            .with_n_ctx(NonZeroU32::new(narrow("context_cells", settings.cells)?))
+            .with_n_batch(step)
+            .with_n_ubatch(step)
+            .with_n_seq_max(MOST_SEQUENCES)
+            .with_kv_unified(true)
+            .with_flash_attention_policy(flash)
+            .with_n_threads(threads)
+            .with_n_threads_batch(threads)
+            .with_no_perf(true);
+        let context = model
+            .new_context(backend, params)
+            .map_err(|error| unusable(format!("no context of {} cells: {error}", settings.cells)))?;
+        let capacity =
+            Capacity { cells: settings.cells, sequences: MOST_SEQUENCES as usize, batch: settings.batch };
+        let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("has no vocabulary".into()))?;
+        Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary })
+    }
+
+    fn fill(&mut self, batch: &Batch) -> Result<(), ModelError> {
+        let refused = |problem: String| ModelError::Decode(problem);
+        self.batch.clear();
+        for row in &batch.rows {
+            let position = i32::try_from(row.position).map_err(|_| refused("position too large".into()))?;
+            self.batch
+                .add(LlamaToken::new(row.token), position, &[sequence(row.sequence)?], !row.targets.is_empty())
+                .map_err(|error| refused(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+fn sequence(number: usize) -> Result<i32, ModelError> {
+    i32::try_from(number).map_err(|_| ModelError::Decode("sequence number too large".into()))
+}
+
+/// Natural log-probability of `token` under the row of logits.
+fn log_probability(logits: &[f32], normaliser: f64, token: Token) -> f64 {
+    usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x) - normaliser)
+}
+
+impl Generator for LlamaGenerator<'_> {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError> {
+        let end = u32::try_from(length).map_err(|_| ModelError::Decode("prefix too long".into()))?;
+        self.context
+            .copy_kv_cache_seq(sequence(from)?, sequence(to)?, Some(0), Some(end))
+            .map_err(|error| ModelError::Decode(error.to_string()))
+    }
+
+    fn release(&mut self, number: usize) -> Result<(), ModelError> {
+        let number = u32::try_from(number).map_err(|_| ModelError::Decode("sequence number too large".into()))?;
+        match self.context.clear_kv_cache_seq(Some(number), None, None) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ModelError::Decode(format!("sequence {number} not removed"))),
+            Err(error) => Err(ModelError::Decode(error.to_string())),
+        }
+    }
+
+    fn decode(&mut self, batch: &Batch) -> Result<Vec<f64>, ModelError> {
+        if batch.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.fill(batch)?;
+        self.context.decode(&mut self.batch).map_err(|error| ModelError::Decode(error.to_string()))?;
+        let mut wanted = Vec::new();
+        for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| !row.targets.is_empty()) {
+            let index = i32::try_from(index).map_err(|_| ModelError::Decode("batch too large".into()))?;
+            wanted.push((self.context.get_logits_ith(index), &batch.targets[row.targets.clone()]));
+        }
+        debug_assert!(wanted.iter().all(|(logits, _)| logits.len() == self.vocabulary));
+        let scores: Vec<Vec<f64>> = wanted
+            .par_iter()
+            .map(|(logits, targets)| {
+                let normaliser = logsumexp(logits);
+                targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
+            })
+            .collect();
+        Ok(scores.concat())
+    }
+}

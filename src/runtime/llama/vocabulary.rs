@@ -1,0 +1,83 @@
+//! Tokenisation, on any thread: a second load of the file that holds the vocabulary and no tensors.
+
+use std::path::Path;
+
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::model::{LlamaChatMessage, LlamaModel};
+use llama_cpp_2::token::LlamaToken;
+
+use super::load;
+use crate::model::prompt::{FRAME_MARK, split_frame};
+use crate::model::{ModelError, Tokenizer};
+use crate::plan::Token;
+
+/// The vocabulary and metadata of a GGUF file.
+#[derive(Debug)]
+pub struct Vocabulary {
+    model: LlamaModel,
+    frame: Option<(String, String)>,
+}
+
+impl Vocabulary {
+    /// Reads a GGUF file without its tensors.
+    ///
+    /// # Errors
+    /// [`ModelError::Unusable`] when it is no GGUF file of a supported architecture.
+    pub fn load(path: &Path) -> Result<Self, ModelError> {
+        let model = load(path, &LlamaModelParams::default().with_vocab_only(true))?;
+        let frame = frame(&model);
+        if frame.is_none() && model.chat_template(None).is_ok() {
+            tracing::warn!(path = %path.display(), "the chat template is not one llama.cpp can apply; using the plain prompt");
+        }
+        Ok(Self { model, frame })
+    }
+
+    /// Longest sequence the model was trained for, in tokens.
+    #[must_use]
+    pub fn trained_context(&self) -> usize {
+        usize::try_from(self.model.n_ctx_train()).unwrap_or(0)
+    }
+
+    /// A metadata value of the file, for example `general.architecture`.
+    #[must_use]
+    pub fn metadata(&self, key: &str) -> Option<String> {
+        self.model.meta_val_str(key).ok()
+    }
+}
+
+/// The chat template with a mark for the message, split there. Control text inside is the template's own.
+fn frame(model: &LlamaModel) -> Option<(String, String)> {
+    let template = model.chat_template(None).ok()?;
+    let message = LlamaChatMessage::new("user".into(), FRAME_MARK.into()).ok()?;
+    split_frame(&model.apply_chat_template(&template, &[message], true).ok()?)
+}
+
+fn plain(tokens: Vec<LlamaToken>) -> Vec<Token> {
+    tokens.into_iter().map(|token| token.0).collect()
+}
+
+impl Tokenizer for Vocabulary {
+    fn text(&self, text: &str) -> Vec<Token> {
+        plain(self.model.vocab().tokenize(text.as_bytes(), false, false))
+    }
+
+    fn template(&self, text: &str, opening: bool) -> Vec<Token> {
+        let vocabulary = self.model.vocab();
+        let mut tokens = plain(vocabulary.tokenize(text.as_bytes(), false, true));
+        // The frame may spell the beginning-of-sequence token itself; it is never doubled.
+        let begin = vocabulary.bos().0;
+        if opening && vocabulary.should_add_bos() && tokens.first() != Some(&begin) {
+            tokens.insert(0, begin);
+        }
+        tokens
+    }
+
+    fn detokenize(&self, tokens: &[Token]) -> String {
+        let tokens: Vec<LlamaToken> = tokens.iter().map(|&token| LlamaToken::new(token)).collect();
+        String::from_utf8_lossy(&self.model.vocab().detokenize(&tokens, false, true)).into_owned()
+    }
+
+    fn chat_frame(&self) -> Option<(String, String)> {
+        self.frame.clone()
+    }
+}
