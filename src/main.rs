@@ -1,1 +1,7 @@
-fn main() {}
+//! The command `rerankd`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rerankd::cli::main()
+}

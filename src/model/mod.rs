@@ -112,8 +112,8 @@ pub struct GeneratorInfo {
     pub sha256: String,
     /// Architecture and size as the file states them.
     pub description: String,
-    /// Parameters.
-    pub parameters: u64,
+    /// Size of the file.
+    pub bytes: u64,
     /// Longest sequence the model was trained for.
     pub trained_context: usize,
     /// Whether its chat template is used.

@@ -140,7 +140,8 @@ impl Catalog {
             if !names.insert(name) {
                 return Err(invalid(format!("model {name:?} stands there twice")));
             }
-            let hexadecimal = entry.sha256.len() == 64 && entry.sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            let hexadecimal = entry.sha256.len() == 64
+                && entry.sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
             if !hexadecimal {
                 return Err(invalid(format!("model {name:?}: sha256 must be 64 lower-case hexadecimal digits")));
             }

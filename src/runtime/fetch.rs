@@ -40,7 +40,9 @@ pub(super) async fn fetch(
             .await
             .map_err(|error| error.to_string())?
         }
-        Source::Hub { repository, revision, file } => from_hub(repository, revision, file, scratch, hub, progress).await,
+        Source::Hub { repository, revision, file } => {
+            from_hub(repository, revision, file, scratch, hub, progress).await
+        }
     }
 }
 
@@ -90,7 +92,8 @@ async fn from_hub(
     hub: &Hub,
     progress: bool,
 ) -> Result<PathBuf, String> {
-    let mut builder = ApiBuilder::new().with_progress(false).with_cache_dir(scratch.join("hub")).with_token(hub.token.clone());
+    let mut builder =
+        ApiBuilder::new().with_progress(false).with_cache_dir(scratch.join("hub")).with_token(hub.token.clone());
     if let Some(endpoint) = &hub.endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
     }

@@ -1,6 +1,6 @@
 //! Adapters: llama.cpp behind the `model` traits, and the files that models are.
 
 pub mod catalog;
-mod fetch;
+pub mod fetch;
 pub mod llama;
 pub mod store;

@@ -91,6 +91,8 @@ pub struct Located {
     pub path: PathBuf,
     /// SHA-256 of the content.
     pub sha256: String,
+    /// Size.
+    pub bytes: u64,
 }
 
 /// The folder of models.
@@ -156,7 +158,7 @@ impl Store {
             let path = self.place(entry);
             let sha256 = self.identify(&path)?;
             check(entry, &path, &sha256)?;
-            return Ok(Located { name: name.to_owned(), path, sha256 });
+            return Ok(Located { name: name.to_owned(), path, sha256, bytes: entry.bytes });
         }
         let path = PathBuf::from(name);
         if !path.is_file() {
@@ -165,7 +167,8 @@ impl Store {
         }
         let sha256 = self.identify(&path)?;
         let name = path.file_name().map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned());
-        Ok(Located { name, path, sha256 })
+        let bytes = path.metadata().map_err(|error| StoreError::file(&path, error))?.len();
+        Ok(Located { name, path, sha256, bytes })
     }
 
     /// Hashes the file of an entry again and compares.
@@ -227,7 +230,10 @@ impl Store {
         let metadata = absolute.metadata().map_err(|error| StoreError::file(path, error))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified_nanos = modified.map_or(0, |age| age.as_nanos());
-        let note = self.root.join(".receipts").join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))));
+        let note = self
+            .root
+            .join(".receipts")
+            .join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))));
         let known = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
         if let Some(receipt) = known
             && (receipt.path == absolute && receipt.bytes == metadata.len() && receipt.modified_nanos == modified_nanos)

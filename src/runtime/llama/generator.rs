@@ -31,8 +31,7 @@ pub(super) struct LlamaGenerator<'m> {
 
 impl<'m> LlamaGenerator<'m> {
     pub fn new(model: &'m LlamaModel, backend: &LlamaBackend, settings: &Settings) -> Result<Self, ModelError> {
-        let unusable =
-            |problem: String| ModelError::Unusable { path: settings.path.display().to_string(), problem };
+        let unusable = |problem: String| ModelError::Unusable { path: settings.path.display().to_string(), problem };
         let narrow = |what: &str, value: usize| {
             u32::try_from(value).map_err(|_| unusable(format!("{what} of {value} is too large")))
         };
@@ -56,8 +55,7 @@ impl<'m> LlamaGenerator<'m> {
         let context = model
             .new_context(backend, params)
             .map_err(|error| unusable(format!("no context of {} cells: {error}", settings.cells)))?;
-        let capacity =
-            Capacity { cells: settings.cells, sequences: MOST_SEQUENCES as usize, batch: settings.batch };
+        let capacity = Capacity { cells: settings.cells, sequences: MOST_SEQUENCES as usize, batch: settings.batch };
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("has no vocabulary".into()))?;
         Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary })
     }

@@ -32,10 +32,13 @@ impl Vocabulary {
         Ok(Self { model, frame })
     }
 
-    /// Longest sequence the model was trained for, in tokens.
+    /// Longest sequence the model was trained for, in tokens; no bound where the file states none.
     #[must_use]
     pub fn trained_context(&self) -> usize {
-        usize::try_from(self.model.n_ctx_train()).unwrap_or(0)
+        // A load without tensors skips the hyperparameters, so the file's own statement is read.
+        let architecture = self.metadata("general.architecture").unwrap_or_default();
+        let stated = self.metadata(&format!("{architecture}.context_length"));
+        stated.and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
     }
 
     /// A metadata value of the file, for example `general.architecture`.

@@ -1,0 +1,16 @@
+//! Compiles the protocol without protoc, and keeps its descriptors for reflection.
+
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["proto/rerankd/v1/rerank.proto", "proto/rerankd/v1/model.proto"];
+    for file in files {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(files, ["proto"])?;
+    let bytes = prost::Message::encode_to_vec(&descriptors);
+    let target = std::env::var("OUT_DIR")?;
+    std::fs::write(Path::new(&target).join("rerankd.bin"), bytes)?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

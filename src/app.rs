@@ -1,0 +1,75 @@
+//! The composition root: configuration to workers to engine to server, and an orderly end.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::model::{GeneratorInfo, Tokenizer};
+use crate::rpc::server;
+use crate::runtime::catalog::Role;
+use crate::runtime::llama::{self, Vocabulary};
+use crate::scheduler::{Lender, Scheduler, Status};
+
+/// Loads the generator and waits until it is ready.
+///
+/// # Errors
+/// The model is not in the store, not what it should be, or cannot be loaded.
+pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
+    let store = config.store.clone();
+    let name = config.generator.model.clone();
+    let (located, vocabulary) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+        let located = store.locate(&name, Role::Generator)?;
+        let vocabulary = Vocabulary::load(&located.path)?;
+        Ok((located, vocabulary))
+    })
+    .await??;
+    let chat = config.generator.chat_template && vocabulary.chat_frame().is_some();
+    let metadata = |key: &str| vocabulary.metadata(key);
+    let words = ["general.architecture", "general.name", "general.size_label"].map(metadata);
+    let info = GeneratorInfo {
+        name: located.name,
+        sha256: located.sha256,
+        description: words.into_iter().flatten().collect::<Vec<_>>().join(" "),
+        bytes: located.bytes,
+        trained_context: vocabulary.trained_context(),
+        chat,
+    };
+    let settings = config.generator.settings(located.path);
+    let lender: Lender = Box::new(move |lend| llama::lend(&settings, lend));
+    let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
+    ready(&scheduler).await?;
+    Ok(Engine::new(scheduler, Arc::new(vocabulary), info, config.limits))
+}
+
+/// Waits for the first outcome of loading.
+async fn ready(scheduler: &Scheduler) -> anyhow::Result<()> {
+    let mut status = scheduler.status();
+    let settled = status.wait_for(|status| *status != Status::Loading).await?;
+    match &*settled {
+        Status::Ready(_) => Ok(()),
+        Status::Failed(problem) => anyhow::bail!("the generator cannot be loaded: {problem}"),
+        Status::Loading | Status::Stopped => anyhow::bail!("the generator's thread ended"),
+    }
+}
+
+/// Serves on `listener` until `stop` resolves.
+///
+/// # Errors
+/// The model cannot be loaded, or the transport fails.
+pub async fn serve(
+    config: &Config,
+    engine: Engine,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send,
+) -> anyhow::Result<()> {
+    let settings = server::Settings {
+        message_bytes: config.server.message_bytes,
+        queue_length: config.scheduler.queue_length,
+        drain: config.server.drain,
+    };
+    server::serve(engine, settings, listener, stop).await
+}

@@ -1,0 +1,188 @@
+//! `rerankd fit`
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Failure, input, output};
+use crate::measure::moi::domain::Domain;
+use crate::measure::moi::varpro::Starts;
+use crate::measure::moi::{FitError, Objective, Observation, Orientation, Settings, estimate, prior};
+
+/// Fit utilities and position bias to scores that were made elsewhere.
+///
+/// The input is a JSON object: n passages, l positions (n where absent), permutations (rows of passage indices, from 0),
+/// scores (one a row, in nats), problem P1 (regularised, the default) or P0 (the paper's), and optionally a0, lam, rho,
+/// sigma2, monotone, anchor (scores of each passage alone, which settle the direction) and domain (`as_is`, `log_z`,
+/// `log_winsor_z`, `rank_normal`; `as_is` where lam or rho is given, for they belong to a scale, else `log_winsor_z`).
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  echo '{\"n\":2,\"permutations\":[[0,1],[1,0]],\"scores\":[-20.0,-22.5]}' | rerankd fit --input -"
+)]
+pub(super) struct FitArgs {
+    /// The problem: a file, or - for standard input.
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+}
+
+/// The keys that are read. Others are passed over, because files made by other programs carry more.
+#[derive(Debug, Deserialize)]
+struct ProblemFile {
+    n: usize,
+    l: Option<usize>,
+    permutations: Vec<Vec<usize>>,
+    scores: Vec<f64>,
+    #[serde(default)]
+    problem: ProblemKind,
+    lam: Option<f64>,
+    rho: Option<f64>,
+    a0: Option<Vec<f64>>,
+    sigma2: Option<f64>,
+    #[serde(default)]
+    monotone: bool,
+    anchor: Option<Vec<f64>>,
+    domain: Option<DomainName>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+enum ProblemKind {
+    P0,
+    #[default]
+    P1,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DomainName {
+    AsIs,
+    LogZ,
+    LogWinsorZ,
+    RankNormal,
+}
+
+pub(super) fn run(args: &FitArgs) -> Result<(), Failure> {
+    let text = input::read(&args.input)?;
+    output::json(&solve(&text, &args.input)?)
+}
+
+fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
+    let bad = |problem: String| Failure::Input(format!("{}: {problem}", input::name(path)));
+    let file: ProblemFile = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+    if file.permutations.len() != file.scores.len() {
+        let (orders, scores) = (file.permutations.len(), file.scores.len());
+        return Err(bad(format!("scores: must be one a permutation ({orders}), are {scores}")));
+    }
+    if file.n == 0 || file.n > 2_000 {
+        return Err(bad(format!("n: must be between 1 and 2000, is {}", file.n)));
+    }
+    let length = file.l.unwrap_or(file.n);
+    if let Some(index) = file.permutations.iter().position(|order| order.len() != length) {
+        return Err(bad(format!("permutations[{index}]: must have l = {length} positions")));
+    }
+    if let Some(anchor) = &file.anchor
+        && (anchor.len() != file.n || anchor.iter().any(|score| !score.is_finite()))
+    {
+        return Err(bad(format!("anchor: must be n = {} finite numbers", file.n)));
+    }
+    if let Some(given) = &file.a0
+        && given.len() != length
+    {
+        return Err(bad(format!("a0: must have l = {length} weights, has {}", given.len())));
+    }
+    let scaled = file.lam.is_some() || file.rho.is_some();
+    let domain = match file.domain {
+        Some(DomainName::AsIs) => Domain::AsIs,
+        Some(DomainName::LogZ) => Domain::LogZ,
+        Some(DomainName::LogWinsorZ) => Domain::LogWinsorZ,
+        Some(DomainName::RankNormal) => Domain::RankNormal,
+        None if scaled || file.problem == ProblemKind::P0 => Domain::AsIs,
+        None => Domain::LogWinsorZ,
+    };
+    let settings = Settings {
+        domain,
+        objective: if file.problem == ProblemKind::P0 { Objective::Paper } else { Objective::Regularised },
+        sigma2: file.sigma2.unwrap_or(0.5),
+        monotone: file.monotone,
+        prior: file.a0.clone(),
+        lam: file.lam,
+        rho: file.rho,
+        starts: Starts::Many,
+    };
+    let pairs = file.permutations.into_iter().zip(file.scores);
+    let observations: Vec<Observation> = pairs.map(|(order, score)| Observation { order, score }).collect();
+    let fitted = estimate(file.n, &observations, file.anchor.as_deref(), &settings).map_err(|error| match error {
+        FitError::Invalid { .. } => bad(error.to_string()),
+        FitError::NotSolved { .. } => Failure::Other(error.into()),
+    })?;
+    let orientation = match fitted.orientation {
+        Orientation::OnePassageScores => "one_passage_scores",
+        Orientation::CallerPrior => "caller_prior",
+        Orientation::DefaultPrior => "default_prior",
+        Orientation::Lengths => "lengths",
+        Orientation::None => "none",
+    };
+    let inner = &fitted.diagnostics;
+    let prior = file.a0.unwrap_or_else(|| prior::geometric(length, prior::Direction::Primacy));
+    Ok(json!({
+        "a": fitted.bias[0],
+        "u": fitted.utilities,
+        "objective": fitted.objective,
+        "ranking": fitted.ranking,
+        "standard_errors": fitted.standard_errors,
+        "outranks_next": fitted.outranks_next,
+        "diagnostics": {
+            "r2": inner.r2,
+            "loo_r2": inner.loo_r2,
+            "jacobian_rank": inner.jacobian_rank,
+            "rank_needed": inner.rank_needed,
+            "condition": inner.condition,
+            "m_distinct": inner.distinct,
+            "noise_variance": inner.noise_variance,
+            "signal": inner.signal,
+            "identifiable": inner.identifiable,
+            "prior_dominated": !inner.identifiable && file.n > 1,
+            "expected_tau": fitted.expected_tau,
+            "orientation": orientation,
+            "anchor_correlation": fitted.anchor_correlation,
+            "prior": prior,
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> String {
+        solve(text, Path::new("p.json")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_golden_problem_file_is_read_as_it_stands() {
+        let path = format!("{}/tests/golden/moi/06_p1_noisy_n5_m15.json", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let expected: Value = serde_json::from_str(&text).unwrap();
+        let solved = solve(&text, Path::new("-")).unwrap();
+        assert_eq!(solved["ranking"], expected["ranking"]);
+        let gap = solved["objective"].as_f64().unwrap() - expected["objective_star"].as_f64().unwrap();
+        assert!(gap.abs() < 1e-8);
+    }
+
+    #[test]
+    fn bad_input_names_the_field() {
+        assert!(fault("{").starts_with("p.json: EOF"));
+        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[]}"#).contains("scores: must be one a permutation"));
+        assert!(fault(r#"{"n":0,"permutations":[[0,1]],"scores":[1]}"#).contains("n: must be"));
+        assert!(fault(r#"{"n":2,"permutations":[[0]],"scores":[1]}"#).contains("permutations[0]: must have l = 2"));
+        assert!(fault(r#"{"n":2,"permutations":[[0,7]],"scores":[1]}"#).contains("permutations[0][1]"));
+        assert!(
+            fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"a0":[0.5,0.5]}"#).contains("a0: has no direction")
+        );
+        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"lam":-1}"#).contains("lam"));
+        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"problem":"P7"}"#).contains("P7"));
+        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"sigma2":1.5}"#).contains("sigma2"));
+        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1e999]}"#).contains("number out of range"));
+    }
+}

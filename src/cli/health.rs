@@ -1,0 +1,29 @@
+//! `rerankd health`
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Failure, SettingsArgs, output};
+use crate::rpc::client;
+
+/// Ask a server whether it is serving; exit code 0 when it is.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rerankd health --server 127.0.0.1:50051 --wait 60")]
+pub(super) struct HealthArgs {
+    /// Address of the server; the configured one where absent.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// Seconds to wait for it.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    wait: u64,
+}
+
+pub(super) async fn run(args: HealthArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let address = match args.server {
+        Some(address) => address,
+        None => settings.load(Vec::new())?.server.listen.to_string(),
+    };
+    client::wait_until_serving(&address, Duration::from_secs(args.wait)).await?;
+    output::print("SERVING\n")
+}

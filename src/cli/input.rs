@@ -1,0 +1,78 @@
+//! Input of the commands: JSON documents and JSON lines, from a file or standard input, with the line named in errors.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::Failure;
+use crate::engine::rerank::Passage;
+
+/// Reads all of a file, or of standard input for `-`.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let outcome = if path == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map(drop)
+    };
+    outcome.map_err(|error| Failure::Input(format!("{}: {error}", name(path))))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::Input(format!("{}:{line}: is not UTF-8", name(path)))
+    })
+}
+
+/// How an input is called in messages.
+pub(super) fn name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// A passage as a line: an object, or the text alone.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Text(String),
+    Object(Object),
+}
+
+#[derive(Debug, Deserialize)]
+struct Object {
+    #[serde(default)]
+    id: Option<serde_json::Value>,
+    #[serde(alias = "contents", alias = "passage")]
+    text: String,
+    #[serde(default)]
+    title: String,
+    #[serde(default, alias = "retriever_score")]
+    score: Option<f64>,
+}
+
+/// Reads passages, one JSON value a line; empty lines are passed over.
+pub(super) fn passages(path: &Path) -> Result<Vec<Passage>, Failure> {
+    let text = read(path)?;
+    let mut passages = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let bad = |problem: String| Failure::Input(format!("{}:{}: {problem}", name(path), number + 1));
+        let parsed = serde_json::from_str::<serde_json::Value>(line).map_err(|error| bad(error.to_string()))?;
+        let line = serde_json::from_value::<Line>(parsed).map_err(|_| {
+            bad("must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"".into())
+        })?;
+        let position = passages.len();
+        passages.push(match line {
+            Line::Text(text) => Passage { id: position.to_string(), text, ..Passage::default() },
+            Line::Object(object) => Passage {
+                id: match object.id {
+                    None | Some(serde_json::Value::Null) => position.to_string(),
+                    Some(serde_json::Value::String(id)) => id,
+                    Some(other) => other.to_string(),
+                },
+                text: object.text,
+                title: object.title,
+                retriever_score: object.score,
+            },
+        });
+    }
+    Ok(passages)
+}

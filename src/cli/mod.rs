@@ -1,0 +1,134 @@
+//! The command line: one file a command.
+
+mod check_config;
+mod fit;
+mod health;
+mod input;
+mod models;
+mod output;
+mod rerank;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError};
+
+/// Asks a generator which passages help it, in which order, and by how much.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rerankd",
+    version,
+    propagate_version = true,
+    after_help = "Exit codes: 0 done, 1 failed, 2 bad usage or input, 69 server not reachable, 78 bad configuration."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    settings: SettingsArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Rerank(rerank::RerankArgs),
+    Fit(fit::FitArgs),
+    Models(models::ModelsArgs),
+    Health(health::HealthArgs),
+    CheckConfig(check_config::CheckConfigArgs),
+}
+
+/// Where the configuration comes from; every command takes these.
+#[derive(Debug, Args)]
+struct SettingsArgs {
+    /// Configuration file (TOML); `rerankd check-config` shows the keys.
+    #[arg(long, global = true, value_name = "FILE", env = "RERANKD_CONFIG")]
+    config: Option<PathBuf>,
+    /// Overrides one key, for example `--set generator.threads=4`; may be given again.
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.to_owned()))
+}
+
+impl SettingsArgs {
+    /// The configuration, with a command's own flags last.
+    fn load(&self, flags: Vec<(String, String)>) -> Result<Config, ConfigError> {
+        let all: Vec<(String, String)> = self.set.iter().cloned().chain(flags).collect();
+        Config::load(self.config.as_deref(), &all)
+    }
+}
+
+/// An error that chooses the exit code.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Bad usage or input: 2.
+    #[error("{0}")]
+    Input(String),
+    /// No server: 69.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Bad configuration: 78.
+    #[error("the configuration has faults:\n{0}")]
+    Config(#[from] ConfigError),
+    /// Anything else: 1.
+    #[error("{0:#}")]
+    Other(#[from] anyhow::Error),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Other(_) => 1,
+            Self::Input(_) => 2,
+            Self::Unreachable(_) => 69,
+            Self::Config(_) => 78,
+        }
+    }
+}
+
+impl From<crate::rpc::client::ClientError> for Failure {
+    fn from(error: crate::rpc::client::ClientError) -> Self {
+        use crate::rpc::client::ClientError;
+        match &error {
+            ClientError::Unreachable { .. } => Self::Unreachable(error.to_string()),
+            ClientError::Refused { input: true, .. } => Self::Input(error.to_string()),
+            ClientError::Refused { .. } => Self::Other(error.into()),
+        }
+    }
+}
+
+/// Parses the arguments, runs the command, and says how it ended.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(cli)),
+        Err(error) => Err(Failure::Other(error.into())),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::complain(&failure.to_string());
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<(), Failure> {
+    let settings = cli.settings;
+    match cli.command {
+        Command::Serve(args) => serve::run(args, &settings).await,
+        Command::Rerank(args) => rerank::run(args, &settings).await,
+        Command::Fit(args) => fit::run(&args),
+        Command::Models(args) => models::run(args, &settings).await,
+        Command::Health(args) => health::run(args, &settings).await,
+        Command::CheckConfig(_) => check_config::run(&settings),
+    }
+}

@@ -1,0 +1,192 @@
+//! `rerankd rerank`
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Failure, SettingsArgs, input, output};
+use crate::engine::EngineError;
+use crate::engine::rerank::{Method, MoiOptions, Outcome, RerankEvent, RerankRequest};
+use crate::measure::moi::design::Design;
+use crate::measure::moi::domain::Domain;
+use crate::rpc::client;
+use crate::{app, telemetry};
+
+/// Rerank passages, by a server or in this process.
+///
+/// Passages are JSON lines: objects with "text" and maybe "id", "title", "score", or plain strings.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051"
+)]
+pub(super) struct RerankArgs {
+    /// The query.
+    #[arg(long)]
+    query: String,
+    /// Passages, one JSON value a line; - for standard input.
+    #[arg(default_value = "-", value_name = "FILE")]
+    passages: PathBuf,
+    /// Address of a server; without it the model is loaded here.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// How passages are scored.
+    #[arg(long, value_enum, default_value_t = MethodName::Moi)]
+    method: MethodName,
+    /// Which orders are scored.
+    #[arg(long, value_enum)]
+    design: Option<DesignName>,
+    /// How many orders.
+    #[arg(long, value_name = "COUNT")]
+    orders: Option<usize>,
+    /// What is scored of an order.
+    #[arg(long, value_enum, default_value_t = OutcomeName::QueryLikelihood)]
+    outcome: OutcomeName,
+    /// Scale on which scores are fitted.
+    #[arg(long, value_enum)]
+    domain: Option<DomainName>,
+    /// Minimise the paper's objective instead of the regularised one.
+    #[arg(long)]
+    paper_objective: bool,
+    /// Seed of the design.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print only the best so many.
+    #[arg(long, value_name = "COUNT")]
+    top_n: Option<usize>,
+    /// Leave out results with a lower score.
+    #[arg(long, value_name = "SCORE")]
+    score_threshold: Option<f64>,
+    /// Refuse what does not fit the context instead of cutting passages.
+    #[arg(long)]
+    no_truncate: bool,
+    /// Most tokens of a passage.
+    #[arg(long, value_name = "TOKENS")]
+    max_passage_tokens: Option<usize>,
+    /// Output: a table on a terminal and JSON in a pipe where absent.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MethodName {
+    Moi,
+    QueryGeneration,
+    BayesSaliency,
+    LongLlmLingua,
+    Retriever,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DesignName {
+    Random,
+    Cyclic,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OutcomeName {
+    QueryLikelihood,
+    Joint,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DomainName {
+    LogWinsorZ,
+    LogZ,
+    RankNormal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+impl RerankArgs {
+    fn request(&self) -> Result<RerankRequest, Failure> {
+        Ok(RerankRequest {
+            query: self.query.clone(),
+            passages: input::passages(&self.passages)?,
+            method: match self.method {
+                MethodName::Moi => Method::Moi,
+                MethodName::QueryGeneration => Method::QueryGeneration,
+                MethodName::BayesSaliency => Method::BayesSaliency,
+                MethodName::LongLlmLingua => Method::LongLlmLingua,
+                MethodName::Retriever => Method::Retriever,
+            },
+            moi: MoiOptions {
+                design: self.design.map(|design| match design {
+                    DesignName::Random => Design::Random,
+                    DesignName::Cyclic => Design::Cyclic,
+                }),
+                orders: self.orders,
+                outcome: match self.outcome {
+                    OutcomeName::QueryLikelihood => Outcome::QueryLikelihood,
+                    OutcomeName::Joint => Outcome::Joint,
+                },
+                domain: self.domain.map(|domain| match domain {
+                    DomainName::LogWinsorZ => Domain::LogWinsorZ,
+                    DomainName::LogZ => Domain::LogZ,
+                    DomainName::RankNormal => Domain::RankNormal,
+                }),
+                paper_objective: self.paper_objective,
+                seed: self.seed,
+                ..MoiOptions::default()
+            },
+            top_n: self.top_n,
+            score_threshold: self.score_threshold,
+            truncate: self.no_truncate.then_some(false),
+            passage_tokens: self.max_passage_tokens,
+        })
+    }
+}
+
+pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let request = args.request()?;
+    let bar = progress_bar();
+    let answer = match &args.server {
+        Some(address) => {
+            let show = |done, total| advance(&bar, done, total);
+            client::rerank(address, &request, config.server.message_bytes, show).await?
+        }
+        None => {
+            let engine = app::engine(&config).await?;
+            let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+            let work = engine.rerank(request.clone(), None, Some(sender));
+            let show = async {
+                while let Some(event) = events.recv().await {
+                    if let RerankEvent::Progress { done, total } = event {
+                        advance(&bar, done as u64, total as u64);
+                    }
+                }
+            };
+            let (answer, ()) = tokio::join!(work, show);
+            let answer = answer.map_err(|error| match error {
+                EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
+                    Failure::Input(error.to_string())
+                }
+                other => Failure::Other(other.into()),
+            })?;
+            client::local_response(answer, &request, engine.info())
+        }
+    };
+    bar.finish_and_clear();
+    let default = if output::on_terminal() { Format::Table } else { Format::Json };
+    match args.format.unwrap_or(default) {
+        Format::Json => output::json(&output::rerank_json(&answer)),
+        Format::Table => output::print(&output::rerank_table(&answer, &request)),
+    }
+}
+
+fn progress_bar() -> ProgressBar {
+    let target = if output::progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} tokens  {per_sec}  {eta} left");
+    ProgressBar::with_draw_target(None, target).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn advance(bar: &ProgressBar, done: u64, total: u64) {
+    bar.set_length(total);
+    bar.set_position(done);
+}

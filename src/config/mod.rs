@@ -1,0 +1,297 @@
+//! The configuration: merged, checked as a whole, and cut into what each part needs. The only reader of the environment.
+
+mod raw;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::engine;
+use crate::runtime::store::Store;
+use crate::runtime::{catalog, fetch, llama};
+use crate::scheduler;
+
+pub use raw::DEFAULTS;
+
+/// Everything that is wrong with a configuration, at once.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", faults.join("\n"))]
+pub struct ConfigError {
+    /// One fault a line, each with its key.
+    pub faults: Vec<String>,
+}
+
+/// Log format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Settings of the server's edge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Largest message.
+    pub message_bytes: usize,
+    /// How long a stopping server waits for requests in flight.
+    pub drain: Duration,
+}
+
+/// Which generator, and how it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generator {
+    /// Catalogue name or path.
+    pub model: String,
+    /// Cache cells.
+    pub cells: usize,
+    /// Tokens a step.
+    pub batch: usize,
+    /// Threads a step.
+    pub threads: usize,
+    /// Layers on the accelerator.
+    pub gpu_layers: u32,
+    /// Fused attention.
+    pub flash_attention: bool,
+    /// Use the model's chat template.
+    pub chat_template: bool,
+}
+
+impl Generator {
+    /// The settings of the runtime for a located file.
+    #[must_use]
+    pub fn settings(&self, path: PathBuf) -> llama::Settings {
+        llama::Settings {
+            path,
+            cells: self.cells,
+            batch: self.batch,
+            threads: self.threads,
+            gpu_layers: self.gpu_layers,
+            flash_attention: self.flash_attention,
+        }
+    }
+}
+
+/// The validated configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The edge.
+    pub server: Server,
+    /// Bounds on requests.
+    pub limits: engine::Limits,
+    /// The queue.
+    pub scheduler: scheduler::Settings,
+    /// The generator.
+    pub generator: Generator,
+    /// The models' folder.
+    pub store: Store,
+    /// Log filter.
+    pub log_filter: String,
+    /// Log format.
+    pub log_format: LogFormat,
+    effective: Value,
+}
+
+impl Config {
+    /// Reads defaults, `file`, the process's environment and `flags` (`section.key`, value), later ones winning.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every fault found.
+    pub fn load(file: Option<&Path>, flags: &[(String, String)]) -> Result<Self, ConfigError> {
+        // A variable that is not UTF-8 is none of ours.
+        let environment: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self::from_parts(file, &environment, flags)
+    }
+
+    /// [`Config::load`] with the environment handed in.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with every fault found.
+    pub fn from_parts(
+        file: Option<&Path>,
+        environment: &[(String, String)],
+        flags: &[(String, String)],
+    ) -> Result<Self, ConfigError> {
+        let default: Value =
+            toml::from_str(DEFAULTS).map_err(|error| ConfigError { faults: vec![error.to_string()] })?;
+        let mut value = raw::merge(file, environment, flags)?;
+        let mut faults = Vec::new();
+        raw::conform(&mut value, &default, "", &mut faults);
+        if !faults.is_empty() {
+            return Err(ConfigError { faults });
+        }
+        let raw: raw::Raw =
+            serde_json::from_value(value.clone()).map_err(|error| ConfigError { faults: vec![error.to_string()] })?;
+        let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        validate(raw, value, variable)
+    }
+
+    /// The effective values as TOML, secrets masked.
+    #[must_use]
+    pub fn effective(&self) -> String {
+        let mut shown = self.effective.clone();
+        if let Some(token) = shown.pointer_mut("/models/hub_token")
+            && token.as_str().is_some_and(|token| !token.is_empty())
+        {
+            *token = Value::from("***");
+        }
+        toml::to_string(&shown).unwrap_or_default()
+    }
+}
+
+fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+    let mut faults = Vec::new();
+    let positive = [
+        ("limits.passages", raw.limits.passages, 1, 10_000),
+        ("limits.query_bytes", raw.limits.query_bytes, 1, 1 << 30),
+        ("limits.passage_bytes", raw.limits.passage_bytes, 1, 1 << 30),
+        ("limits.orders", raw.limits.orders, 1, 1_000_000),
+        ("limits.tokens_per_request", raw.limits.tokens_per_request, 1, usize::MAX),
+        ("limits.queue_length", raw.limits.queue_length, 1, 1_000_000),
+        ("server.message_bytes", raw.server.message_bytes, 1024, 1 << 31),
+        ("generator.context_cells", raw.generator.context_cells, 256, 1 << 24),
+        ("generator.batch", raw.generator.batch, 16, 1 << 16),
+        ("generator.threads", raw.generator.threads, 0, 1024),
+    ];
+    for (key, value, least, most) in positive {
+        if value < least || value > most {
+            faults.push(format!("{key}: must be between {least} and {most}, is {value}"));
+        }
+    }
+    if raw.generator.batch > raw.generator.context_cells {
+        faults.push("generator.batch: must not exceed generator.context_cells".to_owned());
+    }
+    if raw.generator.model.is_empty() {
+        faults.push("generator.model: must not be empty".to_owned());
+    }
+    let listen = raw.server.listen.parse::<SocketAddr>();
+    if listen.is_err() {
+        faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
+    }
+    let log_format = match raw.log.format.as_str() {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        other => {
+            faults.push(format!("log.format: must be text or json, is {other:?}"));
+            LogFormat::Text
+        }
+    };
+    if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
+        faults.push(format!("log.filter: {error}"));
+    }
+    let given = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+    let known = catalog::Catalog::load(given(&raw.models.catalog).as_deref());
+    if let Err(error) = &known {
+        faults.push(format!("models.catalog: {error}"));
+    }
+    let root = given(&raw.models.store).or_else(user_store);
+    if root.is_none() {
+        faults.push("models.store: there is no cache folder for this user; name one".to_owned());
+    }
+    let (Ok(listen), Ok(known), Some(root), true) = (listen, known, root, faults.is_empty()) else {
+        return Err(ConfigError { faults });
+    };
+    let text =
+        |text: &str, name: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).or_else(|| variable(name));
+    let hub = fetch::Hub {
+        endpoint: text(&raw.models.hub_endpoint, "HF_ENDPOINT"),
+        token: text(&raw.models.hub_token, "HF_TOKEN"),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Config {
+        server: Server {
+            listen,
+            message_bytes: raw.server.message_bytes,
+            drain: Duration::from_secs(raw.server.drain_seconds),
+        },
+        limits: engine::Limits {
+            passages: raw.limits.passages,
+            query_bytes: raw.limits.query_bytes,
+            passage_bytes: raw.limits.passage_bytes,
+            orders: raw.limits.orders,
+            tokens: raw.limits.tokens_per_request,
+            truncate: raw.limits.truncate,
+        },
+        scheduler: scheduler::Settings {
+            queue_length: raw.limits.queue_length,
+            prefix_cells: raw.generator.prefix_cells,
+        },
+        generator: Generator {
+            model: raw.generator.model,
+            cells: raw.generator.context_cells,
+            batch: raw.generator.batch,
+            threads: if raw.generator.threads == 0 { cores } else { raw.generator.threads },
+            gpu_layers: raw.generator.gpu_layers,
+            flash_attention: raw.generator.flash_attention,
+            chat_template: raw.generator.chat_template,
+        },
+        store: Store::new(root, known, hub),
+        log_filter: raw.log.filter,
+        log_format,
+        effective,
+    })
+}
+
+fn user_store() -> Option<PathBuf> {
+    directories::ProjectDirs::from("", "", "rerankd").map(|folders| folders.cache_dir().join("models"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rerankd.toml");
+        std::fs::write(&path, text).unwrap();
+        let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        Config::from_parts(Some(&path), &own(environment), &own(flags))
+    }
+
+    #[test]
+    fn later_sources_win() {
+        let text = "[limits]\npassages = 7\nqueue_length = 8\n[generator]\nthreads = 3";
+        let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "false")];
+        let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
+        assert_eq!((config.limits.passages, config.scheduler.queue_length, config.generator.threads), (7, 9, 5));
+        assert!(!config.generator.chat_template);
+        assert_eq!(config.limits.query_bytes, 16_384);
+    }
+
+    #[test]
+    fn all_faults_are_listed_at_once() {
+        let text = "[limits]\npasages = 7\npassages = \"many\"\n[server]\nlisten = 5\n[nonsense]\nx = 1";
+        let faults = load(text, &[], &[]).unwrap_err().faults.join("|");
+        for expected in
+            ["limits.pasages: unknown key", "limits.passages: must be a whole number", "nonsense: unknown key"]
+        {
+            assert!(faults.contains(expected), "{faults}");
+        }
+        let text = "[limits]\npassages = 0\n[server]\nlisten = \"here\"\n[log]\nformat = \"xml\"";
+        let faults = load(text, &[], &[]).unwrap_err().faults;
+        assert_eq!(faults.len(), 3, "{faults:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_is_named() {
+        assert!(load("[limits", &[], &[]).unwrap_err().to_string().contains("rerankd.toml"));
+        let missing = Config::from_parts(Some(Path::new("/nowhere/rerankd.toml")), &[], &[]).unwrap_err();
+        assert!(missing.to_string().starts_with("/nowhere/rerankd.toml: "));
+    }
+
+    #[test]
+    fn secrets_are_masked_and_hub_variables_are_honoured() {
+        let config = load("[models]\nhub_token = \"secret\"", &[("HF_ENDPOINT", "http://127.0.0.1:1")], &[]).unwrap();
+        assert!(!config.effective().contains("secret") && config.effective().contains("***"));
+        assert!(format!("{:?}", config.store).contains("http://127.0.0.1:1"));
+    }
+}

@@ -1,0 +1,127 @@
+//! The configuration as it is written: sections and keys, merged from defaults, file, environment and flags.
+
+use std::path::Path;
+
+use config::{Config, Environment, File, FileFormat};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::ConfigError;
+
+/// The defaults, and with them the list of all keys and their types.
+pub const DEFAULTS: &str = include_str!("defaults.toml");
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Raw {
+    pub server: Server,
+    pub limits: Limits,
+    pub generator: Generator,
+    pub models: Models,
+    pub log: Log,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Server {
+    pub listen: String,
+    pub message_bytes: usize,
+    pub drain_seconds: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Limits {
+    pub passages: usize,
+    pub query_bytes: usize,
+    pub passage_bytes: usize,
+    pub orders: usize,
+    pub tokens_per_request: usize,
+    pub truncate: bool,
+    pub queue_length: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Generator {
+    pub model: String,
+    pub context_cells: usize,
+    pub batch: usize,
+    pub threads: usize,
+    pub gpu_layers: u32,
+    pub flash_attention: bool,
+    pub chat_template: bool,
+    pub prefix_cells: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Models {
+    pub store: String,
+    pub catalog: String,
+    pub hub_endpoint: String,
+    pub hub_token: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Log {
+    pub filter: String,
+    pub format: String,
+}
+
+/// Where the settings come from; the environment is handed in, so that tests need not change it.
+pub(super) fn merge(
+    file: Option<&Path>,
+    environment: &[(String, String)],
+    flags: &[(String, String)],
+) -> Result<Value, ConfigError> {
+    let mut builder = Config::builder().add_source(File::from_str(DEFAULTS, FileFormat::Toml));
+    if let Some(path) = file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError { faults: vec![format!("{}: {error}", path.display())] })?;
+        builder = builder.add_source(File::from_str(&text, FileFormat::Toml));
+    }
+    let ours = environment.iter().filter(|(key, _)| key.to_uppercase().starts_with("RERANKD__")).cloned().collect();
+    let variables = Environment::with_prefix("RERANKD").prefix_separator("__").separator("__").source(Some(ours));
+    builder = builder.add_source(variables);
+    for (key, value) in flags {
+        builder = builder
+            .set_override(key, value.as_str())
+            .map_err(|error| ConfigError { faults: vec![format!("{key}: {error}")] })?;
+    }
+    let whole = |error: config::ConfigError| {
+        let place = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
+        ConfigError { faults: vec![format!("{place}{error}")] }
+    };
+    builder.build().map_err(whole)?.try_deserialize::<Value>().map_err(whole)
+}
+
+/// Gives every value the type of its default, and lists what cannot have it and keys that nobody knows.
+pub(super) fn conform(value: &mut Value, default: &Value, path: &str, faults: &mut Vec<String>) {
+    match (value, default) {
+        (Value::Object(found), Value::Object(known)) => {
+            for (key, inner) in found {
+                let place = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match known.get(key) {
+                    Some(default) => conform(inner, default, &place, faults),
+                    None => faults.push(format!("{place}: unknown key")),
+                }
+            }
+        }
+        (Value::Number(number), Value::Number(_)) if number.is_u64() => {}
+        (Value::String(_), Value::String(_)) | (Value::Bool(_), Value::Bool(_)) => {}
+        // Environment and flags give text.
+        (slot @ Value::String(_), Value::Number(_)) => {
+            match slot.as_str().and_then(|text| text.trim().parse::<u64>().ok()) {
+                Some(number) => *slot = Value::from(number),
+                None => faults.push(format!("{path}: must be a whole number of 0 or more, is {slot}")),
+            }
+        }
+        (slot @ Value::String(_), Value::Bool(_)) => {
+            match slot.as_str().and_then(|text| text.trim().parse::<bool>().ok()) {
+                Some(truth) => *slot = Value::from(truth),
+                None => faults.push(format!("{path}: must be true or false, is {slot}")),
+            }
+        }
+        (slot, Value::String(_)) if slot.is_number() => *slot = Value::String(slot.to_string()),
+        (slot, Value::Number(_)) => faults.push(format!("{path}: must be a whole number of 0 or more, is {slot}")),
+        (slot, Value::Bool(_)) => faults.push(format!("{path}: must be true or false, is {slot}")),
+        (slot, Value::String(_)) => faults.push(format!("{path}: must be text, is {slot}")),
+        (slot, _) => faults.push(format!("{path}: must be a section, is {slot}")),
+    }
+}

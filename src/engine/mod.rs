@@ -1,0 +1,85 @@
+//! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
+
+mod error;
+pub mod rerank;
+mod truncate;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use error::EngineError;
+
+use crate::model::prompt::Template;
+use crate::model::{GeneratorInfo, Tokenizer};
+use crate::scheduler::Scheduler;
+
+/// Bounds on a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Passages.
+    pub passages: usize,
+    /// Bytes of a query.
+    pub query_bytes: usize,
+    /// Bytes of a passage, its title included.
+    pub passage_bytes: usize,
+    /// Orders of the passages.
+    pub orders: usize,
+    /// Tokens evaluated for one request.
+    pub tokens: usize,
+    /// Whether passages are cut to fit the context where the request does not say.
+    pub truncate: bool,
+}
+
+/// A loaded generator with all that is needed to use it.
+#[derive(Clone)]
+pub struct Engine {
+    scheduler: Scheduler,
+    tokenizer: Arc<dyn Tokenizer>,
+    template: Template,
+    info: GeneratorInfo,
+    limits: Limits,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Engine").field("info", &self.info).field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Puts the parts together; `info.chat` decides which frame the prompts take.
+    #[must_use]
+    pub fn new(scheduler: Scheduler, tokenizer: Arc<dyn Tokenizer>, info: GeneratorInfo, limits: Limits) -> Self {
+        let template = Template::new(tokenizer.as_ref(), !info.chat);
+        Self { scheduler, tokenizer, template, info, limits }
+    }
+
+    /// The generator.
+    #[must_use]
+    pub const fn info(&self) -> &GeneratorInfo {
+        &self.info
+    }
+
+    /// The bounds.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The way to the generator.
+    #[must_use]
+    pub const fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Longest prompt in tokens: what the model was trained for and the cache can hold.
+    fn context(&self) -> Result<usize, EngineError> {
+        let capacity = self.scheduler.capacity().ok_or(EngineError::Unavailable)?;
+        Ok(capacity.cells.min(self.info.trained_context))
+    }
+}
+
+/// Milliseconds since `start`.
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,250 @@
+//! Reranking: checks a request, tokenises it, and hands it to its method.
+
+mod moi;
+mod pointwise;
+mod prepared;
+
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+pub use moi::{MoiOptions, Outcome};
+use prepared::Prepared;
+
+use super::{Engine, EngineError};
+use crate::measure::moi::uncertainty::Diagnostics;
+use crate::measure::moi::{Orientation, design::Design};
+use crate::measure::{descending, sigmoid};
+use crate::plan::Cost;
+use crate::scheduler;
+
+/// A passage to be placed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Passage {
+    /// The caller's name for it; unique in the request.
+    pub id: String,
+    /// Title, may be empty.
+    pub title: String,
+    /// Text; not empty.
+    pub text: String,
+    /// Score of the retriever, finite.
+    pub retriever_score: Option<f64>,
+}
+
+/// How passages are scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Method {
+    /// Mixture of Interventions over whole orders. The default.
+    #[default]
+    Moi,
+    /// log P(query | passage), each passage alone (QG; Sachan et al.).
+    QueryGeneration,
+    /// log P(query | passage) + log P(passage) (Bayes saliency; Merth et al., Eq. 1 of MOI).
+    BayesSaliency,
+    /// Σ P·log P over the query's tokens (LongLLMLingua as MOI section 4.1 states it).
+    LongLlmLingua,
+    /// The retriever's own scores, or the given order where there are none. Evaluates nothing.
+    Retriever,
+}
+
+/// A query and its passages.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RerankRequest {
+    /// The query.
+    pub query: String,
+    /// The passages in the retriever's order.
+    pub passages: Vec<Passage>,
+    /// The method.
+    pub method: Method,
+    /// Options of the MOI method.
+    pub moi: MoiOptions,
+    /// How many results to return; all where `None`.
+    pub top_n: Option<usize>,
+    /// Results with a lower score are left out.
+    pub score_threshold: Option<f64>,
+    /// Whether passages may be cut to fit; the server's default where `None`.
+    pub truncate: Option<bool>,
+    /// Most tokens of a passage; no bound but the context where `None`.
+    pub passage_tokens: Option<usize>,
+}
+
+/// A passage in its new place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    /// Index in the request.
+    pub index: usize,
+    /// `sigmoid(utility per query token)`: in (0, 1), never rescaled to the list.
+    pub score: f64,
+    /// Utility in nats; for the retriever's method its score.
+    pub utility: f64,
+    /// Standard error of the utility in nats, where the method has one.
+    pub standard_error: Option<f64>,
+    /// Probability that it outranks the next one, where the method has one and there is a next.
+    pub outranks_next: Option<f64>,
+    /// Tokens cut from its end.
+    pub tokens_cut: usize,
+}
+
+/// What the fit says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FitReport {
+    /// Position weights of each prompt length, ascending by length; each sums to one.
+    pub bias: Vec<Vec<f64>>,
+    /// Quality of the fit.
+    pub diagnostics: Diagnostics,
+    /// What settled the direction of the bias.
+    pub orientation: Orientation,
+    /// Correlation of the utilities with the one-passage scores.
+    pub anchor_correlation: Option<f64>,
+    /// Kendall tau to expect between this ranking and the true one.
+    pub expected_tau: f64,
+    /// Design that was used.
+    pub design: Design,
+    /// Prompts that were scored.
+    pub observations: usize,
+    /// Passage blocks without sharing, and with leading blocks shared.
+    pub blocks: (usize, usize),
+    /// Value of the objective, in the units of the fitted scores.
+    pub objective: f64,
+}
+
+/// What a request took.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Usage {
+    /// Tokens evaluated.
+    pub tokens: usize,
+    /// Tokens a program would evaluate that runs every prompt from its beginning.
+    pub naive_tokens: usize,
+    /// Tokens taken from the prefixes of earlier requests.
+    pub cached_tokens: usize,
+    /// Steps of the generator in which the request took part.
+    pub steps: usize,
+    /// Milliseconds spent tokenising and planning.
+    pub tokenise_ms: f64,
+    /// Milliseconds in the queue.
+    pub queue_ms: f64,
+    /// Milliseconds from admission to the last score.
+    pub score_ms: f64,
+    /// Milliseconds in the fit.
+    pub fit_ms: f64,
+    /// Milliseconds over all.
+    pub total_ms: f64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reranked {
+    /// Passages from best to worst; ties keep the given order.
+    pub passages: Vec<Ranked>,
+    /// The fit, for methods that have one.
+    pub fit: Option<FitReport>,
+    /// What it took.
+    pub usage: Usage,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+/// Something that happened on the way.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RerankEvent {
+    /// The work is known.
+    Planned(Cost),
+    /// A step ended.
+    Progress {
+        /// Tokens done.
+        done: usize,
+        /// Tokens in all.
+        total: usize,
+    },
+    /// The order so far, by passage index, from the first `observations` scores.
+    Interim {
+        /// Indices from best to worst.
+        order: Vec<usize>,
+        /// Scores it rests on.
+        observations: usize,
+    },
+}
+
+/// Scores of passages before they are ranked.
+struct Scored {
+    utilities: Vec<f64>,
+    standard_errors: Option<Vec<f64>>,
+    ranking: Vec<usize>,
+    outranks_next: Option<Vec<f64>>,
+    fit: Option<FitReport>,
+}
+
+impl Engine {
+    /// Reranks the passages of one query. Dropping the future cancels the work.
+    ///
+    /// # Errors
+    /// [`EngineError`] with the field at fault, before any work where that is possible.
+    pub async fn rerank(
+        &self,
+        request: RerankRequest,
+        deadline: Option<Instant>,
+        listener: Option<UnboundedSender<RerankEvent>>,
+    ) -> Result<Reranked, EngineError> {
+        let started = Instant::now();
+        prepared::check(&request, self.limits())?;
+        if request.method == Method::Retriever {
+            return Ok(by_retriever(&request, started));
+        }
+        let mut task = Prepared::new(self, request, started).await?;
+        task.listener = listener;
+        task.deadline = deadline;
+        let scored = match task.request.method {
+            Method::Moi => moi::score(self, &mut task).await?,
+            _ => pointwise::score(self, &mut task).await?,
+        };
+        let query_tokens = crate::measure::real(task.query_tokens.max(1));
+        let mut usage = task.usage;
+        usage.total_ms = super::milliseconds(started);
+        Ok(place(&task.request, scored, &task.cut, query_tokens, usage, task.warnings))
+    }
+}
+
+fn place(
+    request: &RerankRequest,
+    scored: Scored,
+    cut: &[usize],
+    unit: f64,
+    usage: Usage,
+    warnings: Vec<String>,
+) -> Reranked {
+    let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
+        index,
+        score: sigmoid(scored.utilities[index] / unit),
+        utility: scored.utilities[index],
+        standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]),
+        outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
+        tokens_cut: cut.get(index).copied().unwrap_or(0),
+    });
+    let passages = ranked
+        .filter(|passage| request.score_threshold.is_none_or(|least| passage.score >= least))
+        .take(request.top_n.unwrap_or(usize::MAX))
+        .collect();
+    Reranked { passages, fit: scored.fit, usage, warnings }
+}
+
+fn by_retriever(request: &RerankRequest, started: Instant) -> Reranked {
+    let count = request.passages.len();
+    let given: Option<Vec<f64>> = request.passages.iter().map(|passage| passage.retriever_score).collect();
+    let mut warnings = Vec::new();
+    let utilities = given.unwrap_or_else(|| {
+        warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
+        (0..count).map(|index| -crate::measure::real(index)).collect()
+    });
+    let ranking = descending(&utilities);
+    let scored = Scored { utilities, standard_errors: None, ranking, outranks_next: None, fit: None };
+    let usage = Usage { total_ms: super::milliseconds(started), ..Usage::default() };
+    place(request, scored, &[], 1.0, usage, warnings)
+}
+
+/// Turns what the scheduler tells into what the caller hears.
+fn relay(event: &scheduler::Event) -> Option<RerankEvent> {
+    match event {
+        scheduler::Event::Progress { done, total } => Some(RerankEvent::Progress { done: *done, total: *total }),
+        scheduler::Event::Scored(..) => None,
+    }
+}

@@ -1,0 +1,265 @@
+//! Wire types to and from the engine's.
+
+use super::v1;
+use crate::engine::EngineError;
+use crate::engine::rerank::{
+    FitReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Usage,
+};
+use crate::measure::moi::Orientation;
+use crate::measure::moi::design::Design;
+use crate::measure::moi::domain::Domain;
+use crate::model::GeneratorInfo;
+
+/// A count on the wire; counts are bounded far below 2^32 by the limits.
+pub(super) fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// A count on the wire.
+pub(super) fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// A number of zero means that the caller left it to the server.
+fn given(number: u32) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number > 0)
+}
+
+fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
+    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("has the unknown value {value}")))
+}
+
+pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
+    let method = match known("method", wire.method)? {
+        v1::Method::Unspecified | v1::Method::Moi => Method::Moi,
+        v1::Method::QueryGeneration => Method::QueryGeneration,
+        v1::Method::BayesSaliency => Method::BayesSaliency,
+        v1::Method::LongLlmLingua => Method::LongLlmLingua,
+        v1::Method::Retriever => Method::Retriever,
+    };
+    let truncation = wire.truncation.unwrap_or_default();
+    let truncate = match known("truncation.mode", truncation.mode)? {
+        v1::TruncationMode::Unspecified => None,
+        v1::TruncationMode::Passages => Some(true),
+        v1::TruncationMode::Off => Some(false),
+    };
+    let passages = wire.passages.into_iter().enumerate().map(|(index, passage)| Passage {
+        id: if passage.id.is_empty() { index.to_string() } else { passage.id },
+        title: passage.title,
+        text: passage.text,
+        retriever_score: passage.retriever_score,
+    });
+    Ok(RerankRequest {
+        query: wire.query,
+        passages: passages.collect(),
+        method,
+        moi: moi(wire.moi.unwrap_or_default())?,
+        top_n: given(wire.top_n),
+        score_threshold: wire.score_threshold,
+        truncate,
+        passage_tokens: given(truncation.max_passage_tokens),
+    })
+}
+
+fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
+    let design = match known("moi.design", wire.design)? {
+        v1::Design::Unspecified => None,
+        v1::Design::Random => Some(Design::Random),
+        v1::Design::Cyclic => Some(Design::Cyclic),
+    };
+    let outcome = match known("moi.outcome", wire.outcome)? {
+        v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => Outcome::QueryLikelihood,
+        v1::Outcome::Joint => Outcome::Joint,
+    };
+    let domain = match known("moi.score_domain", wire.score_domain)? {
+        v1::ScoreDomain::Unspecified => None,
+        v1::ScoreDomain::LogWinsorZ => Some(Domain::LogWinsorZ),
+        v1::ScoreDomain::LogZ => Some(Domain::LogZ),
+        v1::ScoreDomain::RankNormal => Some(Domain::RankNormal),
+        v1::ScoreDomain::Softmax => Some(Domain::Softmax { temperature: wire.softmax_temperature.unwrap_or(1.0) }),
+    };
+    let paper_objective = match known("moi.objective", wire.objective)? {
+        v1::Objective::Unspecified | v1::Objective::Regularised => false,
+        v1::Objective::Paper => true,
+    };
+    Ok(MoiOptions {
+        design,
+        orders: given(wire.orders),
+        outcome,
+        domain,
+        paper_objective,
+        sigma2: wire.sigma2,
+        position_prior: Some(wire.position_prior).filter(|prior| !prior.is_empty()),
+        monotone: wire.monotone,
+        seed: wire.seed,
+    })
+}
+
+/// The other way, for clients.
+pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
+    let moi = &request.moi;
+    let (score_domain, softmax_temperature) = match moi.domain {
+        None | Some(Domain::AsIs) => (v1::ScoreDomain::Unspecified, None),
+        Some(Domain::LogWinsorZ) => (v1::ScoreDomain::LogWinsorZ, None),
+        Some(Domain::LogZ) => (v1::ScoreDomain::LogZ, None),
+        Some(Domain::RankNormal) => (v1::ScoreDomain::RankNormal, None),
+        Some(Domain::Softmax { temperature }) => (v1::ScoreDomain::Softmax, Some(temperature)),
+    };
+    let method = match request.method {
+        Method::Moi => v1::Method::Moi,
+        Method::QueryGeneration => v1::Method::QueryGeneration,
+        Method::BayesSaliency => v1::Method::BayesSaliency,
+        Method::LongLlmLingua => v1::Method::LongLlmLingua,
+        Method::Retriever => v1::Method::Retriever,
+    };
+    let outcome = match moi.outcome {
+        Outcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
+        Outcome::Joint => v1::Outcome::Joint,
+    };
+    let objective = if moi.paper_objective { v1::Objective::Paper } else { v1::Objective::Regularised };
+    let mode = match request.truncate {
+        None => v1::TruncationMode::Unspecified,
+        Some(true) => v1::TruncationMode::Passages,
+        Some(false) => v1::TruncationMode::Off,
+    };
+    let passages = request.passages.iter().map(|passage| v1::Passage {
+        id: passage.id.clone(),
+        text: passage.text.clone(),
+        title: passage.title.clone(),
+        retriever_score: passage.retriever_score,
+    });
+    v1::RerankRequest {
+        query: request.query.clone(),
+        passages: passages.collect(),
+        method: method.into(),
+        moi: Some(v1::MoiOptions {
+            design: moi.design.map_or(v1::Design::Unspecified, design_to_wire).into(),
+            orders: narrow(moi.orders.unwrap_or(0)),
+            outcome: outcome.into(),
+            score_domain: score_domain.into(),
+            softmax_temperature,
+            objective: objective.into(),
+            sigma2: moi.sigma2,
+            position_prior: moi.position_prior.clone().unwrap_or_default(),
+            monotone: moi.monotone,
+            seed: moi.seed,
+        }),
+        top_n: narrow(request.top_n.unwrap_or(0)),
+        score_threshold: request.score_threshold,
+        return_passages: false,
+        truncation: Some(v1::Truncation {
+            mode: mode.into(),
+            max_passage_tokens: narrow(request.passage_tokens.unwrap_or(0)),
+        }),
+    }
+}
+
+fn design_to_wire(design: Design) -> v1::Design {
+    match design {
+        Design::Random => v1::Design::Random,
+        Design::Cyclic => v1::Design::Cyclic,
+    }
+}
+
+/// The passages as the caller sent them, to be named in the answer.
+pub(super) struct Sent {
+    pub passages: Vec<v1::Passage>,
+    pub whole: bool,
+}
+
+pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> v1::RerankResponse {
+    let results = answer.passages.iter().enumerate().map(|(rank, ranked)| {
+        let passage = &sent.passages[ranked.index];
+        v1::RankedPassage {
+            id: passage.id.clone(),
+            original_index: narrow(ranked.index),
+            rank: narrow(rank),
+            score: ranked.score,
+            utility: ranked.utility,
+            standard_error: ranked.standard_error,
+            outranks_next: ranked.outranks_next,
+            tokens_cut: narrow(ranked.tokens_cut),
+            passage: sent.whole.then(|| passage.clone()),
+        }
+    });
+    v1::RerankResponse {
+        results: results.collect(),
+        position_bias: answer
+            .fit
+            .iter()
+            .flat_map(|fit| &fit.bias)
+            .cloned()
+            .map(|weights| v1::PositionBias { weights })
+            .collect(),
+        diagnostics: answer.fit.as_ref().map(diagnostics),
+        design: answer.fit.as_ref().map(|fit| v1::DesignReport {
+            design: design_to_wire(fit.design).into(),
+            observations: narrow(fit.observations),
+            blocks: narrow(fit.blocks.0),
+            shared_blocks: narrow(fit.blocks.1),
+        }),
+        usage: Some(usage(&answer.usage)),
+        warnings: answer.warnings,
+        model: model.name.clone(),
+        model_sha256: model.sha256.clone(),
+    }
+}
+
+fn diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
+    let orientation = match fit.orientation {
+        Orientation::OnePassageScores => v1::Orientation::OnePassageScores,
+        Orientation::CallerPrior => v1::Orientation::CallerPrior,
+        Orientation::DefaultPrior => v1::Orientation::DefaultPrior,
+        Orientation::Lengths => v1::Orientation::Lengths,
+        Orientation::None => v1::Orientation::None,
+    };
+    let inner = &fit.diagnostics;
+    v1::FitDiagnostics {
+        r2: inner.r2,
+        loo_r2: inner.loo_r2,
+        jacobian_rank: narrow(inner.jacobian_rank),
+        rank_needed: narrow(inner.rank_needed),
+        condition: inner.condition,
+        distinct_orders: narrow(inner.distinct),
+        noise_variance: inner.noise_variance,
+        signal: inner.signal,
+        identifiable: inner.identifiable,
+        prior_dominated: !inner.identifiable && fit.orientation != Orientation::None,
+        expected_tau: fit.expected_tau,
+        orientation: orientation.into(),
+        anchor_correlation: fit.anchor_correlation,
+        objective: fit.objective,
+    }
+}
+
+fn usage(usage: &Usage) -> v1::Usage {
+    v1::Usage {
+        tokens: wide(usage.tokens),
+        naive_tokens: wide(usage.naive_tokens),
+        cached_tokens: wide(usage.cached_tokens),
+        steps: narrow(usage.steps),
+        tokenise_ms: usage.tokenise_ms,
+        queue_ms: usage.queue_ms,
+        score_ms: usage.score_ms,
+        fit_ms: usage.fit_ms,
+        total_ms: usage.total_ms,
+    }
+}
+
+pub(super) fn event(event: RerankEvent) -> v1::watch_rerank_response::Event {
+    use v1::watch_rerank_response::Event;
+    match event {
+        RerankEvent::Planned(cost) => Event::Planned(v1::Planned {
+            tokens: wide(cost.tokens),
+            naive_tokens: wide(cost.naive_tokens),
+            path_cells: wide(cost.path_cells),
+        }),
+        RerankEvent::Progress { done, total } => {
+            Event::Progress(v1::Progress { tokens_done: wide(done), tokens_total: wide(total) })
+        }
+        RerankEvent::Interim { order, observations } => Event::Interim(v1::InterimOrder {
+            original_indices: order.into_iter().map(narrow).collect(),
+            observations: narrow(observations),
+        }),
+    }
+}

@@ -1,0 +1,23 @@
+//! The edge: the only part that names tonic and prost. Wire types stop in `convert`.
+
+pub mod client;
+mod convert;
+mod deadline;
+mod models;
+mod rerank;
+pub mod server;
+mod status;
+
+/// The generated protocol.
+#[expect(
+    clippy::all,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    reason = "generated from proto/rerankd/v1, where the comments are"
+)]
+pub mod v1 {
+    tonic::include_proto!("rerankd.v1");
+}
+
+/// Descriptors of the protocol, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rerankd.bin"));

@@ -1,0 +1,105 @@
+//! RerankService.
+
+use std::pin::Pin;
+use std::time::Instant;
+
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use super::v1::rerank_service_server::RerankService;
+use super::{convert, deadline, status, v1};
+use crate::engine::rerank::{RerankEvent, RerankRequest, Reranked};
+use crate::engine::{Engine, EngineError};
+
+pub(super) struct Service {
+    pub engine: Engine,
+}
+
+impl Service {
+    fn read(&self, wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Status> {
+        let whole = wire.return_passages;
+        let request = convert::request(wire).map_err(|error| status::of(&error))?;
+        let passages = request.passages.iter().map(|passage| v1::Passage {
+            id: passage.id.clone(),
+            // The text is copied only for a caller who wants it back.
+            text: if whole { passage.text.clone() } else { String::new() },
+            title: if whole { passage.title.clone() } else { String::new() },
+            retriever_score: passage.retriever_score,
+        });
+        let passages = passages.collect();
+        Ok((request, convert::Sent { passages, whole }))
+    }
+
+    fn answer(
+        &self,
+        outcome: Result<Reranked, EngineError>,
+        sent: &convert::Sent,
+    ) -> Result<v1::RerankResponse, Status> {
+        let answer = outcome.map_err(|error| status::of(&error))?;
+        tracing::info!(
+            passages = sent.passages.len(),
+            tokens = answer.usage.tokens,
+            naive_tokens = answer.usage.naive_tokens,
+            milliseconds = answer.usage.total_ms,
+            "reranked"
+        );
+        Ok(convert::response(answer, sent, self.engine.info()))
+    }
+}
+
+/// Runs the work until the deadline; dropping it there is what stops it.
+async fn within(
+    engine: &Engine,
+    request: RerankRequest,
+    until: Option<Instant>,
+    listener: Option<tokio::sync::mpsc::UnboundedSender<RerankEvent>>,
+) -> Result<Reranked, EngineError> {
+    let work = engine.rerank(request, until, listener);
+    match until {
+        None => work.await,
+        Some(until) => tokio::time::timeout_at(until.into(), work).await.unwrap_or(Err(EngineError::DeadlineExceeded)),
+    }
+}
+
+#[tonic::async_trait]
+impl RerankService for Service {
+    async fn rerank(&self, call: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
+        let until = deadline::of(call.metadata(), Instant::now());
+        let (request, sent) = self.read(call.into_inner())?;
+        let outcome = within(&self.engine, request, until, None).await;
+        Ok(Response::new(self.answer(outcome, &sent)?))
+    }
+
+    type WatchRerankStream = Pin<Box<dyn Stream<Item = Result<v1::WatchRerankResponse, Status>> + Send>>;
+
+    async fn watch_rerank(
+        &self,
+        call: Request<v1::WatchRerankRequest>,
+    ) -> Result<Response<Self::WatchRerankStream>, Status> {
+        let until = deadline::of(call.metadata(), Instant::now());
+        let Some(wire) = call.into_inner().request else {
+            return Err(status::of(&EngineError::invalid("request", "must be set")));
+        };
+        let (mut request, sent) = self.read(wire).map_err(|status| status::under("request", status))?;
+        request.top_n = request.top_n.filter(|n| *n > 0);
+        let (sender, events) = unbounded_channel();
+        let engine = self.engine.clone();
+        let service = Self { engine: self.engine.clone() };
+        let told = tokio_stream::wrappers::UnboundedReceiverStream::new(events)
+            .map(|event| Ok(v1::WatchRerankResponse { event: Some(convert::event(event)) }));
+        // The work lives in the stream: a caller that leaves drops both.
+        let work = Box::pin(async move {
+            let outcome = within(&engine, request, until, Some(sender)).await;
+            let last = service.answer(outcome, &sent)?;
+            Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(last)) })
+        });
+        let last = futures_stream(work);
+        Ok(Response::new(Box::pin(told.merge(last))))
+    }
+}
+
+/// A stream of one item, the outcome of a future.
+fn futures_stream<F: Future>(work: Pin<Box<F>>) -> impl Stream<Item = F::Output> {
+    tokio_stream::once(work).then(|work| work)
+}

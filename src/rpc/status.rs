@@ -1,0 +1,60 @@
+//! Errors as status codes with details. Text of internal errors goes to the log, not to the caller.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::engine::EngineError;
+
+/// When to try again while the model is loading or its worker restarts.
+const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
+
+pub(super) fn of(error: &EngineError) -> Status {
+    let message = error.to_string();
+    match error {
+        EngineError::Invalid { field, problem } => bad_field(message, field, problem),
+        EngineError::TooLong { field, needed, available } => {
+            let mut details = ErrorDetails::with_bad_request_violation(field, &message);
+            let numbers = [("tokens_needed", *needed), ("tokens_available", *available)];
+            let metadata: std::collections::HashMap<String, String> =
+                numbers.map(|(name, number)| (name.to_owned(), number.to_string())).into();
+            details.set_error_info("TOO_LONG", "rerankd", metadata);
+            Status::with_error_details(Code::InvalidArgument, message, details)
+        }
+        EngineError::Budget { needed, allowed } => {
+            let description = format!("needs {needed} tokens, allowed are {allowed}");
+            let details = ErrorDetails::with_quota_failure_violation("limits.tokens_per_request", description);
+            Status::with_error_details(Code::ResourceExhausted, message, details)
+        }
+        EngineError::QueueFull { retry_after } => {
+            let details = ErrorDetails::with_retry_info(Some(*retry_after));
+            Status::with_error_details(Code::ResourceExhausted, message, details)
+        }
+        EngineError::DeadlineExceeded => Status::deadline_exceeded(message),
+        EngineError::Unavailable => {
+            let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));
+            Status::with_error_details(Code::Unavailable, message, details)
+        }
+        EngineError::Internal(text) => {
+            tracing::error!(error = %text, "request failed");
+            Status::internal("internal error; the server's log says more")
+        }
+    }
+}
+
+pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {
+    let details = ErrorDetails::with_bad_request_violation(field, problem);
+    Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// Sets `parent` before the field paths of a status, for a message that wraps another.
+pub(super) fn under(parent: &str, status: Status) -> Status {
+    let Some(request) = status.get_details_bad_request() else { return status };
+    let mut details = status.get_error_details();
+    let violations = request.field_violations.into_iter().map(|violation| {
+        tonic_types::FieldViolation::new(format!("{parent}.{}", violation.field), violation.description)
+    });
+    details.set_bad_request(violations.collect::<Vec<_>>());
+    Status::with_error_details(status.code(), format!("{parent}.{}", status.message()), details)
+}

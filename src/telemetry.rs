@@ -1,0 +1,17 @@
+//! Logs: structured, on standard error, as lines or as JSON.
+
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, LogFormat};
+
+/// Installs the process's subscriber; `quiet` raises the level for commands whose standard error shows progress. A second
+/// call does nothing, so tests may call it freely.
+pub fn install(config: &Config, quiet: bool) {
+    let filter = if quiet { "warn,llama-cpp-2=error" } else { &config.log_filter };
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _ = match config.log_format {
+        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Text => builder.with_target(false).try_init(),
+    };
+}
