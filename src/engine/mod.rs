@@ -66,6 +66,12 @@ impl Engine {
         &self.limits
     }
 
+    /// The generator's tokenizer.
+    #[must_use]
+    pub fn tokenizer(&self) -> &dyn Tokenizer {
+        self.tokenizer.as_ref()
+    }
+
     /// The way to the generator.
     #[must_use]
     pub const fn scheduler(&self) -> &Scheduler {

@@ -81,25 +81,24 @@ impl RerankService for Service {
         let Some(wire) = call.into_inner().request else {
             return Err(status::of(&EngineError::invalid("request", "must be set")));
         };
-        let (mut request, sent) = self.read(wire).map_err(|status| status::under("request", status))?;
-        request.top_n = request.top_n.filter(|n| *n > 0);
+        let (request, sent) = self.read(wire).map_err(|status| status::under("request", status))?;
         let (sender, events) = unbounded_channel();
         let engine = self.engine.clone();
         let service = Self { engine: self.engine.clone() };
         let told = tokio_stream::wrappers::UnboundedReceiverStream::new(events)
             .map(|event| Ok(v1::WatchRerankResponse { event: Some(convert::event(event)) }));
-        // The work lives in the stream: a caller that leaves drops both.
-        let work = Box::pin(async move {
+        let (last, answered) = tokio::sync::oneshot::channel();
+        let answer = tokio_stream::once(answered)
+            .then(|answered| async { answered.await.unwrap_or_else(|_| Err(Status::internal("no answer"))) });
+        // The work lives in the stream, beside its events: a caller that leaves drops both. The answer waits until all
+        // events are told.
+        let work = async move {
             let outcome = within(&engine, request, until, Some(sender)).await;
-            let last = service.answer(outcome, &sent)?;
-            Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(last)) })
-        });
-        let last = futures_stream(work);
-        Ok(Response::new(Box::pin(told.merge(last))))
+            let event =
+                |answer| v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) };
+            let _ = last.send(service.answer(outcome, &sent).map(event));
+        };
+        let silent = tokio_stream::once(work).then(|work| work).filter_map(|()| None);
+        Ok(Response::new(Box::pin(told.chain(answer).merge(silent))))
     }
-}
-
-/// A stream of one item, the outcome of a future.
-fn futures_stream<F: Future>(work: Pin<Box<F>>) -> impl Stream<Item = F::Output> {
-    tokio_stream::once(work).then(|work| work)
 }

@@ -1,0 +1,131 @@
+//! Layering and file length, read off the sources.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Which modules of the crate each may name in a `crate::` path.
+fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
+    BTreeMap::from([
+        ("measure", vec!["measure"]),
+        ("plan", vec!["plan"]),
+        ("model", vec!["model", "plan"]),
+        ("runtime", vec!["runtime", "model", "plan", "measure"]),
+        ("scheduler", vec!["scheduler", "model", "plan", "measure"]),
+        ("engine", vec!["engine", "scheduler", "measure", "plan", "model"]),
+        ("config", vec!["config", "engine", "runtime", "scheduler"]),
+        ("rpc", vec!["rpc", "engine", "measure", "model", "scheduler"]),
+        ("telemetry", vec!["config"]),
+        ("app", vec!["config", "engine", "model", "rpc", "runtime", "scheduler"]),
+        ("cli", vec!["app", "cli", "config", "engine", "measure", "model", "rpc", "runtime", "telemetry"]),
+    ])
+}
+
+/// Crates that only one part may name.
+const RESERVED: [(&str, &str); 8] = [
+    ("tonic", "src/rpc/"),
+    ("prost", "src/rpc/"),
+    ("llama_cpp_2", "src/runtime/llama/"),
+    ("llama_cpp_sys_2", "src/runtime/llama/"),
+    ("clarabel", "src/measure/moi/solve.rs"),
+    ("hf_hub", "src/runtime/fetch.rs"),
+    ("clap", "src/cli/"),
+    ("comfy_table", "src/cli/"),
+];
+
+/// Crates that pure code does not name.
+const IMPURE: [&str; 6] = ["tokio", "tracing", "std::time", "std::fs", "std::env", "std::net"];
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/")
+}
+
+/// The code of a file without comments and without its inline test module.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let body = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    body.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs")
+}
+
+#[test]
+fn no_file_is_longer_than_400_lines() {
+    for folder in ["src", "tests", "benches"].iter().filter(|folder| root().join(folder).exists()) {
+        for path in sources(&root().join(folder)) {
+            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+            assert!(lines <= 400, "{} has {lines} lines", relative(&path));
+        }
+    }
+}
+
+#[test]
+fn modules_name_only_what_lies_below_them() {
+    let allowed = allowed();
+    for path in sources(&root().join("src")) {
+        let name = relative(&path);
+        let module = name.trim_start_matches("src/").split(['/', '.']).next().unwrap().to_owned();
+        if ["lib", "main"].contains(&module.as_str()) || is_test(&name) {
+            continue;
+        }
+        let may = allowed.get(module.as_str()).unwrap_or_else(|| panic!("{name}: a module without a rule"));
+        for (at, _) in code(&path).match_indices("crate::") {
+            let rest = &code(&path)[at + "crate::".len()..];
+            // Grouped imports name several modules at once.
+            let names: Vec<String> = if let Some(group) = rest.strip_prefix('{') {
+                let inner = group.split('}').next().unwrap();
+                inner.split(',').map(|part| part.trim().split("::").next().unwrap().to_owned()).collect()
+            } else {
+                vec![rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()]
+            };
+            for used in names.iter().filter(|used| !used.is_empty()) {
+                assert!(may.contains(&used.as_str()), "{name} names crate::{used}, which is not below {module}");
+            }
+        }
+    }
+}
+
+#[test]
+fn crates_stay_where_they_belong() {
+    for path in sources(&root().join("src")) {
+        let (name, code) = (relative(&path), code(&path));
+        for (reserved, place) in RESERVED {
+            let used = code.contains(&format!("{reserved}::")) || code.contains(&format!("use {reserved};"));
+            assert!(!used || name.starts_with(place), "{name} names {reserved}, which belongs to {place}");
+        }
+        let pure = (name.starts_with("src/measure/") || name.starts_with("src/plan/")) && !is_test(&name);
+        for impure in IMPURE.iter().filter(|_| pure) {
+            assert!(!code.contains(&format!("{impure}::")), "{name} names {impure}, but is pure");
+        }
+        let environment = code.contains("env::var") && !name.starts_with("src/config/");
+        assert!(!environment, "{name} reads the environment; only config may");
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_the_adapter() {
+    for path in sources(&root().join("src")) {
+        let name = relative(&path);
+        let used = code(&path).contains("unsafe {") || code(&path).contains("unsafe fn");
+        assert!(!used || name.starts_with("src/runtime/llama/"), "{name} holds unsafe code");
+    }
+}

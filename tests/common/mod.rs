@@ -1,0 +1,138 @@
+//! A real server on a free port, over a scripted or the real generator.
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rerankd::config::Config;
+use rerankd::engine::{Engine, Limits};
+use rerankd::model::scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
+use rerankd::model::{Capacity, GeneratorInfo};
+use rerankd::rpc::server;
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
+use rerankd::scheduler::{Scheduler, Settings, Status};
+use tonic::transport::Channel;
+
+pub const LIMITS: Limits =
+    Limits { passages: 20, query_bytes: 1_000, passage_bytes: 3_000_000, orders: 300, tokens: 200_000, truncate: true };
+
+/// How a scripted server is set up.
+pub struct Scripted {
+    pub capacity: Capacity,
+    pub delay: Duration,
+    pub fault: Option<Fault>,
+    pub queue_length: usize,
+    pub limits: Limits,
+}
+
+impl Default for Scripted {
+    fn default() -> Self {
+        Self {
+            capacity: Capacity { cells: 4_096, sequences: 64, batch: 64 },
+            delay: Duration::ZERO,
+            fault: None,
+            queue_length: 8,
+            limits: LIMITS,
+        }
+    }
+}
+
+/// A running server and its clients.
+pub struct Running {
+    pub address: String,
+    pub engine: Engine,
+    pub observed: Arc<Observed>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Scripted {
+    pub async fn engine(self) -> (Engine, Arc<Observed>, usize) {
+        let observed = Arc::new(Observed::default());
+        let seen = Arc::clone(&observed);
+        let mut fault = self.fault;
+        let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+            let mut generator = ScriptedGenerator::new(self.capacity, overlap_script(), Arc::clone(&seen));
+            generator.delay = self.delay;
+            generator.fault = fault.take();
+            lend(&mut generator);
+            Ok(())
+        });
+        let settings = Settings { queue_length: self.queue_length, prefix_cells: 0 };
+        let scheduler = Scheduler::start(settings, lender).unwrap();
+        scheduler.status().wait_for(|status| matches!(status, Status::Ready(_))).await.unwrap();
+        let info = GeneratorInfo {
+            name: "scripted".into(),
+            sha256: "0".repeat(64),
+            description: String::new(),
+            bytes: 0,
+            trained_context: 4_096,
+            chat: false,
+        };
+        (Engine::new(scheduler, Arc::new(ByteTokenizer::default()), info, self.limits), observed, self.queue_length)
+    }
+
+    pub async fn serve(self) -> Running {
+        let (engine, observed, queue_length) = self.engine().await;
+        serve(engine, observed, queue_length).await
+    }
+}
+
+pub async fn serve(engine: Engine, observed: Arc<Observed>, queue_length: usize) -> Running {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let settings = server::Settings { message_bytes: 16 << 20, queue_length, drain: Duration::from_secs(10) };
+    let inner = engine.clone();
+    let server = tokio::spawn(async move {
+        let until = async {
+            let _ = stopped.await;
+        };
+        server::serve(inner, settings, listener, until).await.unwrap();
+    });
+    Running { address, engine, observed, stop: Some(stop), server }
+}
+
+impl Running {
+    pub async fn channel(&self) -> Channel {
+        Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap()
+    }
+
+    pub async fn client(&self) -> RerankServiceClient<Channel> {
+        RerankServiceClient::new(self.channel().await).max_decoding_message_size(16 << 20)
+    }
+
+    pub async fn stop(mut self) {
+        let _ = self.stop.take().unwrap().send(());
+        self.server.await.unwrap();
+    }
+}
+
+/// The configuration of the real generator: the default one, in the user's store.
+pub fn real_config() -> Config {
+    let flags = [("generator.prefix_cells".to_owned(), "0".to_owned())];
+    Config::load(None, &flags).unwrap()
+}
+
+/// One real generator for all tests of a file. It lives on its own thread, so runtimes of single tests may come and go.
+pub async fn real_engine() -> Engine {
+    static ENGINE: tokio::sync::OnceCell<Engine> = tokio::sync::OnceCell::const_new();
+    let load = || async {
+        rerankd::app::engine(&real_config()).await.expect("the default generator; `make setup` fetches it")
+    };
+    ENGINE.get_or_init(load).await.clone()
+}
+
+pub fn wire(query: &str, passages: &[&str]) -> v1::RerankRequest {
+    let passage = |(index, text): (usize, &&str)| v1::Passage {
+        id: format!("p{index}"),
+        text: (*text).to_owned(),
+        ..v1::Passage::default()
+    };
+    v1::RerankRequest {
+        query: query.to_owned(),
+        passages: passages.iter().enumerate().map(passage).collect(),
+        ..v1::RerankRequest::default()
+    }
+}

@@ -1,0 +1,245 @@
+//! The default generator itself: real weights, real tokenizer, the real path of a request.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{real_engine, serve, wire};
+use rerankd::engine::rerank::{Method, MoiOptions, Passage, RerankRequest, Reranked};
+use rerankd::engine::{Engine, EngineError};
+use rerankd::measure::moi::design::Design;
+use rerankd::model::scripted::Observed;
+use rerankd::plan::{NodeId, Plan, Segment, Token};
+use rerankd::rpc::v1;
+
+/// Log-probabilities move by rounding with the shape of the batch: other kernels run, and sums go in another order. For a
+/// file whose activations are rounded to 8 bits on the way (Q4_1) the rounding feeds on itself from layer to layer, so a
+/// single token may move by half a nat; the mean over tokens, which is what a score is made of, hardly moves.
+const PER_TOKEN: f64 = 1.0;
+const ROOT_MEAN_SQUARE: f64 = 0.15;
+const MEAN: f64 = 0.03;
+
+const TEXTS: [&str; 4] = [
+    "The looms of Harrowgate were driven by water from the River Senn, led over a weir above the town.",
+    "Rye flour absorbs more water than wheat, and a long rest keeps the crust from tearing.",
+    "In the opening, bring out knights before bishops and castle early.",
+    "The station of Harrowgate closed in 1964 and houses a museum of signal lamps.",
+];
+const QUERY: &str = "Which river drove the looms of Harrowgate?";
+
+fn request(texts: &[&str]) -> RerankRequest {
+    let passage = |(index, text): (usize, &&str)| Passage {
+        id: format!("p{index}"),
+        text: (*text).to_owned(),
+        ..Passage::default()
+    };
+    RerankRequest {
+        query: QUERY.to_owned(),
+        passages: texts.iter().enumerate().map(passage).collect(),
+        moi: MoiOptions { design: Some(Design::Random), seed: 7, ..MoiOptions::default() },
+        ..RerankRequest::default()
+    }
+}
+
+async fn rerank(engine: &Engine, request: RerankRequest) -> Reranked {
+    engine.rerank(request, None, None).await.unwrap()
+}
+
+fn utilities(answer: &Reranked) -> Vec<f64> {
+    let mut by_index = vec![0.0; answer.passages.len()];
+    for passage in &answer.passages {
+        by_index[passage.index] = passage.utility;
+    }
+    by_index
+}
+
+#[tokio::test]
+async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
+    let engine = real_engine().await;
+    let tokens = |text: &str| engine.tokenizer().text(text);
+    let segments = |order: &[usize]| {
+        let mut segments = vec![Segment::context(tokens("Documents follow.\n\n"))];
+        segments.extend(order.iter().map(|&p| Segment::scored(tokens(TEXTS[p]), 0)));
+        segments.push(Segment::scored(tokens(QUERY), 0));
+        segments
+    };
+    let orders: Vec<Vec<usize>> = vec![vec![0, 1, 2, 3], vec![0, 1, 3, 2], vec![0, 3], vec![2, 0], vec![1]];
+    let mut together = Plan::new();
+    let paths: Vec<Vec<NodeId>> = orders.iter().map(|order| together.add(&segments(order))).collect();
+    let shared = engine.scheduler().run(Arc::new(together), None, None).await.unwrap();
+    let mut differences = Vec::new();
+    for (order, path) in orders.iter().zip(paths) {
+        let mut alone = Plan::new();
+        let own = alone.add(&segments(order));
+        let scores = engine.scheduler().run(Arc::new(alone), None, None).await.unwrap().scores;
+        for (ours, theirs) in path.iter().zip(own) {
+            for (left, right) in shared.scores[ours.0].iter().zip(&scores[theirs.0]) {
+                differences.push(left - right);
+            }
+        }
+    }
+    close(&differences);
+}
+
+fn close(differences: &[f64]) {
+    let count = differences.len() as f64;
+    let largest = differences.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+    let mean = differences.iter().sum::<f64>() / count;
+    let rms = (differences.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
+    println!("{count} tokens: largest difference {largest:.3}, root mean square {rms:.3}, mean {mean:.4} nats");
+    assert!(largest < PER_TOKEN && rms < ROOT_MEAN_SQUARE && mean.abs() < MEAN);
+}
+
+/// Against numpy over the same file: tests/golden/generator/reference.py wrote the numbers.
+#[tokio::test]
+async fn log_probabilities_agree_with_an_independent_program() {
+    let engine = real_engine().await;
+    let path = format!("{}/tests/golden/generator/scores.json", env!("CARGO_MANIFEST_DIR"));
+    let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let tokens: Vec<Token> = serde_json::from_value(golden["tokens"].clone()).unwrap();
+    let expected: Vec<f64> = serde_json::from_value(golden["log_probabilities"].clone()).unwrap();
+    assert_eq!(engine.tokenizer().text(&format!("{} {QUERY}", TEXTS.join(" "))), tokens);
+    let mut plan = Plan::new();
+    let node = plan.add(&[Segment::scored(tokens, 1)])[0];
+    let scores = engine.scheduler().run(Arc::new(plan), None, None).await.unwrap().scores;
+    let differences: Vec<f64> = scores[node.0].iter().zip(&expected).map(|(ours, theirs)| ours - theirs).collect();
+    assert_eq!(differences.len(), expected.len());
+    close(&differences);
+}
+
+#[tokio::test]
+async fn control_text_in_a_passage_stays_text() {
+    let engine = real_engine().await;
+    let tokens: Vec<Token> = engine.tokenizer().text("<|im_end|>");
+    assert!(tokens.len() > 1, "a passage must not be able to close the message");
+    assert_eq!(engine.tokenizer().template("<|im_end|>", false).len(), 1);
+    assert_eq!(engine.tokenizer().detokenize(&tokens), "<|im_end|>");
+    assert!(engine.info().chat);
+}
+
+#[tokio::test]
+async fn the_same_request_twice_gives_the_same_bytes() {
+    let engine = alone().await;
+    let first = rerank(&engine, request(&TEXTS)).await;
+    let second = rerank(&engine, request(&TEXTS)).await;
+    let bits = |answer: &Reranked| utilities(answer).iter().map(|u| u.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&first), bits(&second));
+}
+
+/// A generator that no other test uses: what else is in a batch changes the rounding.
+async fn alone() -> Engine {
+    rerankd::app::engine(&common::real_config()).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_given_order_has_no_part_in_a_design_by_id() {
+    let engine = real_engine().await;
+    let plain = request(&TEXTS);
+    let mut turned = plain.clone();
+    turned.passages.reverse();
+    let (first, second) = (rerank(&engine, plain).await, rerank(&engine, turned).await);
+    let mut mirrored = utilities(&second);
+    mirrored.reverse();
+    for (left, right) in utilities(&first).iter().zip(mirrored) {
+        assert!((left - right).abs() < 1.0, "{left} {right}");
+    }
+}
+
+#[tokio::test]
+async fn one_and_two_passages_are_answers() {
+    let engine = real_engine().await;
+    for count in [1, 2] {
+        for design in [None, Some(Design::Random), Some(Design::Cyclic)] {
+            let mut request = request(&TEXTS[..count]);
+            request.moi.design = design;
+            let answer = rerank(&engine, request).await;
+            assert_eq!(answer.passages.len(), count);
+            assert!(utilities(&answer).iter().all(|u| u.is_finite()));
+        }
+    }
+    let mut pair = request(&TEXTS[..2]);
+    pair.method = Method::QueryGeneration;
+    assert_eq!(rerank(&engine, pair).await.passages[0].index, 0);
+}
+
+#[tokio::test]
+async fn twins_have_the_same_utility_within_their_errors() {
+    let engine = real_engine().await;
+    let answer = rerank(&engine, request(&[TEXTS[0], TEXTS[1], TEXTS[0], TEXTS[2]])).await;
+    let of = |index: usize| answer.passages.iter().find(|passage| passage.index == index).unwrap();
+    let (left, right) = (of(0), of(2));
+    let errors = left.standard_error.unwrap().hypot(right.standard_error.unwrap());
+    assert!((left.utility - right.utility).abs() < 3.0 * errors, "{left:?} {right:?}");
+}
+
+#[tokio::test]
+async fn a_passage_longer_than_the_context_is_cut_or_refused() {
+    let engine = real_engine().await;
+    let long = "the wheel turned and ".repeat(4_000);
+    let mut request = request(&[TEXTS[0], &long]);
+    request.truncate = Some(false);
+    match engine.rerank(request.clone(), None, None).await {
+        Err(EngineError::TooLong { field, needed, available }) => {
+            assert_eq!(field, "passages[1].text");
+            assert!(needed > 12_000 && available < 8_192, "{needed} {available}");
+        }
+        other => panic!("{other:?}"),
+    }
+    request.truncate = Some(true);
+    request.passage_tokens = Some(60);
+    let answer = rerank(&engine, request).await;
+    assert!(answer.passages.iter().any(|passage| passage.index == 1 && passage.tokens_cut > 12_000));
+}
+
+#[tokio::test]
+async fn work_that_nobody_waits_for_stops_within_a_step() {
+    let engine = alone().await;
+    let long: Vec<String> = (0..6).map(|p| format!("{p} {}", "the wheel turned and ".repeat(60))).collect();
+    let texts: Vec<&str> = long.iter().map(String::as_str).collect();
+    let run = engine.rerank(request(&texts), None, None);
+    assert!(tokio::time::timeout(Duration::from_millis(1_500), run).await.is_err());
+    let left = Instant::now();
+    let stats = engine.scheduler().stats();
+    while stats.abandoned.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        assert!(left.elapsed() < Duration::from_secs(60), "the worker went on");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    println!("worker free {} ms after its caller left", left.elapsed().as_millis());
+    assert_eq!(stats.cells.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_client_reranks_over_a_real_channel() {
+    let server = serve(real_engine().await, Arc::new(Observed::default()), 64).await;
+    let mut client = server.client().await;
+    let moi = v1::MoiOptions { orders: 6, ..v1::MoiOptions::default() };
+    let answer = client.rerank(v1::RerankRequest { moi: Some(moi), ..wire(QUERY, &TEXTS) }).await.unwrap().into_inner();
+    assert_eq!(answer.results.len(), 4);
+    assert_eq!(answer.model, "smollm2-135m-instruct");
+    let diagnostics = answer.diagnostics.unwrap();
+    assert!(diagnostics.orientation() != v1::Orientation::Unspecified);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_model_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = std::fs::read(
+        common::real_config()
+            .store
+            .locate("smollm2-135m-instruct", rerankd::runtime::catalog::Role::Generator)
+            .unwrap()
+            .path,
+    )
+    .unwrap();
+    let (empty, noise, cut) = (Vec::new(), vec![0x5a; 10_000], good[..good.len() / 2].to_vec());
+    for (name, bytes) in [("empty.gguf", empty), ("noise.gguf", noise), ("cut.gguf", cut)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let flags = [("generator.model".to_owned(), path.display().to_string())];
+        let config = rerankd::config::Config::load(None, &flags).unwrap();
+        let error = format!("{:#}", rerankd::app::engine(&config).await.unwrap_err());
+        assert!(error.contains(name), "{error}");
+    }
+}
