@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::model::{GeneratorInfo, Tokenizer};
 use crate::rpc::server;
 use crate::runtime::catalog::Role;
-use crate::runtime::llama::{self, Vocabulary};
+use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::scheduler::{Lender, Scheduler, Status};
 
 /// Loads the generator and waits until it is ready.
@@ -21,24 +21,33 @@ use crate::scheduler::{Lender, Scheduler, Status};
 pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     let store = config.store.clone();
     let name = config.generator.model.clone();
-    let (located, vocabulary) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+    let generator = config.generator.clone();
+    let (located, vocabulary, choice) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
         let located = store.locate(&name, Role::Generator)?;
         let vocabulary = Vocabulary::load(&located.path)?;
-        Ok((located, vocabulary))
+        let settings = generator.settings(located.path.clone());
+        let choice = match generator.reencode {
+            Some(most) if !llama::offloads(&settings)? => Some(reencode::choose(&settings, &located.sha256, &store, most)?),
+            _ => None,
+        };
+        Ok((located, vocabulary, choice))
     })
     .await??;
+    let running = choice.as_ref().map_or(&located.path, |choice| &choice.path).clone();
     let chat = config.generator.chat_template && vocabulary.chat_frame().is_some();
     let metadata = |key: &str| vocabulary.metadata(key);
     let words = ["general.architecture", "general.name", "general.size_label"].map(metadata);
     let info = GeneratorInfo {
         name: located.name,
+        encoding: choice.as_ref().map_or_else(|| "as shipped".to_owned(), |choice| choice.encoding.clone()),
+        running_sha256: choice.map_or_else(|| located.sha256.clone(), |choice| choice.sha256),
         sha256: located.sha256,
         description: words.into_iter().flatten().collect::<Vec<_>>().join(" "),
         bytes: located.bytes,
         trained_context: vocabulary.trained_context(),
         chat,
     };
-    let settings = config.generator.settings(located.path);
+    let settings = config.generator.settings(running);
     let lender: Lender = Box::new(move |lend| llama::lend(&settings, lend));
     let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
     ready(&scheduler).await?;

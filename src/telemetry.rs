@@ -9,7 +9,8 @@ use crate::config::{Config, LogFormat};
 pub fn install(config: &Config, quiet: bool) {
     let filter = if quiet { "warn,llama-cpp-2=error" } else { &config.log_filter };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr);
     let _ = match config.log_format {
         LogFormat::Json => builder.json().try_init(),
         LogFormat::Text => builder.with_target(false).try_init(),

@@ -22,6 +22,9 @@ pub(super) struct ServeArgs {
     /// Generator: a name of the catalogue or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
+    /// Run the file in the tensor type it has, even where another would be faster on this CPU.
+    #[arg(long)]
+    no_reencode: bool,
     /// Write the address that was taken to this file, once the server listens.
     #[arg(long, value_name = "FILE")]
     address_file: Option<PathBuf>,
@@ -31,6 +34,9 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     let mut flags = Vec::new();
     flags.extend(args.listen.map(|address| ("server.listen".to_owned(), address.to_string())));
     flags.extend(args.model.map(|model| ("generator.model".to_owned(), model)));
+    if args.no_reencode {
+        flags.push(("generator.reencode".to_owned(), "false".to_owned()));
+    }
     let config = settings.load(flags)?;
     telemetry::install(&config, false);
     // The port is taken before the model is loaded: a port in use is known at once.
@@ -44,7 +50,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
             .with_context(|| format!("{}: cannot be written", path.display()))?;
     }
     let info = engine.info();
-    tracing::info!(%address, model = %info.name, sha256 = %info.sha256, chat_template = info.chat, "serving");
+    tracing::info!(%address, model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "serving");
     app::serve(&config, engine, listener, interrupted()).await?;
     tracing::info!("stopped");
     Ok(())

@@ -60,6 +60,8 @@ pub struct Generator {
     pub flash_attention: bool,
     /// Use the model's chat template.
     pub chat_template: bool,
+    /// Largest re-encoded file in bytes; `None` to run the file as it is.
+    pub reencode: Option<u64>,
 }
 
 impl Generator {
@@ -231,6 +233,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             gpu_layers: raw.generator.gpu_layers,
             flash_attention: raw.generator.flash_attention,
             chat_template: raw.generator.chat_template,
+            reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
         },
         store: Store::new(root, known, hub),
         log_filter: raw.log.filter,

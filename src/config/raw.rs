@@ -47,6 +47,8 @@ pub(super) struct Generator {
     pub gpu_layers: u32,
     pub flash_attention: bool,
     pub chat_template: bool,
+    pub reencode: bool,
+    pub reencode_megabytes: u64,
     pub prefix_cells: usize,
 }
 

@@ -108,8 +108,12 @@ pub trait Tokenizer: Send + Sync {
 pub struct GeneratorInfo {
     /// Catalogue name or file name.
     pub name: String,
-    /// SHA-256 of the file, lower-case hexadecimal.
+    /// SHA-256 of the file as it was given, lower-case hexadecimal.
     pub sha256: String,
+    /// Tensor type it runs in: `as shipped`, or what it was re-encoded to.
+    pub encoding: String,
+    /// SHA-256 of the file that runs.
+    pub running_sha256: String,
     /// Architecture and size as the file states them.
     pub description: String,
     /// Size of the file.

@@ -40,6 +40,8 @@ impl ModelService for Service {
                 bytes: info.bytes,
                 trained_context: narrow(info.trained_context),
                 chat_template: info.chat,
+                encoding: info.encoding.clone(),
+                running_sha256: info.running_sha256.clone(),
             }),
             limits: Some(v1::Limits {
                 passages: narrow(limits.passages),

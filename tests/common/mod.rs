@@ -65,6 +65,8 @@ impl Scripted {
         let info = GeneratorInfo {
             name: "scripted".into(),
             sha256: "0".repeat(64),
+            encoding: "as shipped".into(),
+            running_sha256: "0".repeat(64),
             description: String::new(),
             bytes: 0,
             trained_context: 4_096,

@@ -1,6 +1,7 @@
 //! Generators in llama.cpp.
 
 mod generator;
+pub mod reencode;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
@@ -57,6 +58,14 @@ fn load(path: &Path, params: &LlamaModelParams) -> Result<LlamaModel, ModelError
         return Err(unusable("recurrent and hybrid models are not supported: their cache cannot be forked".into()));
     }
     Ok(model)
+}
+
+/// Whether layers will run on an accelerator.
+///
+/// # Errors
+/// [`ModelError::Decode`] when llama.cpp does not start.
+pub fn offloads(settings: &Settings) -> Result<bool, ModelError> {
+    Ok(settings.gpu_layers > 0 && backend()?.supports_gpu_offload())
 }
 
 /// Builds the generator on this thread's stack and lends it to `lend`.
