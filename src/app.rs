@@ -27,7 +27,9 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
         let vocabulary = Vocabulary::load(&located.path)?;
         let settings = generator.settings(located.path.clone());
         let choice = match generator.reencode {
-            Some(most) if !llama::offloads(&settings)? => Some(reencode::choose(&settings, &located.sha256, &store, most)?),
+            Some(most) if !llama::offloads(&settings)? => {
+                Some(reencode::choose(&settings, &located.sha256, &store, most)?)
+            }
             _ => None,
         };
         Ok((located, vocabulary, choice))

@@ -22,7 +22,7 @@ fn solve(case: &Value, starts: Starts) -> Estimate {
         .map(|(order, score)| Observation { order: indices(order), score })
         .collect();
     let settings = Settings {
-        domain: Domain::AsIs,
+        domain: Some(Domain::AsIs),
         objective: if case["problem"] == "P0" { Objective::Paper } else { Objective::Regularised },
         lam: case["lam"].as_f64(),
         rho: case["rho"].as_f64(),

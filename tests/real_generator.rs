@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{real_engine, serve, wire};
-use rerankd::engine::rerank::{Method, MoiOptions, Passage, RerankRequest, Reranked};
+use rerankd::engine::rerank::{Method, MoiOptions, Passage, RerankRequest, Reranked, Scheme};
 use rerankd::engine::{Engine, EngineError};
-use rerankd::measure::moi::design::Design;
 use rerankd::model::scripted::Observed;
 use rerankd::plan::{NodeId, Plan, Segment, Token};
 use rerankd::rpc::v1;
@@ -37,7 +36,7 @@ fn request(texts: &[&str]) -> RerankRequest {
     RerankRequest {
         query: QUERY.to_owned(),
         passages: texts.iter().enumerate().map(passage).collect(),
-        moi: MoiOptions { design: Some(Design::Random), seed: 7, ..MoiOptions::default() },
+        moi: MoiOptions { scheme: Some(Scheme::Random), seed: 7, ..MoiOptions::default() },
         ..RerankRequest::default()
     }
 }
@@ -150,9 +149,9 @@ async fn the_given_order_has_no_part_in_a_design_by_id() {
 async fn one_and_two_passages_are_answers() {
     let engine = real_engine().await;
     for count in [1, 2] {
-        for design in [None, Some(Design::Random), Some(Design::Cyclic)] {
+        for scheme in [None, Some(Scheme::Random), Some(Scheme::Cyclic), Some(Scheme::Adaptive), Some(Scheme::Trie)] {
             let mut request = request(&TEXTS[..count]);
-            request.moi.design = design;
+            request.moi.scheme = scheme;
             let answer = rerank(&engine, request).await;
             assert_eq!(answer.passages.len(), count);
             assert!(utilities(&answer).iter().all(|u| u.is_finite()));

@@ -93,12 +93,12 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
     }
     let scaled = file.lam.is_some() || file.rho.is_some();
     let domain = match file.domain {
-        Some(DomainName::AsIs) => Domain::AsIs,
-        Some(DomainName::LogZ) => Domain::LogZ,
-        Some(DomainName::LogWinsorZ) => Domain::LogWinsorZ,
-        Some(DomainName::RankNormal) => Domain::RankNormal,
-        None if scaled || file.problem == ProblemKind::P0 => Domain::AsIs,
-        None => Domain::LogWinsorZ,
+        Some(DomainName::AsIs) => Some(Domain::AsIs),
+        Some(DomainName::LogZ) => Some(Domain::LogZ),
+        Some(DomainName::LogWinsorZ) => Some(Domain::LogWinsorZ),
+        Some(DomainName::RankNormal) => Some(Domain::RankNormal),
+        None if scaled || file.problem == ProblemKind::P0 => Some(Domain::AsIs),
+        None => None,
     };
     let settings = Settings {
         domain,

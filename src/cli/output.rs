@@ -71,7 +71,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
         ]);
     }
     let mut text = format!("{table}\n");
-    for bias in &answer.position_bias {
+    for bias in answer.position_bias.iter().filter(|bias| bias.weights.len() > 1) {
         text.push_str(&bars(&bias.weights));
     }
     if let Some(diagnostics) = &answer.diagnostics {
@@ -94,7 +94,8 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
 fn bars(weights: &[f64]) -> String {
     const WIDTH: f64 = 40.0;
     let largest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let mut text = "\nposition bias (weight of each place in the prompt)\n".to_owned();
+    let mut text = "\nposition bias (weight of each place in a prompt of ".to_owned();
+    text.push_str(&format!("{})\n", weights.len()));
     for (position, weight) in weights.iter().enumerate() {
         let eighths = (weight / largest * WIDTH * 8.0).round();
         let mut bar = String::new();
@@ -173,7 +174,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
     });
     let design = answer.design.as_ref().map(|inner| {
         json!({
-            "design": inner.design().as_str_name(), "observations": inner.observations, "blocks": inner.blocks,
+            "design": inner.design().as_str_name(), "depth": inner.depth, "rounds": inner.rounds, "observations": inner.observations, "blocks": inner.blocks,
             "shared_blocks": inner.shared_blocks,
         })
     });

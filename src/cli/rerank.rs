@@ -7,8 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::engine::EngineError;
-use crate::engine::rerank::{Method, MoiOptions, Outcome, RerankEvent, RerankRequest};
-use crate::measure::moi::design::Design;
+use crate::engine::rerank::{Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::measure::moi::domain::Domain;
 use crate::rpc::client;
 use crate::{app, telemetry};
@@ -33,9 +32,18 @@ pub(super) struct RerankArgs {
     /// How passages are scored.
     #[arg(long, value_enum, default_value_t = MethodName::Moi)]
     method: MethodName,
-    /// Which orders are scored.
+    /// Which prompts are scored.
     #[arg(long, value_enum)]
     design: Option<DesignName>,
+    /// Score every beginning of an order down to this many passages.
+    #[arg(long, value_name = "PASSAGES")]
+    depth: Option<usize>,
+    /// Most tokens to evaluate.
+    #[arg(long, value_name = "TOKENS")]
+    token_budget: Option<usize>,
+    /// Take the largest design within the budget instead of refusing.
+    #[arg(long)]
+    fit_budget: bool,
     /// How many orders.
     #[arg(long, value_name = "COUNT")]
     orders: Option<usize>,
@@ -81,6 +89,11 @@ enum MethodName {
 enum DesignName {
     Random,
     Cyclic,
+    Latin,
+    Trie,
+    Pruned,
+    Prefix,
+    Adaptive,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -115,11 +128,19 @@ impl RerankArgs {
                 MethodName::Retriever => Method::Retriever,
             },
             moi: MoiOptions {
-                design: self.design.map(|design| match design {
-                    DesignName::Random => Design::Random,
-                    DesignName::Cyclic => Design::Cyclic,
+                scheme: self.design.map(|design| match design {
+                    DesignName::Random => Scheme::Random,
+                    DesignName::Cyclic => Scheme::Cyclic,
+                    DesignName::Latin => Scheme::Latin,
+                    DesignName::Trie => Scheme::Trie,
+                    DesignName::Pruned => Scheme::Pruned,
+                    DesignName::Prefix => Scheme::Prefix,
+                    DesignName::Adaptive => Scheme::Adaptive,
                 }),
                 orders: self.orders,
+                depth: self.depth,
+                token_budget: self.token_budget,
+                fit_budget: self.fit_budget,
                 outcome: match self.outcome {
                     OutcomeName::QueryLikelihood => Outcome::QueryLikelihood,
                     OutcomeName::Joint => Outcome::Joint,

@@ -72,6 +72,12 @@ impl Engine {
         self.tokenizer.as_ref()
     }
 
+    /// The parts of its prompts.
+    #[must_use]
+    pub const fn template(&self) -> &Template {
+        &self.template
+    }
+
     /// The way to the generator.
     #[must_use]
     pub const fn scheduler(&self) -> &Scheduler {

@@ -3,10 +3,9 @@
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::rerank::{
-    FitReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Usage,
+    FitReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
 use crate::measure::moi::Orientation;
-use crate::measure::moi::design::Design;
 use crate::measure::moi::domain::Domain;
 use crate::model::GeneratorInfo;
 
@@ -62,10 +61,19 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
 }
 
 fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
-    let design = match known("moi.design", wire.design)? {
+    let scheme = match known("moi.design", wire.design)? {
         v1::Design::Unspecified => None,
-        v1::Design::Random => Some(Design::Random),
-        v1::Design::Cyclic => Some(Design::Cyclic),
+        v1::Design::Random => Some(Scheme::Random),
+        v1::Design::Cyclic => Some(Scheme::Cyclic),
+        v1::Design::Latin => Some(Scheme::Latin),
+        v1::Design::Trie => Some(Scheme::Trie),
+        v1::Design::Pruned => Some(Scheme::Pruned),
+        v1::Design::Prefix => Some(Scheme::Prefix),
+        v1::Design::Adaptive => Some(Scheme::Adaptive),
+    };
+    let fit_budget = match known("moi.budget_policy", wire.budget_policy)? {
+        v1::BudgetPolicy::Unspecified | v1::BudgetPolicy::Refuse => false,
+        v1::BudgetPolicy::Fit => true,
     };
     let outcome = match known("moi.outcome", wire.outcome)? {
         v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => Outcome::QueryLikelihood,
@@ -83,8 +91,13 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         v1::Objective::Paper => true,
     };
     Ok(MoiOptions {
-        design,
+        scheme,
         orders: given(wire.orders),
+        depth: given(wire.depth),
+        shared_columns: given(wire.shared_columns),
+        copies: given(wire.copies),
+        prune_length: given(wire.prune_length),
+        variable_pruning: wire.variable_pruning,
         outcome,
         domain,
         paper_objective,
@@ -92,6 +105,11 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         position_prior: Some(wire.position_prior).filter(|prior| !prior.is_empty()),
         monotone: wire.monotone,
         seed: wire.seed,
+        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
+        fit_budget,
+        settle_top: given(wire.settle_top),
+        settle_probability: wire.settle_probability,
+        rounds: given(wire.rounds),
     })
 }
 
@@ -133,7 +151,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         passages: passages.collect(),
         method: method.into(),
         moi: Some(v1::MoiOptions {
-            design: moi.design.map_or(v1::Design::Unspecified, design_to_wire).into(),
+            design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
             orders: narrow(moi.orders.unwrap_or(0)),
             outcome: outcome.into(),
             score_domain: score_domain.into(),
@@ -143,6 +161,16 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
             position_prior: moi.position_prior.clone().unwrap_or_default(),
             monotone: moi.monotone,
             seed: moi.seed,
+            depth: narrow(moi.depth.unwrap_or(0)),
+            shared_columns: narrow(moi.shared_columns.unwrap_or(0)),
+            copies: narrow(moi.copies.unwrap_or(0)),
+            prune_length: narrow(moi.prune_length.unwrap_or(0)),
+            variable_pruning: moi.variable_pruning,
+            token_budget: wide(moi.token_budget.unwrap_or(0)),
+            budget_policy: if moi.fit_budget { v1::BudgetPolicy::Fit } else { v1::BudgetPolicy::Refuse }.into(),
+            settle_top: narrow(moi.settle_top.unwrap_or(0)),
+            settle_probability: moi.settle_probability,
+            rounds: narrow(moi.rounds.unwrap_or(0)),
         }),
         top_n: narrow(request.top_n.unwrap_or(0)),
         score_threshold: request.score_threshold,
@@ -154,10 +182,15 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     }
 }
 
-fn design_to_wire(design: Design) -> v1::Design {
-    match design {
-        Design::Random => v1::Design::Random,
-        Design::Cyclic => v1::Design::Cyclic,
+const fn design_to_wire(scheme: Scheme) -> v1::Design {
+    match scheme {
+        Scheme::Random => v1::Design::Random,
+        Scheme::Cyclic => v1::Design::Cyclic,
+        Scheme::Latin => v1::Design::Latin,
+        Scheme::Trie => v1::Design::Trie,
+        Scheme::Pruned => v1::Design::Pruned,
+        Scheme::Prefix => v1::Design::Prefix,
+        Scheme::Adaptive => v1::Design::Adaptive,
     }
 }
 
@@ -193,7 +226,9 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
             .collect(),
         diagnostics: answer.fit.as_ref().map(diagnostics),
         design: answer.fit.as_ref().map(|fit| v1::DesignReport {
-            design: design_to_wire(fit.design).into(),
+            design: design_to_wire(fit.scheme).into(),
+            depth: narrow(fit.depth),
+            rounds: narrow(fit.rounds),
             observations: narrow(fit.observations),
             blocks: narrow(fit.blocks.0),
             shared_blocks: narrow(fit.blocks.1),

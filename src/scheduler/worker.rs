@@ -11,7 +11,7 @@ use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
 
 /// Breadth in batches that a request is granted beside its longest path; more only makes attention longer.
-const BREADTH: usize = 4;
+const BREADTH: usize = 1;
 
 pub(super) struct Worker<'a> {
     generator: &'a mut dyn Generator,

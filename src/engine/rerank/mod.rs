@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-pub use moi::{MoiOptions, Outcome};
+pub use moi::{MoiOptions, Outcome, Scheme};
 use prepared::Prepared;
 
 use super::{Engine, EngineError};
+use crate::measure::moi::Orientation;
 use crate::measure::moi::uncertainty::Diagnostics;
-use crate::measure::moi::{Orientation, design::Design};
 use crate::measure::{descending, sigmoid};
 use crate::plan::Cost;
 use crate::scheduler;
@@ -98,12 +98,16 @@ pub struct FitReport {
     pub anchor_correlation: Option<f64>,
     /// Kendall tau to expect between this ranking and the true one.
     pub expected_tau: f64,
-    /// Design that was used.
-    pub design: Design,
+    /// Which prompts were scored.
+    pub scheme: Scheme,
     /// Prompts that were scored.
     pub observations: usize,
     /// Passage blocks without sharing, and with leading blocks shared.
     pub blocks: (usize, usize),
+    /// Passages in the longest prompt.
+    pub depth: usize,
+    /// Rounds of prompts, 1 but for an adaptive run.
+    pub rounds: usize,
     /// Value of the objective, in the units of the fitted scores.
     pub objective: f64,
 }

@@ -139,6 +139,11 @@ impl Prepared {
         plan.add(&segments)
     }
 
+    /// Most tokens the request may evaluate.
+    pub fn budget(&self, engine: &Engine) -> usize {
+        engine.limits.tokens.min(self.request.moi.token_budget.unwrap_or(usize::MAX))
+    }
+
     /// Checks the cost, tells it, and has the plan carried out.
     pub async fn run(
         &mut self,
@@ -147,7 +152,7 @@ impl Prepared {
         mut on_scored: impl FnMut(NodeId, f64) -> Option<RerankEvent>,
     ) -> Result<scheduler::Outcome, EngineError> {
         let cost = plan.cost();
-        let allowed = engine.limits.tokens;
+        let allowed = self.budget(engine);
         if self.usage.tokens + cost.tokens > allowed {
             return Err(EngineError::Budget { needed: self.usage.tokens + cost.tokens, allowed });
         }

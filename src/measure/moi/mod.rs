@@ -4,6 +4,7 @@
 //! `domain` prepares the scores, `problem` states the least squares, `varpro` and `solve` solve it, `uncertainty` says how
 //! far to believe it, and [`estimate`] runs them in that order.
 
+pub mod adaptive;
 pub mod design;
 pub mod domain;
 pub mod prior;
@@ -13,6 +14,7 @@ pub mod uncertainty;
 pub mod varpro;
 
 use domain::Domain;
+use nalgebra::DMatrix;
 use prior::Direction;
 use problem::{Group, Problem, Row};
 use uncertainty::Diagnostics;
@@ -60,8 +62,9 @@ pub enum Objective {
 /// How [`estimate`] fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Scale on which the scores are fitted.
-    pub domain: Domain,
+    /// Scale on which the scores are fitted. `None` for the default: `LogWinsorZ` for prompts of one length; `LogZ` for
+    /// several, among which an outlier is more likely a passage that answers the query alone than a slip.
+    pub domain: Option<Domain>,
     /// Objective.
     pub objective: Objective,
     /// Assumed share of noise in the score variance, in (0, 1); sets the strength of the regularisation.
@@ -81,7 +84,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            domain: Domain::LogWinsorZ,
+            domain: None,
             objective: Objective::Regularised,
             sigma2: 0.5,
             monotone: false,
@@ -131,6 +134,10 @@ pub struct Estimate {
     pub diagnostics: Diagnostics,
     /// Objective at the solution, in the units of the fitted scores.
     pub objective: f64,
+    /// Utilities in the units of the fitted scores.
+    pub fitted: Vec<f64>,
+    /// Covariance of `fitted`, N × N.
+    pub covariance: DMatrix<f64>,
 }
 
 /// Fits `observations` of `passages` passages. `anchor` holds one-passage scores log P(q|p) by passage, in nats.
@@ -151,7 +158,8 @@ pub fn estimate(
     if let Some(index) = raw.iter().position(|score| !score.is_finite()) {
         return Err(FitError::Invalid { field: format!("scores[{index}]"), problem: "must be a finite number".into() });
     }
-    let prepared = domain::prepare(&raw, &group_of, settings.domain);
+    let default = if lengths.len() > 1 { Domain::LogZ } else { Domain::LogWinsorZ };
+    let prepared = domain::prepare(&raw, &group_of, settings.domain.unwrap_or(default));
     let build = |direction: Direction| {
         let rows = observations
             .iter()
@@ -199,7 +207,9 @@ fn assemble(
         .iter()
         .map(|&length| match &settings.prior {
             Some(given) if complete => given.clone(),
-            _ => prior::geometric(length, direction),
+            _ if complete => prior::geometric(length, direction),
+            // Several lengths settle direction and scale themselves; a flat prior favours neither end.
+            _ => vec![1.0 / real(length); length],
         })
         .collect();
     if let Some(given) = &settings.prior
@@ -296,6 +306,8 @@ fn summarise(
         anchor_correlation,
         diagnostics,
         objective: fit.objective,
+        fitted: fit.utilities,
+        covariance,
     })
 }
 

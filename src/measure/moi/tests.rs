@@ -118,7 +118,7 @@ fn two_lengths_need_no_prior_direction() {
     for (i, j) in [(0, 1), (1, 2), (2, 0), (1, 0), (2, 1), (0, 2)] {
         observations.push(Observation { order: vec![i, j], score: 0.3 * utilities[i] + 0.7 * utilities[j] - 15.0 });
     }
-    let settings = Settings { domain: Domain::LogZ, ..Settings::default() };
+    let settings = Settings { domain: Some(Domain::LogZ), ..Settings::default() };
     let fitted = estimate(3, &observations, None, &settings).unwrap();
     assert_eq!((fitted.orientation, fitted.ranking.clone()), (Orientation::Lengths, vec![0, 2, 1]));
     assert_eq!(fitted.bias.iter().map(Vec::len).collect::<Vec<_>>(), vec![1, 2]);

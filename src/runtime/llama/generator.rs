@@ -37,6 +37,8 @@ impl<'m> LlamaGenerator<'m> {
         };
         let threads = i32::try_from(settings.threads).map_err(|_| unusable("too many threads".into()))?;
         let step = narrow("batch", settings.batch)?;
+        // llama.cpp aborts the process where a batch cannot hold a row of logits for every sequence.
+        let sequences = MOST_SEQUENCES.min(step);
         let flash = if settings.flash_attention {
             llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED
         } else {
@@ -46,7 +48,7 @@ impl<'m> LlamaGenerator<'m> {
             .with_n_ctx(NonZeroU32::new(narrow("context_cells", settings.cells)?))
             .with_n_batch(step)
             .with_n_ubatch(step)
-            .with_n_seq_max(MOST_SEQUENCES)
+            .with_n_seq_max(sequences)
             .with_kv_unified(true)
             .with_flash_attention_policy(flash)
             .with_n_threads(threads)

@@ -1,0 +1,121 @@
+//! Runs the generator over the union of the designs of each question and keeps every score.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rerankd::config::Config;
+use rerankd::engine::Engine;
+use rerankd::measure::moi::design::{Design, orders, prefixes};
+use rerankd::model::prompt::{PassageTokens, query_tokens};
+use rerankd::plan::{NodeId, Plan, Segment};
+use serde::{Deserialize, Serialize};
+
+use super::data;
+
+/// One question's scores.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Record {
+    pub file: String,
+    pub id: String,
+    pub gold: Vec<bool>,
+    pub lengths: Vec<usize>,
+    pub query_tokens: usize,
+    /// Tokens of a prompt that are neither passage nor query.
+    pub frame: usize,
+    /// (order, log P(query | order), log P(order)); the last is absent where it was not asked for.
+    pub scores: Vec<(Vec<usize>, f64, Option<f64>)>,
+    pub seconds: f64,
+    pub tokens: usize,
+}
+
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let path = data::option(arguments, "data").ok_or_else(|| anyhow::anyhow!("--data FILE is missing"))?;
+    let out = data::option(arguments, "out").ok_or_else(|| anyhow::anyhow!("--out FILE is missing"))?;
+    let number = |name: &str, default: usize| data::option(arguments, name).map_or(Ok(default), str::parse);
+    let (most, cap, random) = (number("questions", 100)?, number("passage-tokens", 64)?, number("random", 0)?);
+    let questions = data::read(Path::new(path), most)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let flags = [("generator.prefix_cells".to_owned(), "0".to_owned())];
+    let config = Config::load(None, &flags)?;
+    rerankd::telemetry::install(&config, false);
+    let engine = runtime.block_on(rerankd::app::engine(&config))?;
+    let mut out = std::fs::OpenOptions::new().create(true).append(true).open(out)?;
+    let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    for (index, question) in questions.iter().enumerate() {
+        let with_random = index < random;
+        let record = runtime.block_on(score(&engine, question, &name, cap, with_random))?;
+        eprintln!(
+            "{name} {}: {} scores, {} tokens, {:.1} s",
+            index + 1,
+            record.scores.len(),
+            record.tokens,
+            record.seconds
+        );
+        writeln!(out, "{}", serde_json::to_string(&record)?)?;
+    }
+    Ok(())
+}
+
+/// All prefixes of a Latin square; with `random` also whole random orders and whole rotations, with log P(order).
+async fn score(
+    engine: &Engine,
+    question: &data::Question,
+    file: &str,
+    cap: usize,
+    random: bool,
+) -> anyhow::Result<Record> {
+    let started = Instant::now();
+    let tokenizer = engine.tokenizer();
+    let query = query_tokens(tokenizer, &question.question);
+    let tokens: Vec<Arc<[i32]>> = question
+        .passages
+        .iter()
+        .map(|passage| PassageTokens::new(tokenizer, &passage.title, &passage.text).cut(cap).0.into())
+        .collect();
+    let n = tokens.len();
+    let mut wanted = prefixes(&orders(Design::Latin, n, n, 0), n);
+    let whole: Vec<Vec<usize>> = if random {
+        [orders(Design::Random, n, 3 * n, 0), orders(Design::Cyclic, n, n, 0)].concat()
+    } else {
+        Vec::new()
+    };
+    wanted.extend(whole.iter().cloned());
+    let mut plan = Plan::new();
+    let mut paths: HashMap<Vec<usize>, Vec<NodeId>> = HashMap::new();
+    for order in &wanted {
+        let mut segments = vec![engine.template().opening()];
+        segments.extend(order.iter().map(|&p| {
+            let tokens = Arc::clone(&tokens[p]);
+            if random { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
+        }));
+        segments.push(engine.template().query(&query));
+        paths.insert(order.clone(), plan.add(&segments));
+    }
+    let outcome = engine.scheduler().run(Arc::new(plan), None, None).await?;
+    let sum = |nodes: &[NodeId]| nodes.iter().flat_map(|node| &outcome.scores[node.0]).sum::<f64>();
+    wanted.sort();
+    wanted.dedup();
+    let scores = wanted
+        .into_iter()
+        .map(|order| {
+            let path = &paths[&order];
+            let (inner, last) = path.split_at(path.len() - 1);
+            let joint = random.then(|| sum(inner));
+            (order, sum(last), joint)
+        })
+        .collect();
+    Ok(Record {
+        file: file.to_owned(),
+        id: question.id.clone(),
+        gold: question.passages.iter().map(|passage| passage.supporting).collect(),
+        lengths: tokens.iter().map(|tokens| tokens.len()).collect(),
+        query_tokens: query.len(),
+        frame: engine.template().overhead(),
+        scores,
+        seconds: started.elapsed().as_secs_f64(),
+        tokens: outcome.tokens,
+    })
+}
