@@ -2,7 +2,7 @@
 # make serve   a server on 127.0.0.1:50051
 # make test    every test
 # make setup   the preparation alone
-.PHONY: help setup setup-ci build models demo serve test bench-rerank
+.PHONY: help setup setup-ci build models demo serve test bench-scoring
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -32,6 +32,9 @@ serve: setup
 test: setup
 	$(CARGO) test --release --locked
 
-# Gold passages found on data of your own: make bench-rerank DATA=questions.jsonl.gz
-bench-rerank: setup
-	@$(CARGO) bench --locked --bench rerank -- --data $(DATA)
+# The engine against a bare loop and a naive program; every design on labelled questions. DATA is a gzipped file of JSON
+# lines: id, question, answers, passages {title, text, supporting}.
+bench-scoring: setup
+	@$(CARGO) bench --locked --bench scoring -- engine --data $(DATA)
+	@$(CARGO) bench --locked --bench scoring -- collect --data $(DATA) --out target/scores.jsonl --questions $(or $(QUESTIONS),40) --random $(or $(QUESTIONS),40) --passage-tokens 48
+	@$(CARGO) bench --locked --bench scoring -- judge target/scores.jsonl

@@ -1,4 +1,16 @@
 //! The binary itself: exit codes, messages, formats.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

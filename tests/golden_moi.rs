@@ -1,4 +1,16 @@
 //! Whole MOI fits against values from independent solvers (tests/golden/moi/README.md says which, and the tolerances).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
 
 use rerankd::measure::moi::domain::Domain;
 use rerankd::measure::moi::varpro::Starts;

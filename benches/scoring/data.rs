@@ -10,7 +10,6 @@ use serde::Deserialize;
 pub struct Question {
     pub id: String,
     pub question: String,
-    pub answers: Vec<String>,
     pub passages: Vec<Passage>,
 }
 

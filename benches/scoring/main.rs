@@ -1,10 +1,26 @@
-//! Scores of many designs on labelled questions: collected once, judged as often as one likes.
+//! Designs on labelled questions, and the engine against simpler programs.
 //!
 //! `cargo bench --bench scoring -- collect --data questions.jsonl.gz --out scores.jsonl` runs the generator;
-//! `… -- judge scores.jsonl …` fits every design to the scores and prints JSON lines.
+//! `… -- judge scores.jsonl …` fits every design to
+//! the scores; `… -- engine --data questions.jsonl.gz` times the engine. Both print JSON lines.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
 
 mod collect;
 mod data;
+mod engine;
+mod judge;
+mod report;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -12,6 +28,8 @@ fn main() -> anyhow::Result<()> {
     let rest: Vec<String> = arguments.collect();
     match command.as_str() {
         "collect" => collect::run(&rest),
-        other => anyhow::bail!("unknown command {other:?}: collect or judge"),
+        "engine" => engine::run(&rest),
+        "judge" => judge::run(&rest),
+        other => anyhow::bail!("unknown command {other:?}: collect, judge or engine"),
     }
 }

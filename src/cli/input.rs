@@ -18,8 +18,8 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
     };
     outcome.map_err(|error| Failure::Input(format!("{}: {error}", name(path))))?;
     String::from_utf8(bytes).map_err(|error| {
-        let line =
-            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
+        let line = good.matches('\n').count() + 1;
         Failure::Input(format!("{}:{line}: is not UTF-8", name(path)))
     })
 }

@@ -9,12 +9,7 @@ pub mod server;
 mod status;
 
 /// The generated protocol.
-#[expect(
-    clippy::all,
-    clippy::pedantic,
-    clippy::unwrap_used,
-    reason = "generated from proto/rerankd/v1, where the comments are"
-)]
+#[expect(clippy::all, clippy::pedantic, reason = "generated from proto/rerankd/v1, where the comments are")]
 pub mod v1 {
     tonic::include_proto!("rerankd.v1");
 }

@@ -17,7 +17,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    fn read(&self, wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Status> {
+    fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Status> {
         let whole = wire.return_passages;
         let request = convert::request(wire).map_err(|error| status::of(&error))?;
         let passages = request.passages.iter().map(|passage| v1::Passage {
@@ -66,7 +66,7 @@ async fn within(
 impl RerankService for Service {
     async fn rerank(&self, call: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
         let until = deadline::of(call.metadata(), Instant::now());
-        let (request, sent) = self.read(call.into_inner())?;
+        let (request, sent) = Self::read(call.into_inner())?;
         let outcome = within(&self.engine, request, until, None).await;
         Ok(Response::new(self.answer(outcome, &sent)?))
     }
@@ -81,7 +81,7 @@ impl RerankService for Service {
         let Some(wire) = call.into_inner().request else {
             return Err(status::of(&EngineError::invalid("request", "must be set")));
         };
-        let (request, sent) = self.read(wire).map_err(|status| status::under("request", status))?;
+        let (request, sent) = Self::read(wire).map_err(|status| status::under("request", status))?;
         let (sender, events) = unbounded_channel();
         let engine = self.engine.clone();
         let service = Self { engine: self.engine.clone() };

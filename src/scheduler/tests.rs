@@ -197,7 +197,9 @@ fn a_worker_that_panics_is_replaced() {
     let patience = Instant::now() + Duration::from_secs(20);
     let outcome = loop {
         match bench.run(&plan) {
-            Err(ScheduleError::Unavailable) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(20)),
+            Err(ScheduleError::Unavailable) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             other => break other,
         }
     };

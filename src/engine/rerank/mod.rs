@@ -208,6 +208,18 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// What the first round of a MOI request would cost; nothing is evaluated.
+    ///
+    /// # Errors
+    /// As [`Engine::rerank`], before any work.
+    pub async fn cost(&self, request: RerankRequest) -> Result<Cost, EngineError> {
+        prepared::check(&request, self.limits())?;
+        let task = Prepared::new(self, request, Instant::now()).await?;
+        Ok(moi::plan(self, &task)?.cost())
+    }
+}
+
 fn place(
     request: &RerankRequest,
     scored: Scored,

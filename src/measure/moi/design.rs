@@ -235,7 +235,11 @@ mod tests {
 
     fn balanced(orders: &[Vec<usize>], n: usize) -> bool {
         let mut counts = vec![vec![0; n]; n];
-        orders.iter().for_each(|order| order.iter().enumerate().for_each(|(j, &p)| counts[j][p] += 1));
+        for order in orders {
+            for (j, &p) in order.iter().enumerate() {
+                counts[j][p] += 1;
+            }
+        }
         counts.iter().flatten().all(|&count| count == orders.len() / n)
     }
 

@@ -119,7 +119,7 @@ fn normal_scores(scores: &[f64]) -> Vec<f64> {
     let n = real(scores.len());
     let rank = |score: f64| {
         let below = scores.iter().filter(|other| **other < score).count();
-        let equal = scores.iter().filter(|other| **other == score).count();
+        let equal = scores.iter().filter(|other| other.total_cmp(&score).is_eq()).count();
         real(below) + f64::midpoint(real(equal), 1.0)
     };
     scores.iter().map(|&score| normal.inverse_cdf((rank(score) - 0.375) / (n + 0.25))).collect()

@@ -170,7 +170,7 @@ pub fn estimate(
         assemble(passages, &lengths, rows, direction, settings)
     };
     let primacy = build(Direction::Primacy)?;
-    let flat = primacy.scores().iter().all(|score| *score == primacy.rows[0].score);
+    let flat = primacy.scores().iter().all(|score| score.total_cmp(&primacy.rows[0].score).is_eq());
     let ambiguous = lengths.len() == 1 && passages > 1 && lengths[0] > 1 && !flat && lengths[0] == passages;
     let mut chosen = (minimise(&primacy, settings)?, primacy);
     let mut orientation = match (&settings.prior, ambiguous) {

@@ -31,7 +31,7 @@ pub struct Group {
 /// One scored prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Index into [`Problem::groups`].
+    /// Index into the groups of the problem.
     pub group: usize,
     /// Passage at each position; as long as the group's prior.
     pub order: Vec<usize>,

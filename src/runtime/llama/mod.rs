@@ -34,7 +34,10 @@ pub struct Settings {
 }
 
 /// llama.cpp is initialised once a process and never taken down: tests and restarts build many models.
-fn backend() -> Result<&'static LlamaBackend, ModelError> {
+///
+/// # Errors
+/// [`ModelError::Decode`] when llama.cpp does not start.
+pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
     static BACKEND: OnceLock<Result<LlamaBackend, String>> = OnceLock::new();
     BACKEND
         .get_or_init(|| {

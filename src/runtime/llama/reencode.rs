@@ -3,7 +3,7 @@
 //! The type of a file decides its prefill speed: four-bit blocks are unpacked again for every product, while 16-bit floats
 //! go straight into the widest instructions of the CPU. On the first load the file is re-encoded into the candidates, each
 //! is timed for a second or two, and the fastest is kept beside the models, named by the hash of the original and the
-//! features of the CPU; the original stays and wins unless another is faster by [`WORTH_IT`]. Candidates are no less
+//! features of the CPU; the original stays and wins unless another is faster by a margin. Candidates are no less
 //! precise than any block type of eight bits or fewer: the products of their scales and small integers fit 16-bit floats to
 //! within half a unit in the last place.
 
@@ -177,7 +177,7 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
 
 /// A hash of what decides the speed of a tensor type: the CPU's features at run time and at compile time.
 fn fingerprint() -> u32 {
-    let mut text = format!("{}", std::env::consts::ARCH);
+    let mut text = std::env::consts::ARCH.to_owned();
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::is_x86_feature_detected as has;

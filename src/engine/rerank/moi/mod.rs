@@ -93,6 +93,13 @@ pub(super) async fn score(engine: &Engine, task: &mut Prepared) -> Result<Scored
     })
 }
 
+/// The plan of the first round.
+pub(super) fn plan(engine: &Engine, task: &Prepared) -> Result<Plan, EngineError> {
+    let mut plan = Plan::new();
+    lay_out(engine, task, &mut plan, &within_budget(engine, task)?, true);
+    Ok(plan)
+}
+
 /// The prompts of the design as asked for, or with `fit_budget` of the largest size whose plan fits the budget.
 fn within_budget(engine: &Engine, task: &Prepared) -> Result<Vec<Vec<usize>>, EngineError> {
     let options = &task.request.moi;

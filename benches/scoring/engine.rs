@@ -1,0 +1,309 @@
+//! The engine against a bare loop and a naive program over the same weights, all in one run.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::llama_batch::LlamaBatch;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::token::LlamaToken;
+use rerankd::config::Config;
+use rerankd::engine::Engine;
+use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use rerankd::plan::{Plan, Segment, Token};
+use rerankd::runtime::llama;
+use tokio::runtime::Runtime;
+
+use super::data::{self, Question};
+use super::report::{self, Line};
+
+const PROMPT: usize = 1024;
+
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let path = data::option(arguments, "data").context("--data FILE is missing")?;
+    let only = data::option(arguments, "only");
+    let questions = data::read(Path::new(path), 40)?;
+    let runtime = Runtime::new()?;
+    let config = Config::load(None, &[("generator.prefix_cells".to_owned(), "0".to_owned())])?;
+    let engine = runtime.block_on(rerankd::app::engine(&config))?;
+    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    let wanted = |name: &str| only.is_none_or(|only| only == name);
+    if wanted("tokens") {
+        tokens(&runtime, &engine, &questions)?;
+    }
+    if wanted("prefill") {
+        prefill(&runtime, &engine, &config)?;
+    }
+    if wanted("naive") {
+        against_naive(&runtime, &engine, &config, &questions)?;
+    }
+    if wanted("fairness") {
+        fairness(&runtime, &engine, &questions)?;
+    }
+    if wanted("memory") {
+        memory(&runtime, &engine)?;
+    }
+    Ok(())
+}
+
+fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> RerankRequest {
+    let passage = |(index, passage): (usize, &data::Passage)| Passage {
+        id: format!("{index:03}"),
+        title: passage.title.clone(),
+        text: passage.text.clone(),
+        retriever_score: None,
+    };
+    RerankRequest {
+        query: question.question.clone(),
+        passages: question.passages.iter().take(passages).enumerate().map(passage).collect(),
+        moi: MoiOptions { scheme, ..MoiOptions::default() },
+        ..RerankRequest::default()
+    }
+}
+
+/// Tokens of every design over those of the naive program, at N = 5, 10, 20. Nothing is evaluated: plans know their cost.
+fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
+    use Scheme::{Adaptive, Cyclic, Latin, Prefix, Pruned, Random, Trie};
+    for n in [5, 10, 20] {
+        let mut pool = questions[0].clone();
+        pool.passages =
+            questions.iter().flat_map(|question| question.passages.iter().take(2).cloned()).take(n).collect();
+        let naive = runtime.block_on(engine.cost(request(&pool, n, Some(Random))))?.naive_tokens as f64;
+        for scheme in [Random, Cyclic, Latin, Trie, Pruned, Prefix, Adaptive] {
+            let cost = runtime.block_on(engine.cost(request(&pool, n, Some(scheme))))?;
+            Line::new(&format!("tokens, N = {n}, {scheme:?}"), cost.tokens as f64, "tokens")
+                .ratio(naive / cost.tokens as f64)
+                .print();
+        }
+    }
+    Ok(())
+}
+
+/// Tokens a second through the scheduler over those of a bare loop of full batches, taken in turn.
+fn prefill(runtime: &Runtime, engine: &Engine, config: &Config) -> anyhow::Result<()> {
+    let located = config.store.locate(&config.generator.model, rerankd::runtime::catalog::Role::Generator)?;
+    let most = config.generator.reencode.unwrap_or(0);
+    let settings = config.generator.settings(located.path);
+    let path = llama::reencode::choose(&settings, &located.sha256, &config.store, most)?.path;
+    let mut bare = Bare::load(&path, config)?;
+    for concurrency in [1, 4, 16] {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for round in 0..4 {
+            let rate = engine_rate(runtime, engine, concurrency, round)?;
+            let reference = bare.rate(8)?;
+            // The first round of each pays for cold caches.
+            if round > 0 {
+                ours.push(rate);
+                theirs.push(reference);
+            }
+        }
+        let median = |values: &mut Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+        Line::new(&format!("prefill, {concurrency} concurrent"), ours, "tokens/s")
+            .ratio(ours / theirs)
+            .at_least(0.95)
+            .print();
+    }
+    Ok(())
+}
+
+fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: usize) -> anyhow::Result<f64> {
+    let prompts = concurrency.max(8);
+    let started = Instant::now();
+    runtime.block_on(async {
+        let gate = Arc::new(tokio::sync::Semaphore::new(concurrency));
+        let runs = (0..prompts).map(|prompt| {
+            let (engine, gate) = (engine.clone(), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let _place = gate.acquire_owned().await;
+                let mut plan = Plan::new();
+                plan.add(&[Segment::scored(filler(prompt + 100 * round, PROMPT + 1), PROMPT)]);
+                engine.scheduler().run(Arc::new(plan), None, None).await
+            })
+        });
+        for run in runs.collect::<Vec<_>>() {
+            run.await??;
+        }
+        anyhow::Ok(())
+    })?;
+    Ok((prompts * PROMPT) as f64 / started.elapsed().as_secs_f64())
+}
+
+fn filler(seed: usize, length: usize) -> Vec<Token> {
+    (0..length).map(|i| Token::try_from(1000 + (i * 7919 + seed * 104_729) % 40_000).unwrap_or(1000)).collect()
+}
+
+/// llama-cpp-2 and nothing else.
+struct Bare {
+    model: LlamaModel,
+    batch: usize,
+    threads: i32,
+}
+
+impl Bare {
+    fn load(path: &Path, config: &Config) -> anyhow::Result<Self> {
+        let model = LlamaModel::load_from_file(llama::backend()?, path, &LlamaModelParams::default())?;
+        Ok(Self { model, batch: config.generator.batch, threads: i32::try_from(config.generator.threads)? })
+    }
+
+    fn context(&self) -> anyhow::Result<llama_cpp_2::context::LlamaContext<'_>> {
+        let size = u32::try_from(self.batch)?;
+        let params = LlamaContextParams::default()
+            .with_n_ctx(std::num::NonZeroU32::new(8192))
+            .with_n_batch(size)
+            .with_n_ubatch(size)
+            .with_n_threads(self.threads)
+            .with_n_threads_batch(self.threads);
+        Ok(self.model.new_context(llama::backend()?, params)?)
+    }
+
+    /// Tokens a second over `prompts` prompts of [`PROMPT`] tokens, logits for the last token of each.
+    fn rate(&mut self, prompts: usize) -> anyhow::Result<f64> {
+        let mut context = self.context()?;
+        let mut batch = LlamaBatch::new(self.batch, 1);
+        let started = Instant::now();
+        for prompt in 0..prompts {
+            sequence(&mut context, &mut batch, self.batch, &filler(prompt, PROMPT), PROMPT - 1)?;
+        }
+        Ok((prompts * PROMPT) as f64 / started.elapsed().as_secs_f64())
+    }
+}
+
+/// One sequence from its beginning in full batches, logits from `scored` on; the cache is empty afterwards.
+fn sequence(
+    context: &mut llama_cpp_2::context::LlamaContext<'_>,
+    batch: &mut LlamaBatch<'_>,
+    size: usize,
+    tokens: &[Token],
+    scored: usize,
+) -> anyhow::Result<()> {
+    for (start, chunk) in tokens.chunks(size).enumerate() {
+        batch.clear();
+        for (offset, &token) in chunk.iter().enumerate() {
+            let position = start * size + offset;
+            batch.add(LlamaToken::new(token), i32::try_from(position)?, &[0], position >= scored)?;
+        }
+        context.decode(batch)?;
+        for offset in 0..chunk.len() {
+            if start * size + offset >= scored {
+                let row = context.get_logits_ith(i32::try_from(offset)?);
+                std::hint::black_box(rerankd::measure::logspace::logsumexp(row));
+            }
+        }
+    }
+    context.clear_kv_cache_seq(Some(0), None, None)?;
+    Ok(())
+}
+
+/// Whole reranks against the naive program: 3N whole orders, each from its beginning, on the file as shipped.
+fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions: &[Question]) -> anyhow::Result<()> {
+    let located = config.store.locate(&config.generator.model, rerankd::runtime::catalog::Role::Generator)?;
+    let naive = Bare::load(&located.path, config)?;
+    let (mut ours, mut theirs, mut our_tokens, mut their_tokens) = (0.0, 0.0, 0.0, 0.0);
+    for question in questions.iter().take(2) {
+        let started = Instant::now();
+        let answer = runtime.block_on(engine.rerank(request(question, 10, None), None, None))?;
+        ours += started.elapsed().as_secs_f64();
+        our_tokens += answer.usage.tokens as f64;
+        let started = Instant::now();
+        their_tokens += naive_rerank(&naive, engine, question)? as f64;
+        theirs += started.elapsed().as_secs_f64();
+    }
+    Line::new("rerank of 10 passages, the default", ours / 2.0, "s").ratio(theirs / ours).at_least(20.0).print();
+    Line::new("the naive program, 30 orders from scratch, file as shipped", theirs / 2.0, "s").print();
+    Line::new("tokens of the default", our_tokens / 2.0, "tokens")
+        .ratio(their_tokens / our_tokens)
+        .at_least(12.0)
+        .print();
+    Ok(())
+}
+
+fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::Result<usize> {
+    use rerankd::measure::moi::design::{Design, orders};
+    use rerankd::model::prompt::{PassageTokens, query_tokens};
+    let tokenizer = engine.tokenizer();
+    let query = engine.template().query(&query_tokens(tokenizer, &question.question));
+    let passages: Vec<Vec<Token>> = question
+        .passages
+        .iter()
+        .map(|passage| PassageTokens::new(tokenizer, &passage.title, &passage.text).cut(usize::MAX).0)
+        .collect();
+    let mut context = naive.context()?;
+    let mut batch = LlamaBatch::new(naive.batch, 1);
+    let mut total = 0;
+    for order in orders(Design::Random, passages.len(), 3 * passages.len(), 0) {
+        let mut prompt = engine.template().opening().tokens.to_vec();
+        for &p in &order {
+            prompt.extend(&passages[p]);
+        }
+        let scored = prompt.len() + query.scored_from.unwrap_or(0) - 1;
+        prompt.extend(query.tokens.iter());
+        total += prompt.len();
+        sequence(&mut context, &mut batch, naive.batch, &prompt, scored)?;
+    }
+    Ok(total)
+}
+
+/// A request of three passages alone and beside one of twenty.
+fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
+    let mut large = questions[1].clone();
+    large.passages = questions.iter().flat_map(|question| question.passages.iter().take(1).cloned()).take(20).collect();
+    let large = request(&large, 20, Some(Scheme::Latin));
+    let small = || request(&questions[0], 3, None);
+    let timed = || {
+        let started = Instant::now();
+        let answer = runtime.block_on(engine.rerank(small(), None, None));
+        answer.map(|_| started.elapsed().as_secs_f64())
+    };
+    timed()?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        alone.push(timed()?);
+        let (engine, large) = (engine.clone(), large.clone());
+        let other = runtime.spawn(async move { engine.rerank(large, None, None).await });
+        std::thread::sleep(Duration::from_millis(1_500));
+        beside.push(timed()?);
+        other.abort();
+        let _ = runtime.block_on(other);
+        std::thread::sleep(Duration::from_millis(1_500));
+    }
+    alone.sort_by(f64::total_cmp);
+    beside.sort_by(f64::total_cmp);
+    Line::new("3 passages alone", alone[2], "s").print();
+    Line::new("3 passages beside 20", beside[2], "s").ratio(beside[2] / alone[2]).at_most(1.5).print();
+    Ok(())
+}
+
+/// Resident memory after the first and after the last of 1,000 mixed requests, every third given up.
+fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
+    let resident = || -> anyhow::Result<f64> {
+        let pages: f64 = std::fs::read_to_string("/proc/self/statm")?.split(' ').nth(1).unwrap_or("0").parse()?;
+        Ok(pages * 4096.0 / 1e6)
+    };
+    let text = |seed: usize| format!("Passage {seed} tells of wheel {} and weir {}.", seed * 7 % 31, seed * 13 % 17);
+    let mixed = |index: usize| RerankRequest {
+        query: format!("which wheel is {index}?"),
+        passages: (0..=index % 5)
+            .map(|p| Passage { id: p.to_string(), text: text(index + p), ..Passage::default() })
+            .collect(),
+        ..RerankRequest::default()
+    };
+    let mut before = 0.0;
+    for index in 0..1_000 {
+        let work = engine.rerank(mixed(index), None, None);
+        let patience = if index % 3 == 0 { Duration::from_millis(5) } else { Duration::from_secs(600) };
+        let _ = runtime.block_on(async { tokio::time::timeout(patience, work).await });
+        if index == 100 {
+            before = resident()?;
+        }
+    }
+    let after = resident()?;
+    Line::new("resident memory after 1,000 mixed requests", after, "MB").ratio(after / before).at_most(1.02).print();
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Fits every design to collected scores: how well gold passages are found, for how many tokens.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{BufRead, BufReader};
+
+use rerankd::measure::descending;
+use rerankd::measure::moi::design::{Design, orders, prefixes};
+use rerankd::measure::moi::{Objective, Observation, Settings, estimate};
+
+use super::collect::Record;
+use super::report::Line;
+
+/// A way to rank, by name.
+type Ranker = Box<dyn Fn(&Record, &Scores) -> Option<Ranking>>;
+
+/// What a way of ranking gives, and the prompts it needs.
+struct Ranking {
+    order: Vec<usize>,
+    prompts: Vec<Vec<usize>>,
+}
+
+/// Scores by prompt.
+struct Scores {
+    query: HashMap<Vec<usize>, f64>,
+    passages: HashMap<Vec<usize>, f64>,
+}
+
+impl Scores {
+    fn of(record: &Record) -> Self {
+        let query = record.scores.iter().map(|(order, score, _)| (order.clone(), *score)).collect();
+        let passages = record.scores.iter().filter_map(|(order, _, joint)| Some((order.clone(), (*joint)?))).collect();
+        Self { query, passages }
+    }
+
+    fn anchor(&self, n: usize) -> Option<Vec<f64>> {
+        (0..n).map(|p| self.query.get(&vec![p]).copied()).collect()
+    }
+}
+
+/// Fits the prompts; `None` where a score is missing.
+fn fitted(
+    record: &Record,
+    scores: &Scores,
+    prompts: &[Vec<usize>],
+    joint: bool,
+    settings: &Settings,
+    anchored: bool,
+) -> Option<Ranking> {
+    let n = record.gold.len();
+    let observations: Option<Vec<Observation>> = prompts
+        .iter()
+        .map(|order| {
+            let passages = if joint { *scores.passages.get(order)? } else { 0.0 };
+            Some(Observation { order: order.clone(), score: scores.query.get(order)? + passages })
+        })
+        .collect();
+    let anchor = scores.anchor(n).filter(|_| anchored);
+    let estimate = estimate(n, &observations?, anchor.as_deref(), settings).ok()?;
+    let alone = (0..n).map(|p| vec![p]).filter(|_| anchored);
+    let prompts = prompts.iter().cloned().chain(alone).collect();
+    Some(Ranking { order: estimate.ranking, prompts })
+}
+
+fn rankers() -> Vec<(String, Ranker)> {
+    let mut all: Vec<(String, Ranker)> = Vec::new();
+    let mut add = |name: &str, ranker: Ranker| all.push((name.to_owned(), ranker));
+    add(
+        "given order",
+        Box::new(|record, _| Some(Ranking { order: (0..record.gold.len()).collect(), prompts: vec![] })),
+    );
+    add(
+        "query generation",
+        Box::new(|record, scores| {
+            let n = record.gold.len();
+            Some(Ranking { order: descending(&scores.anchor(n)?), prompts: (0..n).map(|p| vec![p]).collect() })
+        }),
+    );
+    for depth in [2, 3, 4, 5, 7, 10] {
+        let ranker: Ranker = Box::new(move |record, scores| {
+            let n = record.gold.len();
+            let prompts = prefixes(&orders(Design::Latin, n, n, 0), depth);
+            fitted(record, scores, &prompts, false, &Settings::default(), false)
+        });
+        add(&format!("prefix, depth {depth}"), ranker);
+    }
+    let families = [("random 3N", Design::Random), ("cyclic", Design::Cyclic), ("latin", Design::Latin)];
+    for (name, design) in families {
+        for (outcome, joint) in [("query likelihood", false), ("joint", true)] {
+            for (way, anchored, objective) in [
+                ("direction by one-passage scores", true, Objective::Regularised),
+                ("primacy prior", false, Objective::Regularised),
+                ("paper objective, direction by one-passage scores", true, Objective::Paper),
+            ] {
+                let ranker: Ranker = Box::new(move |record, scores| {
+                    let n = record.gold.len();
+                    let prompts = orders(design, n, design.default_orders(n), 0);
+                    let settings = Settings { objective, ..Settings::default() };
+                    fitted(record, scores, &prompts, joint, &settings, anchored)
+                });
+                add(&format!("{name}, {outcome}, {way}"), ranker);
+            }
+        }
+    }
+    all
+}
+
+/// Tokens that the prompts take when leading blocks are shared, as a plan counts them.
+pub fn shared_tokens(record: &Record, prompts: &[Vec<usize>]) -> usize {
+    if prompts.is_empty() {
+        return 0;
+    }
+    let distinct: HashSet<&Vec<usize>> = prompts.iter().collect();
+    let blocks: HashSet<&[usize]> = distinct.iter().flat_map(|order| (1..=order.len()).map(|l| &order[..l])).collect();
+    let passages: usize = blocks.iter().map(|block| record.lengths[block[block.len() - 1]]).sum();
+    passages + record.frame + distinct.len() * record.query_tokens
+}
+
+/// Tokens of the naive program: 3N whole orders, each from its beginning.
+fn naive_tokens(record: &Record) -> usize {
+    3 * record.gold.len() * (record.frame + record.query_tokens + record.lengths.iter().sum::<usize>())
+}
+
+/// Share of (gold, other) pairs in the right order.
+fn auc(gold: &[bool], order: &[usize]) -> f64 {
+    let place = |p: usize| order.iter().position(|q| *q == p).unwrap_or(order.len());
+    let (mut right, mut pairs) = (0.0, 0.0);
+    for p in (0..gold.len()).filter(|p| gold[*p]) {
+        for q in (0..gold.len()).filter(|q| !gold[*q]) {
+            right += f64::from(u8::from(place(p) < place(q)));
+            pairs += 1.0;
+        }
+    }
+    right / pairs
+}
+
+fn reciprocal_rank(gold: &[bool], order: &[usize]) -> f64 {
+    order.iter().position(|p| gold[*p]).map_or(0.0, |place| 1.0 / (place as f64 + 1.0))
+}
+
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let mut files: BTreeMap<String, Vec<Record>> = BTreeMap::new();
+    for path in arguments.iter().filter(|argument| !argument.starts_with("--")) {
+        for line in BufReader::new(std::fs::File::open(path)?).lines() {
+            let record: Record = serde_json::from_str(&line?)?;
+            files.entry(record.file.clone()).or_default().push(record);
+        }
+    }
+    for (file, records) in &files {
+        for (name, ranker) in rankers() {
+            let mut rows = Vec::new();
+            for record in records {
+                let scores = Scores::of(record);
+                if let Some(ranking) = ranker(record, &scores) {
+                    let tokens = shared_tokens(record, &ranking.prompts) as f64;
+                    let share = tokens / naive_tokens(record) as f64;
+                    rows.push((
+                        auc(&record.gold, &ranking.order),
+                        reciprocal_rank(&record.gold, &ranking.order),
+                        tokens,
+                        share,
+                    ));
+                }
+            }
+            if rows.is_empty() {
+                continue;
+            }
+            let mean = |pick: fn(&(f64, f64, f64, f64)) -> f64| rows.iter().map(pick).sum::<f64>() / rows.len() as f64;
+            let place = format!("{file}, {} questions: {name}", rows.len());
+            Line::new(&format!("{place}: AUC"), mean(|row| row.0), "").print();
+            Line::new(&format!("{place}: MRR"), mean(|row| row.1), "").print();
+            Line::new(&format!("{place}: tokens"), mean(|row| row.2), "tokens a question")
+                .ratio(mean(|row| row.3))
+                .print();
+        }
+    }
+    Ok(())
+}
