@@ -12,7 +12,7 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use rerankd::engine::rerank::{Method, MoiOptions, Outcome, Passage, RerankRequest, Scheme};
 use rerankd::plan::{Plan, Segment, Token};
 use rerankd::runtime::llama;
 use tokio::runtime::Runtime;
@@ -36,6 +36,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
     if wanted("prefill") {
         prefill(&runtime, &engine, &config)?;
+    }
+    if wanted("methods") {
+        methods(&runtime, &engine, &questions)?;
     }
     if wanted("naive") {
         against_naive(&runtime, &engine, &config, &questions)?;
@@ -78,6 +81,30 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
                 .ratio(naive / cost.tokens as f64)
                 .print();
         }
+    }
+    Ok(())
+}
+
+/// Tokens and seconds of whole reranks by several methods, passages cut to 48 tokens.
+fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
+    let outcomes = [Outcome::QueryLikelihood, Outcome::Joint];
+    let mut ways = vec![("query generation", Method::QueryGeneration, None, Outcome::default())];
+    ways.push(("MOI, prefix", Method::Moi, None, outcomes[0]));
+    ways.push(("MOI, random 3N, query likelihood", Method::Moi, Some(Scheme::Random), outcomes[0]));
+    ways.push(("MOI, random 3N, joint", Method::Moi, Some(Scheme::Random), outcomes[1]));
+    for (name, method, scheme, outcome) in ways {
+        let (mut tokens, mut seconds) = (0.0, 0.0);
+        for question in &questions[..2] {
+            let mut request = request(question, 10, scheme);
+            request.method = method;
+            request.moi.outcome = outcome;
+            request.passage_tokens = Some(48);
+            let answer = runtime.block_on(engine.rerank(request, None, None))?;
+            tokens += answer.usage.tokens as f64 / 2.0;
+            seconds += answer.usage.total_ms / 2e3;
+        }
+        Line::new(&format!("{name}: seconds of a rerank"), seconds, "s").print();
+        Line::new(&format!("{name}: tokens of a rerank"), tokens, "tokens").print();
     }
     Ok(())
 }
