@@ -24,12 +24,12 @@ use rerankd::model::scripted::Observed;
 use rerankd::plan::{NodeId, Plan, Segment, Token};
 use rerankd::rpc::v1;
 
-/// Log-probabilities move by rounding with the shape of the batch: other kernels run, and sums go in another order. For a
-/// file whose activations are rounded to 8 bits on the way (Q4_1) the rounding feeds on itself from layer to layer, so a
-/// single token may move by half a nat; the mean over tokens, which is what a score is made of, hardly moves.
-const PER_TOKEN: f64 = 1.0;
-const ROOT_MEAN_SQUARE: f64 = 0.15;
-const MEAN: f64 = 0.03;
+/// Log-probabilities move by rounding with the shape of the batch: other kernels run, and sums go in another order. In a
+/// 16-bit type that is hundredths of a nat a token. A file that runs in its own 4-bit blocks has its activations rounded to
+/// 8 bits on the way, which feeds on itself from layer to layer: single tokens move by half a nat, the mean hardly. Each
+/// bound is about twice what was seen: (one token, root mean square, mean), in nats.
+const BOUNDS_16_BIT: [f64; 3] = [0.25, 0.05, 0.01];
+const BOUNDS_4_BIT: [f64; 3] = [1.0, 0.2, 0.05];
 
 const TEXTS: [&str; 4] = [
     "The looms of Harrowgate were driven by water from the River Senn, led over a weir above the town.",
@@ -90,16 +90,18 @@ async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
             }
         }
     }
-    close(&differences);
+    close(&engine, &differences);
 }
 
-fn close(differences: &[f64]) {
+fn close(engine: &Engine, differences: &[f64]) {
     let count = differences.len() as f64;
     let largest = differences.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
     let mean = differences.iter().sum::<f64>() / count;
     let rms = (differences.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
     println!("{count} tokens: largest difference {largest:.3}, root mean square {rms:.3}, mean {mean:.4} nats");
-    assert!(largest < PER_TOKEN && rms < ROOT_MEAN_SQUARE && mean.abs() < MEAN);
+    let reencoded = engine.info().encoding != "as shipped";
+    let [token, square, centre] = if reencoded { BOUNDS_16_BIT } else { BOUNDS_4_BIT };
+    assert!(largest < token && rms < square && mean.abs() < centre);
 }
 
 /// Against numpy over the same file: tests/golden/generator/reference.py wrote the numbers.
@@ -116,7 +118,7 @@ async fn log_probabilities_agree_with_an_independent_program() {
     let scores = engine.scheduler().run(Arc::new(plan), None, None).await.unwrap().scores;
     let differences: Vec<f64> = scores[node.0].iter().zip(&expected).map(|(ours, theirs)| ours - theirs).collect();
     assert_eq!(differences.len(), expected.len());
-    close(&differences);
+    close(&engine, &differences);
 }
 
 #[tokio::test]
@@ -138,6 +140,20 @@ async fn the_same_request_twice_gives_the_same_bytes() {
     assert_eq!(bits(&first), bits(&second));
 }
 
+#[tokio::test]
+async fn kept_prefixes_save_tokens_and_move_scores_by_rounding_alone() {
+    let flags = [("generator.prefix_cells".to_owned(), "512".to_owned())];
+    let config = rerankd::config::Config::load(None, &flags).unwrap();
+    let engine = rerankd::app::engine(&config).await.unwrap();
+    let mut request = request(&TEXTS);
+    request.moi.scheme = None;
+    let (first, second) = (rerank(&engine, request.clone()).await, rerank(&engine, request).await);
+    assert_eq!(first.usage.cached_tokens, 0);
+    assert!(second.usage.cached_tokens > 60, "the instruction and every passage as the first");
+    assert_eq!(second.usage.tokens + second.usage.cached_tokens, first.usage.tokens);
+    within_errors(&first, &second);
+}
+
 /// A generator that no other test uses: what else is in a batch changes the rounding.
 async fn alone() -> Engine {
     rerankd::app::engine(&common::real_config()).await.unwrap()
@@ -145,15 +161,24 @@ async fn alone() -> Engine {
 
 #[tokio::test]
 async fn the_given_order_has_no_part_in_a_design_by_id() {
-    let engine = real_engine().await;
+    let engine = alone().await;
     let plain = request(&TEXTS);
     let mut turned = plain.clone();
     turned.passages.reverse();
-    let (first, second) = (rerank(&engine, plain).await, rerank(&engine, turned).await);
-    let mut mirrored = utilities(&second);
-    mirrored.reverse();
-    for (left, right) in utilities(&first).iter().zip(mirrored) {
-        assert!((left - right).abs() < 1.0, "{left} {right}");
+    let (first, mut second) = (rerank(&engine, plain).await, rerank(&engine, turned).await);
+    for passage in &mut second.passages {
+        passage.index = TEXTS.len() - 1 - passage.index;
+    }
+    within_errors(&first, &second);
+}
+
+/// Utilities agree to well within their standard errors: what is left is rounding, which the fit of whole orders amplifies.
+fn within_errors(first: &Reranked, second: &Reranked) {
+    for left in &first.passages {
+        let right = second.passages.iter().find(|passage| passage.index == left.index).unwrap();
+        let (gap, error) = ((left.utility - right.utility).abs(), left.standard_error.unwrap());
+        println!("passage {}: utility {:.3}, gap {gap:.3}, standard error {error:.3}", left.index, left.utility);
+        assert!(gap < error, "{left:?} {right:?}");
     }
 }
 

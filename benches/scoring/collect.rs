@@ -38,8 +38,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let (most, cap, random) = (number("questions", 100)?, number("passage-tokens", 64)?, number("random", 0)?);
     let questions = data::read(Path::new(path), most)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let flags = [("generator.prefix_cells".to_owned(), "0".to_owned())];
-    let config = Config::load(None, &flags)?;
+    let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     let mut out = std::fs::OpenOptions::new().create(true).append(true).open(out)?;

@@ -27,7 +27,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let only = data::option(arguments, "only");
     let questions = data::read(Path::new(path), 40)?;
     let runtime = Runtime::new()?;
-    let config = Config::load(None, &[("generator.prefix_cells".to_owned(), "0".to_owned())])?;
+    let config = Config::load(None, &[])?;
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
     let wanted = |name: &str| only.is_none_or(|only| only == name);

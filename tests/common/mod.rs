@@ -113,8 +113,7 @@ impl Running {
 
 /// The configuration of the real generator: the default one, in the user's store.
 pub fn real_config() -> Config {
-    let flags = [("generator.prefix_cells".to_owned(), "0".to_owned())];
-    Config::load(None, &flags).unwrap()
+    Config::load(None, &[]).unwrap()
 }
 
 /// One real generator for all tests of a file. It lives on its own thread, so runtimes of single tests may come and go.
