@@ -90,25 +90,27 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Drops what nobody waits for any more, before its next step.
+    /// Drops what nobody waits for any more, before its next step. Counted when its cells are free, not before.
     fn drop_given_up(&mut self) {
         let now = Instant::now();
-        let mut index = 0;
-        while index < self.waiting.len() {
+        let mut dropped = 0;
+        for index in (0..self.waiting.len()).rev() {
             if let Some(reason) = self.waiting[index].given_up(now) {
                 let job = self.waiting.swap_remove(index);
                 self.forget(job.cost.tokens);
-                self.stats.abandoned.fetch_add(1, Ordering::Relaxed);
                 let _ = job.reply.send(Err(reason));
-            } else {
-                index += 1;
+                dropped += 1;
             }
         }
         for index in (0..self.active.len()).rev() {
             if let Some(reason) = self.active[index].job.given_up(now) {
-                self.stats.abandoned.fetch_add(1, Ordering::Relaxed);
                 self.abandon(index, reason);
+                dropped += 1;
             }
+        }
+        if dropped > 0 {
+            self.publish();
+            self.stats.abandoned.fetch_add(dropped, Ordering::SeqCst);
         }
     }
 

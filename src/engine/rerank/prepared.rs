@@ -161,21 +161,27 @@ impl Prepared {
         let outcome = if self.listener.is_some() {
             let (sender, mut events) = unbounded_channel();
             let mut work = std::pin::pin!(engine.scheduler.run(plan, self.deadline, Some(sender)));
-            loop {
+            let mut hear = |task: &Self, event: &scheduler::Event| {
+                let heard = match event {
+                    scheduler::Event::Scored(node, scores) => on_scored(*node, scores.iter().sum()),
+                    scheduler::Event::Progress { .. } => relay(event),
+                };
+                if let Some(heard) = heard {
+                    task.tell(heard);
+                }
+            };
+            let outcome = loop {
                 tokio::select! {
                     biased;
-                    Some(event) = events.recv() => {
-                        let heard = match &event {
-                            scheduler::Event::Scored(node, scores) => on_scored(*node, scores.iter().sum()),
-                            scheduler::Event::Progress { .. } => relay(&event),
-                        };
-                        if let Some(heard) = heard {
-                            self.tell(heard);
-                        }
-                    }
+                    Some(event) = events.recv() => hear(self, &event),
                     outcome = &mut work => break outcome?,
                 }
+            };
+            // The answer may have overtaken events that were sent before it.
+            while let Ok(event) = events.try_recv() {
+                hear(self, &event);
             }
+            outcome
         } else {
             engine.scheduler.run(plan, self.deadline, None).await?
         };
