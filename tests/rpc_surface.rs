@@ -124,6 +124,29 @@ async fn both_outcomes_and_all_domains_and_objectives_fit() {
 }
 
 #[tokio::test]
+async fn a_budget_picks_the_deepest_design_that_fits() {
+    let server = Scripted::default().serve().await;
+    let ask = |token_budget, policy: v1::BudgetPolicy| {
+        let budget_policy = policy.into();
+        let moi = Some(v1::MoiOptions { token_budget, budget_policy, ..v1::MoiOptions::default() });
+        v1::RerankRequest { moi, ..wire("question", &PASSAGES) }
+    };
+    let mut depths = Vec::new();
+    for budget in [100_000, 900, 650] {
+        let answer = server.client().await.rerank(ask(budget, v1::BudgetPolicy::Fit)).await.unwrap().into_inner();
+        assert!(answer.usage.unwrap().tokens <= budget);
+        depths.push(answer.design.unwrap().depth);
+    }
+    assert!(depths[0] == 4 && depths.windows(2).all(|pair| pair[0] >= pair[1]), "{depths:?}");
+    assert!(depths[2] < 4, "{depths:?}");
+    for policy in [v1::BudgetPolicy::Refuse, v1::BudgetPolicy::Fit] {
+        let status = server.client().await.rerank(ask(10, policy)).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn events_come_in_order_and_the_last_is_the_answer() {
     let server = Scripted::default().serve().await;
     let moi = Some(v1::MoiOptions { design: v1::Design::Random.into(), ..v1::MoiOptions::default() });

@@ -41,7 +41,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    let mut out = std::fs::OpenOptions::new().create(true).append(true).open(out)?;
+    let mut out = std::fs::File::create(out)?;
     let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for (index, question) in questions.iter().enumerate() {
         let with_random = index < random;

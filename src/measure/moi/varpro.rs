@@ -52,15 +52,8 @@ pub(super) struct State {
     pub iterations: usize,
 }
 
-/// Minimises the objective. `tolerance` is the relative decrease below which a start is done.
-///
-/// # Errors
-/// [`FitError::NotSolved`] when no start could be solved.
-pub fn fit(problem: &Problem, starts: Starts, tolerance: f64) -> Result<Fit, FitError> {
-    let best = search(problem, starts, tolerance)?;
-    Ok(finish(problem, &best))
-}
-
+/// Minimises the objective from every start and keeps the best. `tolerance` is the relative decrease below which a start is
+/// done.
 pub(super) fn search(problem: &Problem, starts: Starts, tolerance: f64) -> Result<State, FitError> {
     let mut best: Option<State> = None;
     let mut failure = FitError::NotSolved { status: "no start".into() };

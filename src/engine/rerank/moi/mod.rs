@@ -100,21 +100,20 @@ pub(super) fn plan(engine: &Engine, task: &Prepared) -> Result<Plan, EngineError
     Ok(plan)
 }
 
-/// The prompts of the design as asked for, or with `fit_budget` of the largest size whose plan fits the budget.
+/// The prompts of the design as asked for, or with `fit_budget` of the largest size whose plan fits the budget. A design that
+/// is not fitted is laid out once, where it runs, and refused there before any work if it is too large.
 fn within_budget(engine: &Engine, task: &Prepared) -> Result<Vec<Vec<usize>>, EngineError> {
     let options = &task.request.moi;
     let n = task.passages.len();
+    if !options.fit_budget {
+        return Ok(prompts(&task.request, Size::asked(options, n)));
+    }
     let allowed = task.budget(engine);
     let cost = |orders: &[Vec<usize>]| {
         let mut plan = Plan::new();
         lay_out(engine, task, &mut plan, orders, true);
         plan.cost()
     };
-    if !options.fit_budget {
-        let orders = prompts(&task.request, Size::asked(options, n));
-        let needed = cost(&orders).tokens;
-        return if needed > allowed { Err(EngineError::Budget { needed, allowed }) } else { Ok(orders) };
-    }
     let context = engine.context()?;
     let sizes = Size::descending(options, n);
     let fits = |size: &Size| {
@@ -160,8 +159,10 @@ async fn observe(
     let joint = task.request.moi.outcome == Outcome::Joint;
     let mut plan = Plan::new();
     let probes = lay_out(engine, task, &mut plan, &orders, anchors);
-    let mut interim = Interim::new(task.passages.len(), &probes, &task.request.moi.settings(), joint);
-    let outcome = task.run(engine, plan, move |node, score| interim.scored(node, score)).await?;
+    let settings = task.request.moi.settings();
+    let watched = task.listener.is_some();
+    let mut interim = watched.then(|| Interim::new(task.passages.len(), &probes, &settings, joint));
+    let outcome = task.run(engine, plan, move |node, score| interim.as_mut()?.scored(node, score)).await?;
     for probe in probes {
         if probe.order.len() == 1 {
             evidence.anchor[probe.order[0]] = probe.score(&outcome, false);
