@@ -8,10 +8,15 @@ use tokio::net::TcpListener;
 
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::engine::position_bias::{Keeper, PositionBias};
+use crate::measure::moi::profile::Profiles;
+use crate::model::prompt::TEMPLATE_VERSION;
 use crate::model::{GeneratorInfo, Tokenizer};
 use crate::rpc::server;
 use crate::runtime::catalog::Role;
 use crate::runtime::llama::{self, Vocabulary, reencode};
+use crate::runtime::profiles::{Origin, ProfileFile};
+use crate::runtime::store::Store;
 use crate::scheduler::{Lender, Scheduler, Status};
 
 /// Loads the generator and waits until it is ready.
@@ -53,7 +58,30 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     let lender: Lender = Box::new(move |lend| llama::lend(&settings, lend));
     let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
     ready(&scheduler).await?;
-    Ok(Engine::new(scheduler, Arc::new(vocabulary), info, config.limits))
+    let known = position_bias(&config.store, &info.sha256);
+    Ok(Engine::new(scheduler, Arc::new(vocabulary), info, config.limits).with_position_bias(known))
+}
+
+/// The file of position-bias profiles of a generator.
+#[must_use]
+pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
+    ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
+}
+
+/// Reads the profiles of a generator. What cannot be used is told in the log and in `GetPositionBias`.
+fn position_bias(store: &Store, generator: &str) -> PositionBias {
+    let mut problems = Vec::new();
+    let mut load = |origin| {
+        profile_file(store, generator, origin).load().unwrap_or_else(|problem| {
+            tracing::error!(%problem, "position-bias profiles not used");
+            problems.push(problem.to_string());
+            Profiles::default()
+        })
+    };
+    let (calibrated, learnt) = (load(Origin::Calibrated), load(Origin::Learnt));
+    let file = profile_file(store, generator, Origin::Learnt);
+    let keeper: Keeper = Box::new(move |profiles| file.save(profiles).map_err(|error| error.to_string()));
+    PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
 /// Waits for the first outcome of loading.
@@ -82,5 +110,8 @@ pub async fn serve(
         queue_length: config.scheduler.queue_length,
         drain: config.server.drain,
     };
-    server::serve(engine, settings, listener, stop).await
+    engine.position_bias().set_learning(config.learn_position_bias);
+    let ended = server::serve(engine.clone(), settings, listener, stop).await;
+    engine.position_bias().save();
+    ended
 }

@@ -9,7 +9,7 @@
 //!
 //! # Who may import whom
 //!
-//! `main -> {cli, app}`, `cli -> {app, config, engine, measure, rpc, runtime}`, `app -> {rpc, runtime, config, telemetry}`,
+//! `main -> {cli, app}`, `cli -> {app, config, engine, measure, rpc, runtime}`, `app -> {rpc, engine, scheduler, runtime, measure, model, config}`,
 //! `rpc -> engine -> {scheduler, measure, plan, model}`, `runtime -> {model, plan, measure}`,
 //! `scheduler -> {model, plan, measure}`. `measure` and `plan` are pure. Nothing points back up; tests/architecture.rs reads
 //! the `use` lines and fails where something does.

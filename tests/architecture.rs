@@ -27,7 +27,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("config", vec!["config", "engine", "runtime", "scheduler"]),
         ("rpc", vec!["rpc", "engine", "measure", "model", "scheduler"]),
         ("telemetry", vec!["config"]),
-        ("app", vec!["config", "engine", "model", "rpc", "runtime", "scheduler"]),
+        ("app", vec!["config", "engine", "measure", "model", "rpc", "runtime", "scheduler"]),
         ("cli", vec!["app", "cli", "config", "engine", "measure", "model", "rpc", "runtime", "telemetry"]),
     ])
 }

@@ -37,10 +37,12 @@ fn error(output: &Output) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 11] = [
         &["serve"],
         &["rerank"],
         &["fit"],
+        &["calibrate"],
+        &["position-bias"],
         &["models"],
         &["models", "list"],
         &["models", "pull"],
@@ -111,4 +113,46 @@ fn a_rerank_in_process_prints_json_in_a_pipe() {
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["results"][0]["id"], "b");
     assert!(answer["usage"]["tokens"].as_u64().unwrap() > 20);
+}
+
+/// On a copy of the store's place: links to the model, so that the profiles of this machine stay as they are.
+#[cfg(unix)]
+#[test]
+fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(own.root()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != ".profiles" {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let store = format!("models.store={}", folder.path().display());
+    let line = serde_json::json!({
+        "question": "Which river drove the looms?", "answers": ["Senn"], "passages": [
+            {"text": "Rye flour absorbs more water than wheat."},
+            {"text": "The looms were driven by the River Senn.", "supporting": true},
+            {"text": "The library opens at nine."},
+        ],
+    });
+    let unmarked = r#"{"question":"What?","answers":["x"],"passages":[{"text":"a"},{"text":"b"}]}"#;
+    let output = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{line}\n\n{unmarked}\n"));
+    assert!(output.status.success(), "{}", error(&output));
+    assert!(error(&output).contains("standard input:3: passages: none is marked"), "{}", error(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["profiles"][0]["subject"], "PROFILE_SUBJECT_ANSWER");
+    assert_eq!(answer["profiles"][0]["means"].as_array().unwrap().len(), 3);
+    assert_eq!(answer["profiles"][1]["subject"], "PROFILE_SUBJECT_QUESTION");
+    let shown = rerankd(&["position-bias", "--set", &store], "");
+    assert_eq!(shown.stdout, output.stdout);
+    let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() - 40]).unwrap();
+    let shown = rerankd(&["position-bias", "--set", &store], "");
+    assert!(error(&shown).contains("set aside as"), "{}", error(&shown));
+    let answer: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert!(answer["profiles"].as_array().unwrap().is_empty());
+    assert!(!file.exists());
+    let nothing = rerankd(&["calibrate", "--data", "-", "--set", &store], "{\"question\":1}\n");
+    assert_eq!((nothing.status.code(), error(&nothing).contains("standard input:1: ")), (Some(2), true));
 }

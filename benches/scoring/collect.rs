@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::measure::moi::design::{Design, orders, prefixes};
+use rerankd::measure::moi::design::{Design, orders, prefixes, pruned};
 use rerankd::model::prompt::{PassageTokens, query_tokens};
 use rerankd::plan::{NodeId, Plan, Segment};
 use serde::{Deserialize, Serialize};
@@ -35,17 +35,21 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let path = data::option(arguments, "data").ok_or_else(|| anyhow::anyhow!("--data FILE is missing"))?;
     let out = data::option(arguments, "out").ok_or_else(|| anyhow::anyhow!("--out FILE is missing"))?;
     let number = |name: &str, default: usize| data::option(arguments, name).map_or(Ok(default), str::parse);
-    let (most, cap, random) = (number("questions", 100)?, number("passage-tokens", 64)?, number("random", 0)?);
-    let questions = data::read(Path::new(path), most)?;
+    let (most, skip, cap) = (number("questions", 100)?, number("skip", 0)?, number("passage-tokens", 64)?);
+    let families: Vec<Family> = data::option(arguments, "designs")
+        .unwrap_or("latin")
+        .split(',')
+        .map(|name| Family::parse(name).ok_or_else(|| anyhow::anyhow!("--designs: unknown {name:?}")))
+        .collect::<Result<_, _>>()?;
+    let questions = data::read(Path::new(path), skip + most)?;
     let runtime = tokio::runtime::Runtime::new()?;
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    let mut out = std::fs::File::create(out)?;
+    let mut out = std::fs::File::options().create(true).append(true).open(out)?;
     let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    for (index, question) in questions.iter().enumerate() {
-        let with_random = index < random;
-        let record = runtime.block_on(score(&engine, question, &name, cap, with_random))?;
+    for (index, question) in questions.iter().enumerate().skip(skip) {
+        let record = runtime.block_on(score(&engine, question, &name, cap, &families))?;
         eprintln!(
             "{name} {}: {} scores, {} tokens, {:.1} s",
             index + 1,
@@ -58,13 +62,54 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All prefixes of a Latin square; with `random` also whole random orders and whole rotations, with log P(order).
+/// Prompts to score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Every beginning of the orders of a Latin square, without log P(order) unless other families ask for it.
+    Latin,
+    /// Whole rotations.
+    Cyclic,
+    /// This many random orders.
+    Random(usize),
+    /// Three copies of a Latin square that share five columns.
+    Trie,
+    /// Rotations cut to five passages.
+    Pruned,
+}
+
+impl Family {
+    fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "latin" => Self::Latin,
+            "cyclic" => Self::Cyclic,
+            "trie" => Self::Trie,
+            "pruned" => Self::Pruned,
+            _ => Self::Random(name.strip_prefix("random:")?.parse().ok()?),
+        })
+    }
+
+    fn prompts(self, n: usize) -> Vec<Vec<usize>> {
+        match self {
+            Self::Latin => prefixes(&orders(Design::Latin, n, n, 0), n),
+            Self::Cyclic => orders(Design::Cyclic, n, n, 0),
+            Self::Random(count) => orders(Design::Random, n, count, 0),
+            Self::Trie => orders(TRIE, n, TRIE.default_orders(n), 0),
+            Self::Pruned => pruned(n, PRUNED, None),
+        }
+    }
+}
+
+/// The trie that is judged.
+pub const TRIE: Design = Design::Trie { shared: 5, copies: 3 };
+/// Passages of a pruned prompt.
+pub const PRUNED: usize = 5;
+
 async fn score(
     engine: &Engine,
     question: &data::Question,
     file: &str,
     cap: usize,
-    random: bool,
+    families: &[Family],
 ) -> anyhow::Result<Record> {
     let started = Instant::now();
     let tokenizer = engine.tokenizer();
@@ -75,13 +120,8 @@ async fn score(
         .map(|passage| PassageTokens::new(tokenizer, &passage.title, &passage.text).cut(cap).0.into())
         .collect();
     let n = tokens.len();
-    let mut wanted = prefixes(&orders(Design::Latin, n, n, 0), n);
-    let whole: Vec<Vec<usize>> = if random {
-        [orders(Design::Random, n, 3 * n, 0), orders(Design::Cyclic, n, n, 0)].concat()
-    } else {
-        Vec::new()
-    };
-    wanted.extend(whole.iter().cloned());
+    let random = families.iter().any(|family| *family != Family::Latin);
+    let mut wanted: Vec<Vec<usize>> = families.iter().flat_map(|family| family.prompts(n)).collect();
     let mut plan = Plan::new();
     let mut paths: HashMap<Vec<usize>, Vec<NodeId>> = HashMap::new();
     for order in &wanted {

@@ -10,6 +10,7 @@ use serde::Deserialize;
 pub struct Question {
     pub id: String,
     pub question: String,
+    pub answers: Vec<String>,
     pub passages: Vec<Passage>,
 }
 

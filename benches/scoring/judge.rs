@@ -121,7 +121,7 @@ fn naive_tokens(record: &Record) -> usize {
 }
 
 /// Share of (gold, other) pairs in the right order.
-fn auc(gold: &[bool], order: &[usize]) -> f64 {
+pub fn auc(gold: &[bool], order: &[usize]) -> f64 {
     let place = |p: usize| order.iter().position(|q| *q == p).unwrap_or(order.len());
     let (mut right, mut pairs) = (0.0, 0.0);
     for p in (0..gold.len()).filter(|p| gold[*p]) {
@@ -133,7 +133,7 @@ fn auc(gold: &[bool], order: &[usize]) -> f64 {
     right / pairs
 }
 
-fn reciprocal_rank(gold: &[bool], order: &[usize]) -> f64 {
+pub fn reciprocal_rank(gold: &[bool], order: &[usize]) -> f64 {
     order.iter().position(|p| gold[*p]).map_or(0.0, |place| 1.0 / (place as f64 + 1.0))
 }
 

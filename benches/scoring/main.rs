@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench scoring -- collect --data questions.jsonl.gz --out scores.jsonl` runs the generator;
 //! `… -- judge scores.jsonl …` fits every design to
-//! the scores; `… -- engine --data questions.jsonl.gz` times the engine. Both print JSON lines.
+//! the scores; `… -- engine --data questions.jsonl.gz` times the engine; `… -- arrange --data questions.jsonl.gz` measures
+//! what an arrangement of the context is worth. All but the first print JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,6 +17,7 @@
     reason = "a test or benchmark that fails says where; its numbers are small"
 )]
 
+mod arrange;
 mod collect;
 mod data;
 mod engine;
@@ -27,9 +29,10 @@ fn main() -> anyhow::Result<()> {
     let command = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.collect();
     match command.as_str() {
+        "arrange" => arrange::run(&rest),
         "collect" => collect::run(&rest),
         "engine" => engine::run(&rest),
         "judge" => judge::run(&rest),
-        other => anyhow::bail!("unknown command {other:?}: collect, judge or engine"),
+        other => anyhow::bail!("unknown command {other:?}: arrange, collect, judge or engine"),
     }
 }

@@ -18,15 +18,22 @@ pub struct Line {
     unit: String,
     ratio: Option<f64>,
     goal: Option<(f64, bool)>,
+    spread: Option<f64>,
 }
 
 impl Line {
     pub fn new(name: &str, value: f64, unit: &str) -> Self {
-        Self { name: name.into(), value, unit: unit.into(), ratio: None, goal: None }
+        Self { name: name.into(), value, unit: unit.into(), ratio: None, goal: None, spread: None }
     }
 
     pub fn ratio(mut self, ratio: f64) -> Self {
         self.ratio = Some(ratio);
+        self
+    }
+
+    /// Standard error of the value.
+    pub fn spread(mut self, spread: f64) -> Self {
+        self.spread = Some(spread);
         self
     }
 
@@ -50,7 +57,7 @@ impl Line {
         println!(
             "{}",
             json!({
-                "name": self.name, "value": self.value, "unit": self.unit, "ratio": self.ratio,
+                "name": self.name, "value": self.value, "unit": self.unit, "standard_error": self.spread, "ratio": self.ratio,
                 "goal": self.goal.map(|(goal, _)| goal), "met": met, "machine": machine, "model": CONTEXT.get(),
             })
         );

@@ -53,16 +53,27 @@ struct Object {
 pub(super) fn passages(path: &Path) -> Result<Vec<Passage>, Failure> {
     let text = read(path)?;
     let mut passages = Vec::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let bad = |problem: String| Failure::Input(format!("{}:{}: {problem}", name(path), number + 1));
+    for (number, line) in lines(&text) {
+        let bad = |problem: String| Failure::Input(format!("{}:{number}: {problem}", name(path)));
         let parsed = serde_json::from_str::<serde_json::Value>(line).map_err(|error| bad(error.to_string()))?;
         let line = serde_json::from_value::<Line>(parsed).map_err(|_| {
             bad("must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"".into())
         })?;
-        let position = passages.len();
-        passages.push(match line {
-            Line::Text(text) => Passage { id: position.to_string(), text, ..Passage::default() },
-            Line::Object(object) => Passage {
+        passages.push(line.passage(passages.len()));
+    }
+    Ok(passages)
+}
+
+/// Lines that are not empty, numbered from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
+}
+
+impl Line {
+    fn passage(self, position: usize) -> Passage {
+        match self {
+            Self::Text(text) => Passage { id: position.to_string(), text, ..Passage::default() },
+            Self::Object(object) => Passage {
                 id: match object.id {
                     None | Some(serde_json::Value::Null) => position.to_string(),
                     Some(serde_json::Value::String(id)) => id,
@@ -72,7 +83,53 @@ pub(super) fn passages(path: &Path) -> Result<Vec<Passage>, Failure> {
                 title: object.title,
                 retriever_score: object.score,
             },
-        });
+        }
     }
-    Ok(passages)
+}
+
+/// A question with what is known of it.
+#[derive(Debug, Deserialize)]
+struct QuestionLine {
+    #[serde(alias = "query")]
+    question: String,
+    #[serde(default, alias = "references")]
+    answers: Vec<String>,
+    #[serde(default)]
+    passages: Vec<MarkedLine>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MarkedLine {
+    #[serde(flatten)]
+    passage: Object,
+    #[serde(default, alias = "relevant")]
+    supporting: bool,
+}
+
+/// A question, its reference answers, and passages with marks of the helpful ones.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    /// The line it stands in, from 1.
+    pub line: usize,
+    pub question: String,
+    pub answers: Vec<String>,
+    pub passages: Vec<Passage>,
+    pub supporting: Vec<bool>,
+}
+
+/// Reads questions, one JSON object a line.
+pub(super) fn questions(path: &Path) -> Result<Vec<Question>, Failure> {
+    let text = read(path)?;
+    let mut questions = Vec::new();
+    for (number, line) in lines(&text) {
+        let parsed: QuestionLine =
+            serde_json::from_str(line).map_err(|error| Failure::Input(format!("{}:{number}: {error}", name(path))))?;
+        let supporting = parsed.passages.iter().map(|marked| marked.supporting).collect();
+        let passages =
+            parsed.passages.into_iter().enumerate().map(|(place, marked)| Line::Object(marked.passage).passage(place));
+        let passages = passages.collect();
+        let (question, answers) = (parsed.question, parsed.answers);
+        questions.push(Question { line: number, question, answers, passages, supporting });
+    }
+    Ok(questions)
 }

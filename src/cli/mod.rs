@@ -1,11 +1,14 @@
 //! The command line: one file a command.
 
+mod calibrate;
 mod check_config;
 mod fit;
 mod health;
 mod input;
 mod models;
 mod output;
+mod plot;
+mod position_bias;
 mod rerank;
 mod serve;
 
@@ -36,6 +39,8 @@ enum Command {
     Serve(serve::ServeArgs),
     Rerank(rerank::RerankArgs),
     Fit(fit::FitArgs),
+    Calibrate(calibrate::CalibrateArgs),
+    PositionBias(position_bias::PositionBiasArgs),
     Models(models::ModelsArgs),
     Health(health::HealthArgs),
     CheckConfig(check_config::CheckConfigArgs),
@@ -127,6 +132,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Rerank(args) => rerank::run(args, &settings).await,
         Command::Fit(args) => fit::run(&args),
+        Command::Calibrate(args) => calibrate::run(args, &settings).await,
+        Command::PositionBias(args) => position_bias::run(args, &settings).await,
         Command::Models(args) => models::run(args, &settings).await,
         Command::Health(args) => health::run(args, &settings).await,
         Command::CheckConfig(_) => check_config::run(&settings),

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::{Failure, plot};
 use crate::engine::rerank::RerankRequest;
 use crate::rpc::v1;
 
@@ -72,7 +72,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     }
     let mut text = format!("{table}\n");
     for bias in answer.position_bias.iter().filter(|bias| bias.weights.len() > 1) {
-        text.push_str(&bars(&bias.weights));
+        text.push_str(&plot::weights(&bias.weights));
     }
     if let Some(diagnostics) = &answer.diagnostics {
         text.push_str(&format!(
@@ -82,33 +82,14 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
             if diagnostics.prior_dominated { "; the prior decided what the scores left open" } else { "" },
         ));
     }
+    if let Some(arranged) = &answer.context_order {
+        text.push_str(&arrangement(arranged, answer));
+    }
     if let Some(usage) = &answer.usage {
         text.push_str(&took(usage));
     }
     for warning in &answer.warnings {
         text.push_str(&format!("note: {warning}\n"));
-    }
-    text
-}
-
-fn bars(weights: &[f64]) -> String {
-    const WIDTH: f64 = 40.0;
-    let largest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let mut text = "\nposition bias (weight of each place in a prompt of ".to_owned();
-    text.push_str(&format!("{})\n", weights.len()));
-    for (position, weight) in weights.iter().enumerate() {
-        let eighths = (weight / largest * WIDTH * 8.0).round();
-        let mut bar = String::new();
-        let mut left = eighths;
-        while left >= 8.0 {
-            bar.push('█');
-            left -= 8.0;
-        }
-        let rest = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-        if let Some(part) = (1..8_u8).rev().find(|part| left >= f64::from(*part)) {
-            bar.push(rest[usize::from(part) - 1]);
-        }
-        text.push_str(&format!("{:>4}  {weight:.3}  {bar}\n", position + 1));
     }
     text
 }
@@ -121,6 +102,26 @@ fn settled_by(orientation: v1::Orientation) -> &'static str {
         v1::Orientation::Lengths => "prompts of several lengths",
         v1::Orientation::None | v1::Orientation::Unspecified => "nothing: there is none",
     }
+}
+
+fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> String {
+    let id = |index: &u32| {
+        let found = answer.results.iter().find(|result| result.original_index == *index);
+        found.map_or_else(|| index.to_string(), |result| result.id.clone())
+    };
+    let ids: Vec<String> = arranged.original_indices.iter().map(id).collect();
+    let observed = (arranged.profile_observations, arranged.profile_passages);
+    let ground = match arranged.ground() {
+        v1::ArrangementGround::AnswerProfile => {
+            format!("answer profile of {} questions, {} passages", observed.0, observed.1)
+        }
+        v1::ArrangementGround::QuestionProfile => {
+            format!("question profile of {} fits, {} passages", observed.0, observed.1)
+        }
+        v1::ArrangementGround::NoProfile => "best first: no position profile yet, see `rerankd calibrate`".to_owned(),
+        v1::ArrangementGround::Requested | v1::ArrangementGround::Unspecified => "as requested".to_owned(),
+    };
+    format!("context order: {} ({ground})\n", ids.join(", "))
 }
 
 fn took(usage: &v1::Usage) -> String {
@@ -190,6 +191,11 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
         "position_bias": answer.position_bias.iter().map(|bias| &bias.weights).collect::<Vec<_>>(),
         "diagnostics": diagnostics,
         "design": design,
+        "context_order": answer.context_order.as_ref().map(|inner| json!({
+            "original_indices": inner.original_indices, "order": inner.order().as_str_name(),
+            "ground": inner.ground().as_str_name(), "profile_passages": inner.profile_passages,
+            "profile_observations": inner.profile_observations,
+        })),
         "usage": usage,
         "warnings": answer.warnings,
         "model": answer.model,
@@ -200,13 +206,6 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_longest_bar_belongs_to_the_largest_weight() {
-        let text = bars(&[0.5, 0.25, 0.0]);
-        let length = |line: usize| text.lines().nth(line + 2).unwrap().chars().filter(|c| *c == '█').count();
-        assert_eq!((length(0), length(1), length(2)), (40, 20, 0));
-    }
 
     #[test]
     fn long_text_is_cut_at_characters() {

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::engine::EngineError;
+use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::measure::moi::domain::Domain;
 use crate::rpc::client;
@@ -71,6 +72,9 @@ pub(super) struct RerankArgs {
     /// Most tokens of a passage.
     #[arg(long, value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
+    /// How the passages are arranged for the generator; by its position profile where one is known.
+    #[arg(long, value_enum)]
+    context_order: Option<ContextOrderName>,
     /// Output: a table on a terminal and JSON in a pipe where absent.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -107,6 +111,14 @@ enum DomainName {
     LogWinsorZ,
     LogZ,
     RankNormal,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ContextOrderName {
+    ByPositionBias,
+    Descending,
+    Reverse,
+    Given,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -158,6 +170,12 @@ impl RerankArgs {
             score_threshold: self.score_threshold,
             truncate: self.no_truncate.then_some(false),
             passage_tokens: self.max_passage_tokens,
+            context_order: self.context_order.map_or(ContextOrder::Auto, |order| match order {
+                ContextOrderName::ByPositionBias => ContextOrder::ByPositionBias,
+                ContextOrderName::Descending => ContextOrder::Descending,
+                ContextOrderName::Reverse => ContextOrder::Reverse,
+                ContextOrderName::Given => ContextOrder::Given,
+            }),
         })
     }
 }

@@ -90,6 +90,8 @@ pub struct Config {
     pub scheduler: scheduler::Settings,
     /// The generator.
     pub generator: Generator,
+    /// Whether fits of served requests add to the position profiles.
+    pub learn_position_bias: bool,
     /// The models' folder.
     pub store: Store,
     /// Log filter.
@@ -235,6 +237,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             chat_template: raw.generator.chat_template,
             reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
         },
+        learn_position_bias: raw.position_bias.learn,
         store: Store::new(root, known, hub),
         log_filter: raw.log.filter,
         log_format,

@@ -16,6 +16,7 @@ pub(super) struct Raw {
     pub server: Server,
     pub limits: Limits,
     pub generator: Generator,
+    pub position_bias: PositionBias,
     pub models: Models,
     pub log: Log,
 }
@@ -50,6 +51,11 @@ pub(super) struct Generator {
     pub reencode: bool,
     pub reencode_megabytes: u64,
     pub prefix_cells: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct PositionBias {
+    pub learn: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -43,6 +43,9 @@ pub enum EngineError {
     /// The deadline passed or would surely pass.
     #[error("the deadline passed, or would surely pass before the work ends")]
     DeadlineExceeded,
+    /// The server lacks what the request needs; the text says what to do.
+    #[error("{0}")]
+    Precondition(String),
     /// No model at the moment.
     #[error("the generator is not available")]
     Unavailable,

@@ -1,6 +1,8 @@
 //! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
 
+pub mod calibrate;
 mod error;
+pub mod position_bias;
 pub mod rerank;
 mod truncate;
 
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use error::EngineError;
+use position_bias::PositionBias;
 
 use crate::model::prompt::Template;
 use crate::model::{GeneratorInfo, Tokenizer};
@@ -38,6 +41,7 @@ pub struct Engine {
     template: Template,
     info: GeneratorInfo,
     limits: Limits,
+    position_bias: Arc<PositionBias>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -51,7 +55,20 @@ impl Engine {
     #[must_use]
     pub fn new(scheduler: Scheduler, tokenizer: Arc<dyn Tokenizer>, info: GeneratorInfo, limits: Limits) -> Self {
         let template = Template::new(tokenizer.as_ref(), !info.chat);
-        Self { scheduler, tokenizer, template, info, limits }
+        Self { scheduler, tokenizer, template, info, limits, position_bias: Arc::default() }
+    }
+
+    /// The same with what is known of the generator's position bias.
+    #[must_use]
+    pub fn with_position_bias(mut self, known: PositionBias) -> Self {
+        self.position_bias = Arc::new(known);
+        self
+    }
+
+    /// What is known of the generator's position bias.
+    #[must_use]
+    pub fn position_bias(&self) -> &PositionBias {
+        &self.position_bias
     }
 
     /// The generator.

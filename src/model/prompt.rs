@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! [opening: chat frame, instruction] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
+//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Answer:"] [answer, scored or sampled]
 //! ```
 
 use std::sync::Arc;
@@ -19,6 +20,9 @@ pub const TEMPLATE_VERSION: &str = "rerankd-1";
 /// Asks for the question that the passages answer (question generation; Sachan et al., 2022).
 const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
 
+/// Asks for the answer to a question.
+const ANSWER_INSTRUCTION: &str = "Answer the question with a few words from the documents.\n\n";
+
 /// Where a chat message would go when the frame is read from the model's template.
 pub const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
 
@@ -27,6 +31,9 @@ pub const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
 pub struct Template {
     opening: Arc<[Token]>,
     cue: Vec<Token>,
+    answer_opening: Arc<[Token]>,
+    question_lead: Vec<Token>,
+    answer_cue: Vec<Token>,
 }
 
 impl Template {
@@ -35,11 +42,35 @@ impl Template {
     pub fn new(tokenizer: &dyn Tokenizer, plain: bool) -> Self {
         let frame = if plain { None } else { tokenizer.chat_frame() };
         let (before, after) = frame.unwrap_or_default();
-        let mut opening = tokenizer.template(&before, true);
-        opening.extend(tokenizer.text(INSTRUCTION));
-        let mut cue = tokenizer.template(&after, false);
-        cue.extend(tokenizer.text("Question:"));
-        Self { opening: opening.into(), cue }
+        let opening = |instruction: &str| -> Arc<[Token]> {
+            [tokenizer.template(&before, true), tokenizer.text(instruction)].concat().into()
+        };
+        let closing = tokenizer.template(&after, false);
+        Self {
+            opening: opening(INSTRUCTION),
+            cue: [closing.clone(), tokenizer.text("Question:")].concat(),
+            answer_opening: opening(ANSWER_INSTRUCTION),
+            question_lead: tokenizer.text("Question:"),
+            answer_cue: [tokenizer.text("\n"), closing, tokenizer.text("Answer:")].concat(),
+        }
+    }
+
+    /// The segment that prompts for an answer begin with.
+    #[must_use]
+    pub fn answer_opening(&self) -> Segment {
+        Segment::context(Arc::clone(&self.answer_opening))
+    }
+
+    /// The question and the cue after which the answer stands.
+    #[must_use]
+    pub fn answer_cue(&self, question: &[Token]) -> Segment {
+        Segment::context([&self.question_lead, question, &self.answer_cue].concat())
+    }
+
+    /// Tokens of a prompt for an answer that are neither passage nor question.
+    #[must_use]
+    pub fn answer_overhead(&self) -> usize {
+        self.answer_opening.len() + self.question_lead.len() + self.answer_cue.len()
     }
 
     /// The segment every prompt begins with.

@@ -8,10 +8,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::watch_rerank_response::Event;
 use super::{convert, v1};
 use crate::engine::rerank::RerankRequest;
+use crate::measure::moi::profile::Profiles;
 
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +107,21 @@ pub async fn rerank(
     }
     let message = "the stream ended without an answer".to_owned();
     Err(ClientError::Refused { code: "Unavailable".into(), input: false, message })
+}
+
+/// Asks for all position profiles of the server's generator.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn position_bias(address: &str) -> Result<v1::GetPositionBiasResponse, ClientError> {
+    let mut client = ModelServiceClient::new(connect(address).await?);
+    Ok(client.get_position_bias(v1::GetPositionBiasRequest::default()).await?.into_inner())
+}
+
+/// Profiles of this process, as a server would tell them.
+#[must_use]
+pub fn local_profiles(profiles: &Profiles) -> Vec<v1::PositionProfile> {
+    super::models::profiles_to_wire(profiles)
 }
 
 /// Converts an answer of the engine, so that both ways of running the command print the same.

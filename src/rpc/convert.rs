@@ -2,11 +2,13 @@
 
 use super::v1;
 use crate::engine::EngineError;
+use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::engine::rerank::{
     FitReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
 use crate::measure::moi::Orientation;
 use crate::measure::moi::domain::Domain;
+use crate::measure::moi::profile::Subject;
 use crate::model::GeneratorInfo;
 
 /// A count on the wire; counts are bounded far below 2^32 by the limits.
@@ -24,7 +26,7 @@ fn given(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
 
-fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
+pub(super) fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
     T::try_from(value).map_err(|_| EngineError::invalid(field, format!("has the unknown value {value}")))
 }
 
@@ -57,6 +59,13 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         score_threshold: wire.score_threshold,
         truncate,
         passage_tokens: given(truncation.max_passage_tokens),
+        context_order: match known("context_order", wire.context_order)? {
+            v1::ContextOrder::Unspecified => ContextOrder::Auto,
+            v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
+            v1::ContextOrder::Descending => ContextOrder::Descending,
+            v1::ContextOrder::Reverse => ContextOrder::Reverse,
+            v1::ContextOrder::Given => ContextOrder::Given,
+        },
     })
 }
 
@@ -179,6 +188,37 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
             mode: mode.into(),
             max_passage_tokens: narrow(request.passage_tokens.unwrap_or(0)),
         }),
+        context_order: context_order_to_wire(request.context_order).into(),
+    }
+}
+
+const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
+    match order {
+        ContextOrder::Auto => v1::ContextOrder::Unspecified,
+        ContextOrder::ByPositionBias => v1::ContextOrder::ByPositionBias,
+        ContextOrder::Descending => v1::ContextOrder::Descending,
+        ContextOrder::Reverse => v1::ContextOrder::Reverse,
+        ContextOrder::Given => v1::ContextOrder::Given,
+    }
+}
+
+fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
+    let (ground, passages, observations) = match arranged.ground {
+        Ground::Requested => (v1::ArrangementGround::Requested, 0, 0),
+        Ground::NoProfile => (v1::ArrangementGround::NoProfile, 0, 0),
+        Ground::Profile { subject: Subject::Answer, passages, observations } => {
+            (v1::ArrangementGround::AnswerProfile, passages, observations)
+        }
+        Ground::Profile { subject: Subject::Question, passages, observations } => {
+            (v1::ArrangementGround::QuestionProfile, passages, observations)
+        }
+    };
+    v1::Arrangement {
+        original_indices: arranged.order.iter().copied().map(narrow).collect(),
+        order: context_order_to_wire(arranged.applied).into(),
+        ground: ground.into(),
+        profile_passages: narrow(passages),
+        profile_observations: observations,
     }
 }
 
@@ -235,6 +275,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         }),
         usage: Some(usage(&answer.usage)),
         warnings: answer.warnings,
+        context_order: Some(arrangement(&answer.arrangement)),
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
     }

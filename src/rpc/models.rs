@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use tonic::{Request, Response, Status};
 
-use super::convert::{narrow, wide};
-use super::v1;
+use super::convert::{known, narrow, wide};
 use super::v1::model_service_server::ModelService;
+use super::{status, v1};
 use crate::engine::Engine;
+use crate::measure::moi::profile::{Profile, Profiles, Subject};
 use crate::model::prompt::TEMPLATE_VERSION;
 
 pub(super) struct Service {
@@ -70,4 +71,46 @@ impl ModelService for Service {
             template_version: TEMPLATE_VERSION.to_owned(),
         }))
     }
+    async fn get_position_bias(
+        &self,
+        call: Request<v1::GetPositionBiasRequest>,
+    ) -> Result<Response<v1::GetPositionBiasResponse>, Status> {
+        let asked = call.into_inner();
+        let only = match known("subject", asked.subject).map_err(|error| status::of(&error))? {
+            v1::ProfileSubject::Unspecified => None,
+            v1::ProfileSubject::Answer => Some(Subject::Answer),
+            v1::ProfileSubject::Question => Some(Subject::Question),
+        };
+        let known = self.engine.position_bias();
+        let profiles = profiles_to_wire(&known.profiles());
+        let wanted = |profile: &v1::PositionProfile| {
+            only.is_none_or(|subject| profile.subject() == subject_to_wire(subject))
+                && (asked.passages == 0 || profile.passages == asked.passages)
+        };
+        Ok(Response::new(v1::GetPositionBiasResponse {
+            profiles: profiles.into_iter().filter(wanted).collect(),
+            model_sha256: self.engine.info().sha256.clone(),
+            template_version: TEMPLATE_VERSION.to_owned(),
+            problems: known.problems().to_vec(),
+        }))
+    }
+}
+
+const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
+    match subject {
+        Subject::Answer => v1::ProfileSubject::Answer,
+        Subject::Question => v1::ProfileSubject::Question,
+    }
+}
+
+/// All profiles on the wire; the command line prints them from there, so that a server's and its own look the same.
+pub(super) fn profiles_to_wire(profiles: &Profiles) -> Vec<v1::PositionProfile> {
+    let entry = |(subject, passages, profile): (Subject, usize, &Profile)| v1::PositionProfile {
+        subject: subject_to_wire(subject).into(),
+        passages: narrow(passages),
+        observations: profile.count(),
+        means: profile.means().to_vec(),
+        standard_errors: profile.standard_errors().unwrap_or_default(),
+    };
+    profiles.iter().map(entry).collect()
 }

@@ -31,6 +31,7 @@ pub(super) fn of(error: &EngineError) -> Status {
             let details = ErrorDetails::with_retry_info(Some(*retry_after));
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
+        EngineError::Precondition(_) => Status::failed_precondition(message),
         EngineError::DeadlineExceeded => Status::deadline_exceeded(message),
         EngineError::Unavailable => {
             let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));

@@ -3,4 +3,5 @@
 pub mod catalog;
 pub mod fetch;
 pub mod llama;
+pub mod profiles;
 pub mod store;

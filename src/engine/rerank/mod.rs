@@ -4,6 +4,7 @@ mod moi;
 mod pointwise;
 mod prepared;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 pub use moi::{MoiOptions, Outcome, Scheme};
 use prepared::Prepared;
 
+use super::position_bias::{Arrangement, ContextOrder};
 use super::{Engine, EngineError};
 use crate::measure::moi::Orientation;
 use crate::measure::moi::uncertainty::Diagnostics;
@@ -66,6 +68,8 @@ pub struct RerankRequest {
     pub truncate: Option<bool>,
     /// Most tokens of a passage; no bound but the context where `None`.
     pub passage_tokens: Option<usize>,
+    /// How the returned passages are arranged in a context.
+    pub context_order: ContextOrder,
 }
 
 /// A passage in its new place.
@@ -142,6 +146,8 @@ pub struct Reranked {
     pub passages: Vec<Ranked>,
     /// The fit, for methods that have one.
     pub fit: Option<FitReport>,
+    /// The returned passages in the order in which they are to be read.
+    pub arrangement: Arrangement,
     /// What it took.
     pub usage: Usage,
     /// What the caller should know.
@@ -191,8 +197,11 @@ impl Engine {
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
         prepared::check(&request, self.limits())?;
+        self.position_bias.check(request.context_order)?;
         if request.method == Method::Retriever {
-            return Ok(by_retriever(&request, started));
+            let (scored, warnings) = by_retriever(&request);
+            let usage = Usage { total_ms: super::milliseconds(started), ..Usage::default() };
+            return place(self, &request, scored, &[], 1.0, (usage, warnings));
         }
         let mut task = Prepared::new(self, request, started).await?;
         task.listener = listener;
@@ -204,7 +213,14 @@ impl Engine {
         let query_tokens = crate::measure::real(task.query_tokens.max(1));
         let mut usage = task.usage;
         usage.total_ms = super::milliseconds(started);
-        Ok(place(&task.request, scored, &task.cut, query_tokens, usage, task.warnings))
+        if let Some(fit) = &scored.fit
+            && self.position_bias.learn(fit)
+        {
+            // A disk that is slow or full is no caller's concern.
+            let known = Arc::clone(&self.position_bias);
+            tokio::task::spawn_blocking(move || known.save());
+        }
+        place(self, &task.request, scored, &task.cut, query_tokens, (usage, task.warnings))
     }
 }
 
@@ -221,13 +237,13 @@ impl Engine {
 }
 
 fn place(
+    engine: &Engine,
     request: &RerankRequest,
     scored: Scored,
     cut: &[usize],
     unit: f64,
-    usage: Usage,
-    warnings: Vec<String>,
-) -> Reranked {
+    (usage, warnings): (Usage, Vec<String>),
+) -> Result<Reranked, EngineError> {
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
         score: sigmoid(scored.utilities[index] / unit),
@@ -236,14 +252,16 @@ fn place(
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
     });
-    let passages = ranked
+    let passages: Vec<Ranked> = ranked
         .filter(|passage| request.score_threshold.is_none_or(|least| passage.score >= least))
         .take(request.top_n.unwrap_or(usize::MAX))
         .collect();
-    Reranked { passages, fit: scored.fit, usage, warnings }
+    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
+    let arrangement = engine.position_bias.arrange(&returned, request.context_order)?;
+    Ok(Reranked { passages, fit: scored.fit, arrangement, usage, warnings })
 }
 
-fn by_retriever(request: &RerankRequest, started: Instant) -> Reranked {
+fn by_retriever(request: &RerankRequest) -> (Scored, Vec<String>) {
     let count = request.passages.len();
     let given: Option<Vec<f64>> = request.passages.iter().map(|passage| passage.retriever_score).collect();
     let mut warnings = Vec::new();
@@ -252,9 +270,7 @@ fn by_retriever(request: &RerankRequest, started: Instant) -> Reranked {
         (0..count).map(|index| -crate::measure::real(index)).collect()
     });
     let ranking = descending(&utilities);
-    let scored = Scored { utilities, standard_errors: None, ranking, outranks_next: None, fit: None };
-    let usage = Usage { total_ms: super::milliseconds(started), ..Usage::default() };
-    place(request, scored, &[], 1.0, usage, warnings)
+    (Scored { utilities, standard_errors: None, ranking, outranks_next: None, fit: None }, warnings)
 }
 
 /// Turns what the scheduler tells into what the caller hears.

@@ -9,6 +9,7 @@ pub mod design;
 pub mod domain;
 pub mod prior;
 pub mod problem;
+pub mod profile;
 mod solve;
 pub mod uncertainty;
 pub mod varpro;

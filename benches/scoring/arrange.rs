@@ -1,0 +1,160 @@
+//! What the arrangement of a context is worth: the reference answer's log-likelihood under several orders of the ranked
+//! passages, with position profiles measured on other questions of the same file; and what an adaptive run finds.
+
+use std::path::Path;
+
+use rerankd::config::Config;
+use rerankd::engine::Engine;
+use rerankd::engine::calibrate::Labelled;
+use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
+use rerankd::measure::moi::profile::{Profile, Profiles, Subject, arrange};
+use rerankd::measure::{mean, standard_deviation as sd};
+
+use super::data::{self, Question};
+use super::judge::{auc, reciprocal_rank};
+use super::report::{self, Line};
+
+fn passages(question: &Question) -> Vec<Passage> {
+    let passage = |(index, passage): (usize, &data::Passage)| Passage {
+        id: format!("{index:02}"),
+        title: passage.title.clone(),
+        text: passage.text.clone(),
+        retriever_score: None,
+    };
+    question.passages.iter().enumerate().map(passage).collect()
+}
+
+fn labelled(question: &Question, cap: usize) -> Labelled {
+    Labelled {
+        question: question.question.clone(),
+        answer: question.answers.first().cloned().unwrap_or_default(),
+        passages: passages(question),
+        gold: question.passages.iter().map(|passage| passage.supporting).collect(),
+        passage_tokens: Some(cap),
+    }
+}
+
+async fn rank(engine: &Engine, question: &Question, cap: usize, scheme: Scheme) -> anyhow::Result<Reranked> {
+    let request = RerankRequest {
+        query: question.question.clone(),
+        passages: passages(question),
+        moi: MoiOptions { scheme: Some(scheme), ..MoiOptions::default() },
+        passage_tokens: Some(cap),
+        ..RerankRequest::default()
+    };
+    Ok(engine.rerank(request, None, None).await?)
+}
+
+struct Task {
+    name: String,
+    cap: usize,
+    /// Questions whose profiles are measured, taken from the end of the file.
+    calibrate: usize,
+    /// Of those, the ones whose whole orders are fitted for the question profile.
+    whole: usize,
+}
+
+pub fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let path = data::option(arguments, "data").ok_or_else(|| anyhow::anyhow!("--data FILE is missing"))?;
+    let number = |name: &str, default: usize| data::option(arguments, name).map_or(Ok(default), str::parse);
+    let (most, calibrate, whole) = (number("questions", 100)?, number("calibrate", 50)?, number("whole", 10)?);
+    let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let all = data::read(Path::new(path), usize::MAX)?;
+    anyhow::ensure!(most + calibrate <= all.len(), "{path}: has {} questions", all.len());
+    let task = Task { name, cap: number("passage-tokens", 48)?, calibrate, whole };
+    let runtime = tokio::runtime::Runtime::new()?;
+    let config = Config::load(None, &[])?;
+    rerankd::telemetry::install(&config, false);
+    let engine = runtime.block_on(rerankd::app::engine(&config))?;
+    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    runtime.block_on(judge(&engine, &all, most, &task))
+}
+
+async fn profiles(engine: &Engine, questions: &[Question], task: &Task) -> anyhow::Result<Profiles> {
+    let mut profiles = Profiles::default();
+    for (index, question) in questions.iter().rev().take(task.calibrate).enumerate() {
+        profiles.observe(Subject::Answer, &engine.answer_profile(&labelled(question, task.cap)).await?);
+        let scheme = if index < task.whole { Scheme::Latin } else { Scheme::Prefix };
+        let fitted = rank(engine, question, task.cap, scheme).await?;
+        for weights in fitted.fit.iter().flat_map(|fit| &fit.bias) {
+            profiles.observe(Subject::Question, weights);
+        }
+        eprintln!("{} calibration {}", task.name, index + 1);
+    }
+    Ok(profiles)
+}
+
+async fn judge(engine: &Engine, all: &[Question], most: usize, task: &Task) -> anyhow::Result<()> {
+    let known = profiles(engine, all, task).await?;
+    for (subject, length, profile) in known.iter() {
+        for (position, (value, error)) in
+            profile.means().iter().zip(profile.standard_errors().unwrap_or_default()).enumerate()
+        {
+            let name = format!(
+                "{}, {} {subject:?} profile of {length}: position {}",
+                task.name,
+                profile.count(),
+                position + 1
+            );
+            Line::new(&name, *value, if subject == Subject::Answer { "nats" } else { "weight" }).spread(error).print();
+        }
+    }
+    let stretched = |subject, n, length| {
+        let profile: Option<&Profile> =
+            known.iter().find(|(whose, l, _)| *whose == subject && *l == length).map(|(_, _, profile)| profile);
+        profile.map(|profile| profile.stretched(n))
+    };
+    let names = [
+        "given",
+        "descending",
+        "reverse",
+        "by answer profile",
+        "by question profile of whole orders",
+        "by question profile of depth 2",
+        "no context",
+    ];
+    let mut gained: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
+    let mut found: [Vec<(f64, f64, f64)>; 2] = [Vec::new(), Vec::new()];
+    for (index, question) in all.iter().take(most).enumerate() {
+        let n = question.passages.len();
+        let labelled = labelled(question, task.cap);
+        let mut ranking = Vec::new();
+        for (scheme, found) in [Scheme::Adaptive, Scheme::Prefix].into_iter().zip(&mut found) {
+            let answer = rank(engine, question, task.cap, scheme).await?;
+            ranking = answer.passages.iter().map(|passage| passage.index).collect();
+            let tokens = answer.usage.tokens as f64;
+            found.push((auc(&labelled.gold, &ranking), reciprocal_rank(&labelled.gold, &ranking), tokens));
+        }
+        let by =
+            |weights: Option<Vec<f64>>| weights.map_or_else(|| ranking.clone(), |weights| arrange(&ranking, &weights));
+        let orders = [
+            (0..n).collect(),
+            ranking.clone(),
+            ranking.iter().rev().copied().collect(),
+            by(stretched(Subject::Answer, n, n)),
+            by(stretched(Subject::Question, n, n)),
+            by(stretched(Subject::Question, n, 2)),
+            Vec::new(),
+        ];
+        let scores = engine.answer_likelihoods(&labelled, &orders).await?;
+        for (gained, score) in gained.iter_mut().zip(&scores) {
+            gained.push(*score);
+        }
+        eprintln!("{} {}: {:.1} against {:.1}", task.name, index + 1, scores[3], scores[0]);
+    }
+    for (name, found) in ["ADAPTIVE", "PREFIX"].into_iter().zip(&found) {
+        let column = |pick: fn(&(f64, f64, f64)) -> f64| mean(&found.iter().map(pick).collect::<Vec<_>>());
+        let place = format!("{}, {most} questions: {name}", task.name);
+        Line::new(&format!("{place}: AUC"), column(|row| row.0), "").print();
+        Line::new(&format!("{place}: MRR"), column(|row| row.1), "").print();
+        Line::new(&format!("{place}: tokens"), column(|row| row.2), "tokens a question").print();
+    }
+    for (name, scores) in names.iter().zip(&gained) {
+        let apart: Vec<f64> = scores.iter().zip(&gained[0]).map(|(score, given)| score - given).collect();
+        let error = sd(&apart) / (apart.len() as f64).sqrt();
+        let place = format!("{}, {most} questions: answer's log-likelihood, {name}", task.name);
+        Line::new(&place, mean(scores), "nats").spread(sd(scores) / (scores.len() as f64).sqrt()).print();
+        Line::new(&format!("{place}, over the given order"), mean(&apart), "nats").spread(error).print();
+    }
+    Ok(())
+}

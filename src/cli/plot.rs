@@ -1,0 +1,68 @@
+//! Plots in text.
+
+use crate::rpc::v1;
+
+const WIDTH: f64 = 40.0;
+
+/// A bar of eighths of a character, as long as `value` is of `largest`.
+fn bar(value: f64, largest: f64) -> String {
+    let mut left = (value / largest.max(f64::MIN_POSITIVE) * WIDTH * 8.0).round();
+    let mut bar = String::new();
+    while left >= 8.0 {
+        bar.push('█');
+        left -= 8.0;
+    }
+    let rest = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    if let Some(part) = (1..8_u8).rev().find(|part| left >= f64::from(*part)) {
+        bar.push(rest[usize::from(part) - 1]);
+    }
+    bar
+}
+
+/// Fitted position weights of one prompt length.
+pub(super) fn weights(weights: &[f64]) -> String {
+    let largest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let mut text = format!("\nposition bias (weight of each place in a prompt of {})\n", weights.len());
+    for (position, weight) in weights.iter().enumerate() {
+        text.push_str(&format!("{:>4}  {weight:.3}  {}\n", position + 1, bar(*weight, largest)));
+    }
+    text
+}
+
+/// A stored profile; bars begin at its lowest position.
+pub(super) fn profile(profile: &v1::PositionProfile) -> String {
+    let (what, unit) = match profile.subject() {
+        v1::ProfileSubject::Answer => ("log-likelihood of the reference answer, less its mean, in nats", "questions"),
+        _ => ("fitted weight on the question's likelihood", "fits"),
+    };
+    let least = profile.means.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = profile.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut text = format!("\n{} passages, {} {unit}: {what}, by position\n", profile.passages, profile.observations);
+    for (position, value) in profile.means.iter().enumerate() {
+        let error = profile.standard_errors.get(position).map_or_else(String::new, |error| format!(" ± {error:.3}"));
+        text.push_str(&format!("{:>4}  {value:>7.3}{error}  {}\n", position + 1, bar(value - least, largest - least)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(text: &str) -> Vec<usize> {
+        text.lines().skip(2).map(|line| line.chars().filter(|c| *c == '█').count()).collect()
+    }
+
+    #[test]
+    fn the_longest_bar_belongs_to_the_largest_weight() {
+        assert_eq!(lengths(&weights(&[0.5, 0.25, 0.0])), vec![40, 20, 0]);
+    }
+
+    #[test]
+    fn a_profile_begins_at_its_lowest_position() {
+        let means = vec![-1.0, 0.0, 1.0];
+        let shown = profile(&v1::PositionProfile { passages: 3, observations: 9, means, ..Default::default() });
+        assert_eq!(lengths(&shown), vec![0, 20, 40]);
+        assert!(shown.contains("3 passages, 9 fits"));
+    }
+}

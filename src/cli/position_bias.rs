@@ -1,0 +1,71 @@
+//! `rerankd position-bias`
+
+use clap::Args;
+
+use super::{Failure, SettingsArgs, output, plot};
+use crate::app;
+use crate::model::prompt::TEMPLATE_VERSION;
+use crate::rpc::{client, v1};
+use crate::runtime::catalog::Role;
+use crate::runtime::profiles::Origin;
+
+/// Show what is known of a generator's position bias.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rerankd position-bias --server 127.0.0.1:50051")]
+pub(super) struct PositionBiasArgs {
+    /// Address of a server; without it the profiles stored on this machine are read.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+}
+
+pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    crate::telemetry::install(&config, true);
+    let answer = match &args.server {
+        Some(address) => client::position_bias(address).await?,
+        None => {
+            let store = config.store.clone();
+            let located = store.locate(&config.generator.model, Role::Generator).map_err(anyhow::Error::from)?;
+            let mut answer = v1::GetPositionBiasResponse {
+                model_sha256: located.sha256.clone(),
+                template_version: TEMPLATE_VERSION.to_owned(),
+                ..v1::GetPositionBiasResponse::default()
+            };
+            let mut profiles = crate::measure::moi::profile::Profiles::default();
+            for origin in [Origin::Calibrated, Origin::Learnt] {
+                match app::profile_file(&store, &located.sha256, origin).load() {
+                    Ok(found) => profiles.merge(&found),
+                    Err(problem) => answer.problems.push(problem.to_string()),
+                }
+            }
+            answer.profiles = client::local_profiles(&profiles);
+            answer
+        }
+    };
+    show(&answer)
+}
+
+/// Prints profiles: plots on a terminal, JSON in a pipe.
+pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> {
+    for problem in &answer.problems {
+        output::complain(problem);
+    }
+    if !output::on_terminal() {
+        let profiles: Vec<serde_json::Value> = answer.profiles.iter().map(entry).collect();
+        return output::json(&serde_json::json!({
+            "profiles": profiles, "model_sha256": answer.model_sha256, "template_version": answer.template_version,
+            "problems": answer.problems,
+        }));
+    }
+    if answer.profiles.is_empty() {
+        return output::print("no profile is known yet: `rerankd calibrate` measures one\n");
+    }
+    output::print(&answer.profiles.iter().map(plot::profile).collect::<String>())
+}
+
+fn entry(profile: &v1::PositionProfile) -> serde_json::Value {
+    serde_json::json!({
+        "subject": profile.subject().as_str_name(), "passages": profile.passages, "observations": profile.observations,
+        "means": profile.means, "standard_errors": profile.standard_errors,
+    })
+}

@@ -1,0 +1,157 @@
+//! Arrangement and position-bias profiles over the wire: what is learnt, kept, asked for and shown.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{Running, Scripted, wire};
+use rerankd::engine::calibrate::Labelled;
+use rerankd::engine::position_bias::{Keeper, PositionBias};
+use rerankd::engine::rerank::Passage;
+use rerankd::measure::moi::profile::{Profiles, Subject};
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+
+const PASSAGES: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
+
+async fn with(known: PositionBias) -> Running {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    common::serve(engine.with_position_bias(known), observed, queue_length).await
+}
+
+fn known(subject: Subject, values: &[f64], times: usize) -> Profiles {
+    let mut profiles = Profiles::default();
+    for _ in 0..times {
+        assert!(profiles.observe(subject, values));
+    }
+    profiles
+}
+
+fn kept(profiles: Profiles) -> PositionBias {
+    PositionBias::new(profiles, Profiles::default(), Box::new(|_| Ok(())), vec!["a.json: is damaged".into()])
+}
+
+async fn ask(server: &Running, order: v1::ContextOrder, top_n: u32) -> (Vec<u32>, v1::Arrangement) {
+    let request = v1::RerankRequest { context_order: order.into(), top_n, ..wire("question", &PASSAGES) };
+    let answer = server.client().await.rerank(request).await.unwrap().into_inner();
+    (answer.results.iter().map(|result| result.original_index).collect(), answer.context_order.unwrap())
+}
+
+#[tokio::test]
+async fn without_a_profile_the_best_comes_first_and_asking_for_one_is_refused() {
+    let server = Scripted::default().serve().await;
+    let (ranking, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    assert_eq!((&arranged.original_indices, arranged.order()), (&ranking, v1::ContextOrder::Descending));
+    assert_eq!(arranged.ground(), v1::ArrangementGround::NoProfile);
+    let (_, arranged) = ask(&server, v1::ContextOrder::Reverse, 2).await;
+    assert_eq!(arranged.original_indices, vec![ranking[1], ranking[0]]);
+    assert_eq!(arranged.ground(), v1::ArrangementGround::Requested);
+    let (_, arranged) = ask(&server, v1::ContextOrder::Given, 3).await;
+    assert!(arranged.original_indices.is_sorted() && arranged.original_indices.len() == 3);
+    let strict = v1::ContextOrder::ByPositionBias.into();
+    let before = server.observed.steps.load(std::sync::atomic::Ordering::SeqCst);
+    let refused = v1::RerankRequest { context_order: strict, ..wire("question", &PASSAGES) };
+    let status = server.client().await.rerank(refused).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+    assert!(status.message().contains("rerankd calibrate"), "{}", status.message());
+    assert_eq!(before, server.observed.steps.load(std::sync::atomic::Ordering::SeqCst), "refused before any work");
+    let unknown = v1::RerankRequest { context_order: 99, ..wire("question", &PASSAGES) };
+    assert!(server.client().await.rerank(unknown).await.unwrap_err().message().contains("context_order"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_profile_decides_the_context_but_not_the_ranking() {
+    let plain = Scripted::default().serve().await;
+    let (expected, _) = ask(&plain, v1::ContextOrder::Unspecified, 0).await;
+    plain.stop().await;
+    let server = with(kept(known(Subject::Answer, &[0.5, -1.0, -0.5, 1.0], 8))).await;
+    let (ranking, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    assert_eq!(ranking, expected);
+    assert_eq!(arranged.original_indices, vec![ranking[1], ranking[3], ranking[2], ranking[0]]);
+    assert_eq!(arranged.ground(), v1::ArrangementGround::AnswerProfile);
+    assert_eq!((arranged.profile_passages, arranged.profile_observations), (4, 8));
+    let told = ModelServiceClient::new(server.channel().await)
+        .get_position_bias(v1::GetPositionBiasRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(told.profiles.len(), 1);
+    assert_eq!(told.profiles[0].means, vec![0.5, -1.0, -0.5, 1.0]);
+    assert_eq!(told.profiles[0].standard_errors, vec![0.0; 4]);
+    assert_eq!(told.problems, vec!["a.json: is damaged"]);
+    let none = v1::GetPositionBiasRequest { passages: 5, ..v1::GetPositionBiasRequest::default() };
+    let told = ModelServiceClient::new(server.channel().await).get_position_bias(none).await.unwrap().into_inner();
+    assert!(told.profiles.is_empty());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn served_requests_are_learnt_from_and_kept() {
+    let written: Arc<Mutex<Vec<Profiles>>> = Arc::default();
+    let seen = Arc::clone(&written);
+    let keeper: Keeper = Box::new(move |profiles| {
+        seen.lock().unwrap().push(profiles.clone());
+        Ok(())
+    });
+    let server = with(PositionBias::new(Profiles::default(), Profiles::default(), keeper, Vec::new())).await;
+    ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    assert_eq!(
+        server.engine.position_bias().profiles(),
+        Profiles::default(),
+        "learning is off until the server serves"
+    );
+    server.engine.position_bias().set_learning(true);
+    for _ in 0..3 {
+        ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    }
+    server.engine.position_bias().save();
+    let profiles = server.engine.position_bias().profiles();
+    let (subject, length, profile) = profiles.iter().next().unwrap();
+    assert_eq!((subject, length, profile.count()), (Subject::Question, 2, 3));
+    assert!((profile.means().iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    assert_eq!(written.lock().unwrap().last(), Some(&profiles));
+    server.stop().await;
+}
+
+/// The scripted model likes early occurrences: the answering passage is worth most at the front.
+#[tokio::test]
+async fn an_answer_profile_finds_the_position_that_the_model_favours() {
+    let (engine, _, _) = Scripted::default().engine().await;
+    let texts = ["zzzz zzzz", "the looms", "wwww wwww", "yyyy yyyy"];
+    let passage = |(index, text): (usize, &&str)| Passage {
+        id: index.to_string(),
+        text: (*text).to_owned(),
+        ..Passage::default()
+    };
+    let task = Labelled {
+        question: "xx".into(),
+        answer: "looms".into(),
+        passages: texts.iter().enumerate().map(passage).collect(),
+        gold: vec![false, true, false, false],
+        passage_tokens: None,
+    };
+    let profile = engine.answer_profile(&task).await.unwrap();
+    assert!(profile.iter().sum::<f64>().abs() < 1e-9);
+    assert!(profile.windows(2).all(|pair| pair[0] > pair[1]), "{profile:?}");
+    for (broken, field) in [
+        (Labelled { gold: vec![false; 4], ..task.clone() }, "passages"),
+        (Labelled { answer: " ".into(), ..task.clone() }, "answer"),
+        (Labelled { question: String::new(), ..task.clone() }, "question"),
+        (Labelled { passages: task.passages[..1].to_vec(), ..task.clone() }, "passages"),
+    ] {
+        assert!(engine.answer_profile(&broken).await.unwrap_err().to_string().starts_with(field));
+    }
+}
