@@ -22,6 +22,8 @@ pub(super) struct Worker<'a> {
     active: Vec<Active>,
     free_sequences: Vec<usize>,
     prefixes: PrefixCache,
+    /// What the requests behind the leader are owed.
+    claim: queue::Claim,
     /// Every handle is gone: finish what is here, then end.
     closing: bool,
 }
@@ -50,6 +52,7 @@ impl<'a> Worker<'a> {
             active: Vec::new(),
             free_sequences: (0..capacity.sequences).rev().collect(),
             prefixes: PrefixCache::new(settings.prefix_cells.min(capacity.cells / 2)),
+            claim: queue::Claim::default(),
             closing: false,
         }
     }
@@ -189,10 +192,12 @@ impl<'a> Worker<'a> {
         let most = queue::leaders_share(self.capacity.batch, followers.len());
         self.active[leader].step = self.active[leader].walk.take(most);
         let taken = self.active[leader].step.tokens();
-        let mut share = queue::followers_share(self.capacity.batch, taken, followers.len());
+        let mut share = self.claim.due(self.capacity.batch, taken, followers.len());
         for &follower in followers {
             self.active[follower].step = self.active[follower].walk.take(share);
-            share -= self.active[follower].step.tokens();
+            let took = self.active[follower].step.tokens();
+            self.claim.paid(took);
+            share -= took;
         }
     }
 
