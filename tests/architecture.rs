@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     BTreeMap::from([
         ("measure", vec!["measure"]),
-        ("plan", vec!["plan"]),
-        ("model", vec!["model", "plan"]),
+        ("plan", vec!["plan", "measure"]),
+        ("model", vec!["model", "plan", "measure"]),
         ("runtime", vec!["runtime", "model", "plan", "measure"]),
         ("scheduler", vec!["scheduler", "model", "plan", "measure"]),
         ("engine", vec!["engine", "scheduler", "measure", "plan", "model"]),

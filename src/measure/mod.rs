@@ -2,6 +2,7 @@
 
 pub mod logspace;
 pub mod moi;
+pub mod sampling;
 
 /// A count as a real number. Counts here are far below 2^52, so nothing is lost.
 #[must_use]

@@ -8,6 +8,7 @@ pub mod scripted;
 
 use std::ops::Range;
 
+use crate::measure::sampling::Sampling;
 use crate::plan::Token;
 
 /// Why a model could not answer.
@@ -51,15 +52,45 @@ pub struct Row {
     pub sequence: usize,
     /// Range of [`Batch::targets`] to be predicted after this token; empty for none.
     pub targets: Range<usize>,
+    /// Range of [`Batch::draws`] to be drawn after this token; empty for none.
+    pub draws: Range<usize>,
+}
+
+impl Row {
+    /// Whether the logits after this token are read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        !self.targets.is_empty() || !self.draws.is_empty()
+    }
+}
+
+/// A token to be drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    /// How.
+    pub sampling: Sampling,
+    /// The random number that decides, in [0, 1).
+    pub uniform: f64,
+}
+
+/// What a step gave.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decoded {
+    /// Natural log-probability of every target, in the order of [`Batch::targets`].
+    pub scores: Vec<f64>,
+    /// The drawn tokens with their log-probabilities, in the order of [`Batch::draws`].
+    pub drawn: Vec<(Token, f64)>,
 }
 
 /// The tokens of one step.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
     /// The tokens, in order.
     pub rows: Vec<Row>,
     /// Tokens whose log-probability is wanted.
     pub targets: Vec<Token>,
+    /// Tokens to be drawn.
+    pub draws: Vec<Draw>,
 }
 
 /// A causal language model with a cache of sequences.
@@ -79,11 +110,11 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime refuses.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
-    /// Evaluates the rows and returns the natural log-probability of every target, in the order of [`Batch::targets`].
+    /// Evaluates the rows; scores the targets and draws what is to be drawn.
     ///
     /// # Errors
     /// [`ModelError::Decode`] when the runtime refuses; the sequences of the batch are then undefined until released.
-    fn decode(&mut self, batch: &Batch) -> Result<Vec<f64>, ModelError>;
+    fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError>;
 }
 
 /// Text to tokens, for the vocabulary of one generator. Callable from any thread.
@@ -97,6 +128,9 @@ pub trait Tokenizer: Send + Sync {
 
     /// Text of tokens; bytes that are not UTF-8 are replaced.
     fn detokenize(&self, tokens: &[Token]) -> String;
+
+    /// Whether a token ends the model's turn.
+    fn ends_turn(&self, token: Token) -> bool;
 
     /// Template text around a user's message: `(before it, after it and before the answer)`. `None` for a model without a
     /// chat template.

@@ -7,11 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::{Batch, Capacity, Generator, ModelError, Tokenizer};
+use super::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
+use crate::measure::sampling::draw;
 use crate::plan::Token;
 
 /// Scores a token after the tokens before it.
 pub type Script = dyn Fn(&[Token], Token) -> f64 + Send + Sync;
+
+/// Tokens that a scripted sample is drawn from: the bytes, and [`END`].
+const VOCABULARY: Token = 258;
+/// The token that ends a scripted model's turn.
+pub const END: Token = 257;
 
 /// A fault to inject at a step, counted from 1 over the life of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +100,7 @@ impl Generator for ScriptedGenerator {
         Ok(())
     }
 
-    fn decode(&mut self, batch: &Batch) -> Result<Vec<f64>, ModelError> {
+    fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError> {
         let step = self.observed.steps.fetch_add(1, Ordering::SeqCst) + 1;
         self.observed.tokens.fetch_add(batch.rows.len(), Ordering::SeqCst);
         match self.fault {
@@ -104,6 +110,7 @@ impl Generator for ScriptedGenerator {
         }
         std::thread::sleep(self.delay * u32::try_from(batch.rows.len()).unwrap_or(u32::MAX));
         let mut scores = vec![f64::NAN; batch.targets.len()];
+        let mut drawn = Vec::with_capacity(batch.draws.len());
         for row in &batch.rows {
             let sequence = self.sequences.entry(row.sequence).or_default();
             if sequence.len() != row.position {
@@ -115,11 +122,18 @@ impl Generator for ScriptedGenerator {
             for target in row.targets.clone() {
                 scores[target] = (self.script)(&history, batch.targets[target]);
             }
+            for wanted in &batch.draws[row.draws.clone()] {
+                #[expect(clippy::cast_possible_truncation, reason = "a real model's logits are single precision")]
+                let logits: Vec<f32> = (0..VOCABULARY).map(|token| (self.script)(&history, token) as f32).collect();
+                let found = draw(&logits, &wanted.sampling, wanted.uniform);
+                let found = found.ok_or_else(|| ModelError::Decode("nothing to draw from".into()))?;
+                drawn.push((Token::try_from(found.token).unwrap_or_default(), found.log_probability));
+            }
         }
         if self.publish() > self.capacity.cells || self.sequences.len() > self.capacity.sequences {
             return Err(ModelError::Decode("no room in the cache".into()));
         }
-        Ok(scores)
+        Ok(Decoded { scores, drawn })
     }
 }
 
@@ -143,6 +157,10 @@ impl Tokenizer for ByteTokenizer {
     fn detokenize(&self, tokens: &[Token]) -> String {
         let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn ends_turn(&self, token: Token) -> bool {
+        token == END
     }
 
     fn chat_frame(&self) -> Option<(String, String)> {

@@ -4,11 +4,14 @@
 //! once. A method adds its sequences segment by segment; segments that lead with the same tokens become one node. A plan
 //! knows what it costs before it runs.
 
+mod grow;
+mod order;
 mod walk;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use grow::{Finish, Grow, Stop};
 pub use walk::{Fork, Piece, Source, Step, Walk};
 
 /// A token of the generator's vocabulary.
@@ -50,12 +53,14 @@ struct Node {
     scored_from: Option<usize>,
     /// Position of the first token in its sequence.
     start: usize,
+    /// A continuation that is sampled; it has no tokens of its own.
+    grow: Option<Grow>,
 }
 
 /// What a plan costs, known before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
-    /// Tokens the generator evaluates.
+    /// Tokens the generator evaluates; with samples, the most that they can take.
     pub tokens: usize,
     /// Tokens a program would evaluate that runs every sequence from its beginning.
     pub naive_tokens: usize,
@@ -107,13 +112,53 @@ impl Plan {
         }
         let start = parent.map_or(0, |above| self.nodes[above].start + self.nodes[above].tokens.len());
         let node = self.nodes.len();
-        self.nodes.push(Node { parent, children: Vec::new(), tokens: Arc::clone(&segment.tokens), scored_from, start });
+        let tokens = Arc::clone(&segment.tokens);
+        self.nodes.push(Node { parent, children: Vec::new(), tokens, scored_from, start, grow: None });
         match parent {
             Some(above) => self.nodes[above].children.push(node),
             None => self.roots.push(node),
         }
         self.known.insert(key, node);
         node
+    }
+
+    /// Wants a sampled continuation after the end of `node`; the node of the continuation is returned. Every call adds one:
+    /// samples are never shared. A program without sharing
+    /// runs the prompt again for it.
+    pub fn sample(&mut self, node: NodeId, grow: Grow) -> NodeId {
+        let above = &self.nodes[node.0];
+        let start = above.start + above.tokens.len();
+        let sample = self.nodes.len();
+        self.naive_tokens += start + grow.most.saturating_sub(1);
+        let (parent, tokens) = (Some(node.0), Arc::default());
+        let grown = Node { parent, children: Vec::new(), tokens, scored_from: None, start, grow: Some(grow) };
+        self.nodes.push(grown);
+        self.nodes[node.0].children.push(sample);
+        NodeId(sample)
+    }
+
+    /// How a node is sampled, if it is.
+    #[must_use]
+    pub fn grow(&self, node: NodeId) -> Option<&Grow> {
+        self.nodes[node.0].grow.as_ref()
+    }
+
+    /// Whether anything is sampled.
+    #[must_use]
+    pub fn has_samples(&self) -> bool {
+        self.nodes.iter().any(|node| node.grow.is_some())
+    }
+
+    /// The samples to be drawn after `offset` of `node`: the sample itself, or those that begin after its last token.
+    fn draws(&self, node: usize, offset: usize) -> Vec<NodeId> {
+        let here = &self.nodes[node];
+        if here.grow.is_some() {
+            return vec![NodeId(node)];
+        }
+        if offset + 1 < here.tokens.len() {
+            return Vec::new();
+        }
+        here.children.iter().filter(|&&child| self.nodes[child].grow.is_some()).map(|&child| NodeId(child)).collect()
     }
 
     /// Number of nodes.
@@ -131,12 +176,13 @@ impl Plan {
     /// The exact cost.
     #[must_use]
     pub fn cost(&self) -> Cost {
-        let end = |node: &Node| node.start + node.tokens.len();
+        let size = |node: &Node| node.grow.as_ref().map_or(node.tokens.len(), Grow::evaluated);
+        let end = |node: &Node| node.start + size(node);
         Cost {
             tokens: (0..self.nodes.len()).map(|node| self.evaluated(node)).sum(),
             naive_tokens: self.naive_tokens,
             path_cells: self.nodes.iter().map(end).max().unwrap_or(0),
-            total_cells: self.nodes.iter().map(|node| node.tokens.len()).sum(),
+            total_cells: self.nodes.iter().map(size).sum(),
             rows: (0..self.nodes.len()).map(|node| self.rows(node)).sum(),
         }
     }
@@ -144,18 +190,25 @@ impl Plan {
     /// Tokens of a node that are evaluated: the last token of a scored leaf is predicted, never read.
     fn evaluated(&self, node: usize) -> usize {
         let node = &self.nodes[node];
+        if let Some(grow) = &node.grow {
+            return grow.evaluated();
+        }
         node.tokens.len() - usize::from(node.children.is_empty() && node.scored_from.is_some())
     }
 
     /// Rows of logits read inside a node: the predecessors of its own scored tokens, and its last token where a child is
     /// scored from its first.
     fn rows(&self, node: usize) -> usize {
-        (0..self.evaluated(node)).filter(|&offset| !self.targets(node, offset).is_empty()).count()
+        let read = |offset: usize| !self.targets(node, offset).is_empty() || !self.draws(node, offset).is_empty();
+        (0..self.evaluated(node)).filter(|&offset| read(offset)).count()
     }
 
     /// The tokens whose log-probability is read after `offset` of `node`, each with the node and index it belongs to.
     fn targets(&self, node: usize, offset: usize) -> Vec<(NodeId, usize, Token)> {
         let here = &self.nodes[node];
+        if here.grow.is_some() {
+            return Vec::new();
+        }
         if offset + 1 < here.tokens.len() {
             let next = offset + 1;
             let wanted = here.scored_from.is_some_and(|from| next >= from);

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::order::{branching, preorder};
 use super::{NodeId, Plan, Token};
 
 /// Where a fork copies from.
@@ -81,6 +82,10 @@ pub struct Walk {
     head: usize,
     states: Vec<State>,
     evaluated: Vec<usize>,
+    /// Tokens of each node to be evaluated: what the plan says, less for a sample that ended early.
+    limit: Vec<usize>,
+    /// Tokens of samples as far as they were drawn.
+    grown: HashMap<usize, Vec<Token>>,
     sequence: Vec<usize>,
     unstarted: Vec<usize>,
     open_children: Vec<usize>,
@@ -115,6 +120,8 @@ impl Walk {
             head: 0,
             states: vec![State::Waiting; nodes],
             evaluated: vec![0; nodes],
+            limit: (0..nodes).map(|node| plan.evaluated(node)).collect(),
+            grown: HashMap::new(),
             sequence: vec![0; nodes],
             unstarted: children.clone(),
             open_children: children,
@@ -162,7 +169,7 @@ impl Walk {
         if self.states[node.0] != State::Waiting || !self.plan.is_context(node) {
             return 0;
         }
-        let tokens = self.plan.evaluated(node.0);
+        let tokens = self.limit[node.0];
         if self.promises.insert(node.0, kept).is_none() {
             self.remaining -= tokens;
         }
@@ -193,7 +200,7 @@ impl Walk {
                 if !ready {
                     continue;
                 }
-                let size = self.plan.evaluated(node);
+                let size = self.limit[node];
                 if index > self.head {
                     let fresh = usize::from(!self.inherits(node));
                     let cells_fit = early_cells + size + self.path_cells <= self.cells;
@@ -211,7 +218,9 @@ impl Walk {
             }
             if self.states[node] == State::Running {
                 let from = self.evaluated[node];
-                let to = self.plan.evaluated(node).min(from + left);
+                // A sample goes one token a step: the next is drawn from what this one gives.
+                let most = if self.plan.nodes[node].grow.is_some() { left.min(1) } else { left };
+                let to = self.limit[node].min(from + most);
                 left -= to - from;
                 step.pieces.push(Piece { node: NodeId(node), tokens: from..to, sequence: self.sequence[node] });
             }
@@ -230,8 +239,40 @@ impl Walk {
     /// The token of a node and its position in the sequence.
     #[must_use]
     pub fn token(&self, node: NodeId, offset: usize) -> (Token, usize) {
-        let node = &self.plan.nodes[node.0];
-        (node.tokens[offset], node.start + offset)
+        let here = &self.plan.nodes[node.0];
+        let tokens = self.grown.get(&node.0).map_or(&here.tokens[..], Vec::as_slice);
+        (tokens[offset], here.start + offset)
+    }
+
+    /// Samples to be drawn after the tokens of a piece: `(offset, sample)`.
+    pub fn draws(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId)> {
+        let node = piece.node.0;
+        piece
+            .tokens
+            .clone()
+            .flat_map(move |offset| self.plan.draws(node, offset).into_iter().map(move |sample| (offset, sample)))
+    }
+
+    /// Takes in the next token of a sample.
+    pub fn grow(&mut self, sample: NodeId, token: Token) {
+        self.grown.entry(sample.0).or_default().push(token);
+    }
+
+    /// Ends a sample where it is; between [`Walk::advance`] and the next [`Walk::take`]. Returns its sequence if it had one,
+    /// to be released.
+    pub fn end(&mut self, sample: NodeId) -> Option<usize> {
+        let node = sample.0;
+        let rest = self.limit[node] - self.evaluated[node];
+        self.remaining -= rest;
+        self.limit[node] -= rest;
+        if self.states[node] != State::Running {
+            // Not begun: it will be taken up and ended like any leaf without tokens.
+            return None;
+        }
+        self.held -= rest;
+        let ended = self.leaf_done(node);
+        self.move_head();
+        Some(ended)
     }
 
     /// Records that `step` was evaluated; returns the sequences that ended, to be released.
@@ -241,19 +282,23 @@ impl Walk {
             let node = piece.node.0;
             self.evaluated[node] = piece.tokens.end;
             self.remaining -= piece.tokens.len();
-            if self.evaluated[node] == self.plan.evaluated(node) {
+            if self.evaluated[node] == self.limit[node] {
                 self.states[node] = State::Done;
                 if self.plan.nodes[node].children.is_empty() {
-                    let sequence = self.sequence[node];
-                    self.free_sequences.push(sequence);
-                    self.sequences_used -= 1;
-                    ended.push(sequence);
-                    self.close(node);
+                    ended.push(self.leaf_done(node));
                 }
             }
         }
         self.move_head();
         ended
+    }
+
+    fn leaf_done(&mut self, node: usize) -> usize {
+        let sequence = self.sequence[node];
+        self.free_sequences.push(sequence);
+        self.sequences_used -= 1;
+        self.close(node);
+        sequence
     }
 
     fn move_head(&mut self) {
@@ -286,10 +331,10 @@ impl Walk {
             self.unstarted[parent] -= 1;
         }
         let to = self.sequence[node];
-        self.held += self.plan.evaluated(node);
+        self.held += self.limit[node];
         self.states[node] = State::Running;
         if let Some(kept) = self.promises.remove(&node) {
-            self.evaluated[node] = self.plan.evaluated(node);
+            self.evaluated[node] = self.limit[node];
             self.states[node] = State::Done;
             let length = self.plan.nodes[node].start + self.plan.nodes[node].tokens.len();
             forks.push(Fork { from: Source::Kept(kept), to, length });
@@ -306,7 +351,7 @@ impl Walk {
         let mut node = leaf;
         loop {
             self.states[node] = State::Closed;
-            self.held -= self.plan.evaluated(node);
+            self.held -= self.limit[node];
             let Some(parent) = self.plan.nodes[node].parent else { return };
             self.open_children[parent] -= 1;
             if self.open_children[parent] > 0 {
@@ -318,7 +363,7 @@ impl Walk {
 
     fn holding(&self, node: usize) -> usize {
         match self.states[node] {
-            State::Running | State::Done => self.plan.evaluated(node),
+            State::Running | State::Done => self.limit[node],
             State::Waiting | State::Closed => 0,
         }
     }
@@ -341,37 +386,6 @@ impl Walk {
             path.iter().skip(1).filter(|&&node| self.states[node] == State::Done && self.unstarted[node] > 0).count();
         kept + usize::from(running)
     }
-}
-
-/// Depth-first order in which lighter subtrees come first, so that short leaves free their cells early.
-fn preorder(plan: &Plan) -> Vec<usize> {
-    let mut weight: Vec<usize> = (0..plan.nodes.len()).map(|node| plan.evaluated(node)).collect();
-    for node in (0..plan.nodes.len()).rev() {
-        if let Some(parent) = plan.nodes[node].parent {
-            weight[parent] += weight[node];
-        }
-    }
-    let heaviest_first = |nodes: &[usize]| {
-        let mut sorted = nodes.to_vec();
-        sorted.sort_by_key(|&node| (std::cmp::Reverse(weight[node]), std::cmp::Reverse(node)));
-        sorted
-    };
-    let mut stack = heaviest_first(&plan.roots);
-    let mut order = Vec::with_capacity(plan.nodes.len());
-    while let Some(node) = stack.pop() {
-        order.push(node);
-        stack.extend(heaviest_first(&plan.nodes[node].children));
-    }
-    order
-}
-
-/// The largest number of branching nodes on any path.
-fn branching(plan: &Plan) -> usize {
-    let mut depth = vec![0_usize; plan.nodes.len()];
-    for (index, node) in plan.nodes.iter().enumerate() {
-        depth[index] = node.parent.map_or(0, |parent| depth[parent]) + usize::from(node.children.len() > 1);
-    }
-    depth.into_iter().max().unwrap_or(0)
 }
 
 #[cfg(test)]

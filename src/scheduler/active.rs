@@ -3,8 +3,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::{Event, Job, Outcome, ScheduleError};
-use crate::plan::{NodeId, Step, Walk};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Event, Job, Outcome, Sample, ScheduleError};
+use crate::measure::sampling::unit;
+use crate::model::Draw;
+use crate::plan::{Finish, NodeId, Step, Token, Walk};
 
 pub(super) struct Active {
     pub job: Job,
@@ -19,10 +24,24 @@ pub(super) struct Active {
     pub step: Step,
     admitted: Instant,
     scores: Vec<Vec<f64>>,
+    samples: HashMap<NodeId, Growing>,
     missing: Vec<usize>,
     evaluated: usize,
     cached: usize,
     steps: usize,
+}
+
+/// A sample while it grows.
+struct Growing {
+    sample: Sample,
+    source: ChaCha8Rng,
+}
+
+impl Growing {
+    fn new(seed: u64) -> Self {
+        let sample = Sample { tokens: Vec::new(), log_probabilities: Vec::new(), finish: Finish::Length };
+        Self { sample, source: ChaCha8Rng::seed_from_u64(seed) }
+    }
 }
 
 impl Active {
@@ -36,6 +55,7 @@ impl Active {
             step: Step::default(),
             admitted: Instant::now(),
             scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
+            samples: HashMap::new(),
             missing: counts,
             evaluated: 0,
             cached: 0,
@@ -63,8 +83,34 @@ impl Active {
     pub fn stepped(&mut self) {
         self.evaluated += self.step.tokens();
         self.steps += usize::from(self.step.tokens() > 0);
-        let (done, total) = (self.evaluated + self.cached, self.job.cost.tokens);
+        // A sample that ends early leaves nothing to do: the rest of it counts as done.
+        let (done, total) = (self.job.cost.tokens - self.walk.remaining(), self.job.cost.tokens);
         self.tell(|_| Event::Progress { done, total });
+    }
+
+    /// How the next token of a sample is to be drawn; each sample has random numbers of its own.
+    pub fn draw(&mut self, node: NodeId) -> Option<Draw> {
+        let grow = self.job.plan.grow(node)?;
+        let growing = self.samples.entry(node).or_insert_with(|| Growing::new(grow.seed));
+        Some(Draw { sampling: grow.sampling, uniform: unit(growing.source.next_u64()) })
+    }
+
+    /// Takes in a drawn token, after the walk has advanced. Where the sample ends with it, returns the sequence to release.
+    pub fn drawn(&mut self, node: NodeId, token: Token, log_probability: f64) -> Option<usize> {
+        let growing = self.samples.get_mut(&node)?;
+        growing.sample.tokens.push(token);
+        growing.sample.log_probabilities.push(log_probability);
+        let grow = self.job.plan.grow(node)?;
+        let full = (growing.sample.tokens.len() >= grow.most).then_some(Finish::Length);
+        let Some(finish) = grow.stop.ended(&growing.sample.tokens).or(full) else {
+            self.walk.grow(node, token);
+            return None;
+        };
+        growing.sample.finish = finish;
+        let ended = self.walk.end(node).and_then(|slot| self.held.remove(&slot));
+        let sample = growing.sample.clone();
+        self.tell(|_| Event::Sampled(node, sample));
+        ended
     }
 
     fn tell(&self, event: impl FnOnce(&[Vec<f64>]) -> Event) {
@@ -76,9 +122,12 @@ impl Active {
 
     /// Answers the caller.
     pub fn finish(self, now: Instant) {
+        let samples: HashMap<NodeId, Sample> =
+            self.samples.into_iter().map(|(node, growing)| (node, growing.sample)).collect();
         let broken = self.scores.iter().flatten().any(|score| !score.is_finite());
         let outcome = Outcome {
             scores: self.scores,
+            samples,
             queued: self.admitted - self.job.arrival,
             running: now.saturating_duration_since(self.admitted).max(Duration::from_nanos(1)),
             tokens: self.evaluated,

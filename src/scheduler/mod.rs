@@ -9,6 +9,7 @@ pub mod queue;
 mod supervisor;
 mod worker;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -18,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc::UnboundedSender, onesho
 
 use crate::measure::real;
 use crate::model::{Capacity, Generator, ModelError};
-use crate::plan::{Cost, NodeId, Plan, Walk};
+use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 
 /// Builds a generator on the worker's thread and lends it to the callback until that returns.
 pub type Lender = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> + Send>;
@@ -80,6 +81,8 @@ pub enum Status {
 pub enum Event {
     /// All log-probabilities of a node, in nats, in the order of its tokens.
     Scored(NodeId, Vec<f64>),
+    /// A sample is at its end.
+    Sampled(NodeId, Sample),
     /// A step ended.
     Progress {
         /// Tokens evaluated so far.
@@ -89,11 +92,24 @@ pub enum Event {
     },
 }
 
+/// A sampled continuation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Its tokens, with the one that ended it.
+    pub tokens: Vec<Token>,
+    /// Natural log-probability of each at the sampling temperature.
+    pub log_probabilities: Vec<f64>,
+    /// Why it ended.
+    pub finish: Finish,
+}
+
 /// The scores of a plan and what they took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// For each node, the natural log-probabilities of its scored tokens.
     pub scores: Vec<Vec<f64>>,
+    /// The samples, by node.
+    pub samples: HashMap<NodeId, Sample>,
     /// Time in the queue.
     pub queued: Duration,
     /// Time from admission to the last step.

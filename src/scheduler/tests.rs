@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use super::*;
+use crate::measure::sampling::Sampling;
 use crate::model::scripted::{Fault, Observed, ScriptedGenerator, overlap_script};
-use crate::plan::{Segment, Token};
+use crate::plan::{Grow, Segment, Stop, Token};
 
 const CAPACITY: Capacity = Capacity { cells: 400, sequences: 24, batch: 32 };
 
@@ -221,6 +222,7 @@ fn events_carry_every_score_before_the_answer() {
                 assert_eq!(scores, outcome.scores[node.0]);
                 scored += 1;
             }
+            Event::Sampled(..) => unreachable!(),
             Event::Progress { done, total } => last = (done, total),
         }
     }
@@ -260,5 +262,139 @@ proptest! {
         });
         prop_assert!(bench.settled_cells() <= prefix_cells);
         prop_assert_eq!(bench.scheduler.stats().backlog.load(Ordering::SeqCst), 0);
+    }
+}
+
+/// Ends at this token.
+struct At(Token);
+
+impl Stop for At {
+    fn ended(&self, tokens: &[Token]) -> Option<Finish> {
+        (tokens.last() == Some(&self.0)).then_some(Finish::EndOfTurn)
+    }
+}
+
+/// Prompts of one letter each, `count` samples after each; the samples' nodes.
+fn sampled(prompts: &[&str], count: usize, most: usize, seed: u64) -> (Arc<Plan>, Vec<NodeId>) {
+    let mut plan = Plan::new();
+    let mut nodes = Vec::new();
+    for prompt in prompts {
+        let tokens: Vec<Token> = prompt.bytes().map(Token::from).collect();
+        let path = plan.add(&[Segment::context(vec![1, 2]), Segment::context(tokens)]);
+        for sample in 0..count {
+            let grow = Grow {
+                sampling: Sampling { temperature: 0.6, ..Sampling::default() },
+                most,
+                seed: seed + sample as u64,
+                stop: Arc::new(At(97)),
+            };
+            nodes.push(plan.sample(path[path.len() - 1], grow));
+        }
+    }
+    (Arc::new(plan), nodes)
+}
+
+/// A sample drawn one token after another, with nothing else going on.
+fn drawn_alone(plan: &Plan, node: NodeId) -> Sample {
+    let (script, grow) = (overlap_script(), plan.grow(node).unwrap());
+    let mut source = <rand_chacha::ChaCha8Rng as rand::SeedableRng>::seed_from_u64(grow.seed);
+    let mut path = plan.path(node);
+    let mut sample = Sample { tokens: Vec::new(), log_probabilities: Vec::new(), finish: Finish::Length };
+    while sample.tokens.len() < grow.most {
+        #[allow(clippy::cast_possible_truncation)]
+        let logits: Vec<f32> = (0..258).map(|token| script(&path, token) as f32).collect();
+        let uniform = crate::measure::sampling::unit(rand::Rng::next_u64(&mut source));
+        let found = crate::measure::sampling::draw(&logits, &grow.sampling, uniform).unwrap();
+        path.push(Token::try_from(found.token).unwrap());
+        sample.tokens.push(path[path.len() - 1]);
+        sample.log_probabilities.push(found.log_probability);
+        if let Some(finish) = grow.stop.ended(&sample.tokens) {
+            sample.finish = finish;
+            break;
+        }
+    }
+    sample
+}
+
+#[test]
+fn samples_are_those_of_each_alone_whatever_else_runs() {
+    let bench = bench(64, 100, Duration::ZERO, vec![]);
+    let (plan, nodes) = sampled(&["aab", "aaab", "c"], 5, 9, 3);
+    let other = plan_of_orders();
+    let (first, second) = bench.runtime.block_on(async {
+        tokio::join!(
+            bench.scheduler.run(Arc::clone(&plan), None, None),
+            bench.scheduler.run(Arc::clone(&other), None, None)
+        )
+    });
+    assert_eq!(second.unwrap().scores, directly(&other));
+    let outcome = first.unwrap();
+    for &node in &nodes {
+        assert_eq!(outcome.samples[&node], drawn_alone(&plan, node));
+    }
+    assert!(nodes.iter().any(|node| outcome.samples[node].finish == Finish::EndOfTurn));
+    assert!(nodes.iter().any(|node| outcome.samples[node].finish == Finish::Length));
+    let read: usize = nodes.iter().map(|node| outcome.samples[node].tokens.len() - 1).sum();
+    assert_eq!(
+        outcome.tokens + outcome.cached_tokens,
+        2 + 3 + 4 + 1 + read,
+        "the last token of a sample is never read"
+    );
+    assert!(outcome.tokens <= plan.cost().tokens);
+    assert!(bench.settled_cells() <= 100);
+}
+
+fn plan_of_orders() -> Arc<Plan> {
+    plan(&["abcd", "dcba"], "?dab", 9)
+}
+
+#[test]
+fn samples_are_told_as_they_end_and_progress_reaches_its_end() {
+    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let (plan, nodes) = sampled(&["ab"], 4, 12, 11);
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), None, Some(sender))).unwrap();
+    let (mut told, mut last) = (HashMap::new(), (0, 1));
+    while let Ok(event) = events.try_recv() {
+        match event {
+            Event::Sampled(node, sample) => assert!(told.insert(node, sample).is_none()),
+            Event::Progress { done, total } => last = (done, total),
+            Event::Scored(..) => {}
+        }
+    }
+    assert_eq!(told, outcome.samples);
+    assert_eq!((told.len(), last.0), (nodes.len(), last.1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Samples of any number and length, some given up in the middle, in a cache that is too small for all at once.
+    #[test]
+    fn no_cell_of_a_sample_leaks(
+        requests in proptest::collection::vec((1_usize..4, 1_usize..20, 1_usize..40, any::<u64>(), any::<bool>()), 1..6),
+    ) {
+        let bench = bench(64, 0, Duration::from_micros(20), vec![]);
+        let letters = ["aab", "baaa", "ccb"];
+        bench.runtime.block_on(async {
+            let mut work = Vec::new();
+            for (prompts, count, most, seed, given_up) in &requests {
+                let (plan, nodes) = sampled(&letters[..*prompts], *count, *most, *seed >> 1);
+                let (scheduler, patience) = (bench.scheduler.clone(), Duration::from_millis(if *given_up { 3 } else { 20_000 }));
+                work.push(tokio::spawn(async move {
+                    let outcome = tokio::time::timeout(patience, scheduler.run(Arc::clone(&plan), None, None)).await;
+                    if let Ok(outcome) = outcome {
+                        let outcome = outcome.unwrap();
+                        for node in nodes {
+                            assert_eq!(outcome.samples[&node], drawn_alone(&plan, node));
+                        }
+                    }
+                }));
+            }
+            for part in work {
+                part.await.unwrap();
+            }
+        });
+        prop_assert_eq!((bench.settled_cells(), bench.scheduler.stats().backlog.load(Ordering::SeqCst)), (0, 0));
     }
 }

@@ -129,7 +129,9 @@ impl<'a> Worker<'a> {
                 return;
             }
             let job = self.waiting.swap_remove(first);
-            let useful = job.cost.total_cells.min(job.cost.path_cells + BREADTH * self.capacity.batch);
+            // Samples grow a token a step, however many grow side by side: the more, the better.
+            let breadth = if job.plan.has_samples() { self.capacity.cells } else { BREADTH * self.capacity.batch };
+            let useful = job.cost.total_cells.min(job.cost.path_cells + breadth);
             let cells = useful.min(least_cells.max(free_cells / 2));
             let sequences = least_sequences.max(free_sequences / 2);
             let walk = Walk::new(std::sync::Arc::clone(&job.plan), cells, sequences);
@@ -166,22 +168,31 @@ impl<'a> Worker<'a> {
 
     fn step(&mut self) {
         self.share();
-        let (batch, targets) = match self.prepare() {
+        let (batch, targets, draws) = match self.prepare() {
             Ok(prepared) => prepared,
             Err(error) => return self.fail_all(&error),
         };
+        let mut drawn = Vec::new();
         if !batch.rows.is_empty() {
             let started = Instant::now();
-            let scores = match self.generator.decode(&batch) {
-                Ok(scores) => scores,
+            let decoded = match self.generator.decode(&batch) {
+                Ok(decoded) => decoded,
                 Err(error) => return self.fail_all(&error),
             };
             self.measure(batch.rows.len(), started);
-            for (target, score) in targets.into_iter().zip(scores) {
+            for (target, score) in targets.into_iter().zip(decoded.scores) {
                 self.active[target.active].score(target.node, target.index, score);
             }
+            drawn = decoded.drawn;
         }
         self.advance();
+        for ((index, node), (token, log_probability)) in draws.into_iter().zip(drawn) {
+            let before = self.active[index].walk.remaining();
+            let ended = self.active[index].drawn(node, token, log_probability);
+            self.forget(before - self.active[index].walk.remaining());
+            self.release(ended.as_slice());
+        }
+        self.finish();
     }
 
     /// Gives every active request its part of the step.
@@ -202,9 +213,11 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes the forks and lines up the rows of all steps.
-    fn prepare(&mut self) -> Result<(Batch, Vec<Target>), ModelError> {
+    fn prepare(&mut self) -> Result<(Batch, Vec<Target>, Vec<(usize, NodeId)>), ModelError> {
         let mut batch = Batch::default();
         let mut targets = Vec::new();
+        let mut draws = Vec::new();
+        let mut sampled = Vec::new();
         for index in 0..self.active.len() {
             let active = &mut self.active[index];
             for fork in &active.step.forks {
@@ -227,6 +240,9 @@ impl<'a> Worker<'a> {
                 let sequence =
                     *active.held.entry(piece.sequence).or_insert_with(|| self.free_sequences.pop().unwrap_or_default());
                 let mut wanted = active.walk.targets(piece).peekable();
+                let begin = batch.rows.len();
+                sampled
+                    .extend(active.walk.draws(piece).map(|(offset, node)| (begin + offset - piece.tokens.start, node)));
                 for offset in piece.tokens.clone() {
                     let (token, position) = active.walk.token(piece.node, offset);
                     let first = batch.targets.len();
@@ -234,15 +250,23 @@ impl<'a> Worker<'a> {
                         batch.targets.push(predicted);
                         targets.push(Target { active: index, node, index: position_in_node });
                     }
-                    batch.rows.push(Row { token, position, sequence, targets: first..batch.targets.len() });
+                    let row = Row { token, position, sequence, targets: first..batch.targets.len(), draws: 0..0 };
+                    batch.rows.push(row);
                 }
             }
+            for (row, node) in sampled.drain(..) {
+                let Some(draw) = active.draw(node) else { continue };
+                let row = &mut batch.rows[row];
+                let first = if row.draws.is_empty() { batch.draws.len() } else { row.draws.start };
+                batch.draws.push(draw);
+                row.draws = first..batch.draws.len();
+                draws.push((index, node));
+            }
         }
-        Ok((batch, targets))
+        Ok((batch, targets, draws))
     }
 
     fn advance(&mut self) {
-        let now = Instant::now();
         for index in (0..self.active.len()).rev() {
             let step = std::mem::take(&mut self.active[index].step);
             self.forget(step.tokens());
@@ -250,9 +274,16 @@ impl<'a> Worker<'a> {
             let active = &mut self.active[index];
             let ended = active.walk.advance(&step);
             active.step = step;
-            active.stepped();
             let sequences: Vec<usize> = ended.iter().filter_map(|slot| active.held.remove(slot)).collect();
             self.release(&sequences);
+        }
+    }
+
+    /// Answers the requests whose walk is at its end.
+    fn finish(&mut self) {
+        let now = Instant::now();
+        for index in (0..self.active.len()).rev() {
+            self.active[index].stepped();
             if self.active[index].walk.finished() {
                 self.active.swap_remove(index).finish(now);
             }

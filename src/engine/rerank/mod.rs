@@ -277,6 +277,6 @@ fn by_retriever(request: &RerankRequest) -> (Scored, Vec<String>) {
 fn relay(event: &scheduler::Event) -> Option<RerankEvent> {
     match event {
         scheduler::Event::Progress { done, total } => Some(RerankEvent::Progress { done: *done, total: *total }),
-        scheduler::Event::Scored(..) => None,
+        scheduler::Event::Scored(..) | scheduler::Event::Sampled(..) => None,
     }
 }

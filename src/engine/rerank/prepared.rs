@@ -164,7 +164,7 @@ impl Prepared {
             let mut hear = |task: &Self, event: &scheduler::Event| {
                 let heard = match event {
                     scheduler::Event::Scored(node, scores) => on_scored(*node, scores.iter().sum()),
-                    scheduler::Event::Progress { .. } => relay(event),
+                    scheduler::Event::Progress { .. } | scheduler::Event::Sampled(..) => relay(event),
                 };
                 if let Some(heard) = heard {
                     task.tell(heard);

@@ -16,7 +16,8 @@ use rayon::prelude::*;
 
 use super::Settings;
 use crate::measure::logspace::logsumexp;
-use crate::model::{Batch, Capacity, Generator, ModelError};
+use crate::measure::sampling::draw;
+use crate::model::{Batch, Capacity, Decoded, Draw, Generator, ModelError};
 use crate::plan::Token;
 
 /// llama.cpp's own bound on sequences in one context.
@@ -68,7 +69,7 @@ impl<'m> LlamaGenerator<'m> {
         for row in &batch.rows {
             let position = i32::try_from(row.position).map_err(|_| refused("position too large".into()))?;
             self.batch
-                .add(LlamaToken::new(row.token), position, &[sequence(row.sequence)?], !row.targets.is_empty())
+                .add(LlamaToken::new(row.token), position, &[sequence(row.sequence)?], row.is_read())
                 .map_err(|error| refused(error.to_string()))?;
         }
         Ok(())
@@ -82,6 +83,11 @@ fn sequence(number: usize) -> Result<i32, ModelError> {
 /// Natural log-probability of `token` under the row of logits.
 fn log_probability(logits: &[f32], normaliser: f64, token: Token) -> f64 {
     usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x) - normaliser)
+}
+
+fn drawn(logits: &[f32], wanted: &Draw) -> Option<(Token, f64)> {
+    let found = draw(logits, &wanted.sampling, wanted.uniform)?;
+    Some((Token::try_from(found.token).ok()?, found.log_probability))
 }
 
 impl Generator for LlamaGenerator<'_> {
@@ -105,25 +111,39 @@ impl Generator for LlamaGenerator<'_> {
         }
     }
 
-    fn decode(&mut self, batch: &Batch) -> Result<Vec<f64>, ModelError> {
+    fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError> {
         if batch.rows.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Decoded::default());
         }
         self.fill(batch)?;
         self.context.decode(&mut self.batch).map_err(|error| ModelError::Decode(error.to_string()))?;
         let mut wanted = Vec::new();
-        for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| !row.targets.is_empty()) {
+        for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.is_read()) {
             let index = i32::try_from(index).map_err(|_| ModelError::Decode("batch too large".into()))?;
-            wanted.push((self.context.get_logits_ith(index), &batch.targets[row.targets.clone()]));
+            let (targets, draws) = (&batch.targets[row.targets.clone()], &batch.draws[row.draws.clone()]);
+            wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
-        debug_assert!(wanted.iter().all(|(logits, _)| logits.len() == self.vocabulary));
-        let scores: Vec<Vec<f64>> = wanted
+        debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
+        let read: Vec<(Vec<f64>, Vec<Option<(Token, f64)>>)> = wanted
             .par_iter()
-            .map(|(logits, targets)| {
-                let normaliser = logsumexp(logits);
-                targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
+            .map(|(logits, targets, draws)| {
+                let scores = if targets.is_empty() {
+                    Vec::new()
+                } else {
+                    let normaliser = logsumexp(logits);
+                    targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
+                };
+                (scores, draws.iter().map(|wanted| drawn(logits, wanted)).collect())
             })
             .collect();
-        Ok(scores.concat())
+        let mut decoded = Decoded::default();
+        for (scores, drawn) in read {
+            decoded.scores.extend(scores);
+            for found in drawn {
+                let nothing = || ModelError::Decode("the logits are not finite: nothing to draw from".to_owned());
+                decoded.drawn.push(found.ok_or_else(nothing)?);
+            }
+        }
+        Ok(decoded)
     }
 }

@@ -158,8 +158,9 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
                     position,
                     sequence: 0,
                     targets: 0..0,
+                    draws: 0..0,
                 });
-                let mut batch = Batch { rows: rows.collect(), targets: vec![100] };
+                let mut batch = Batch { rows: rows.collect(), targets: vec![100], ..Batch::default() };
                 if let Some(last) = batch.rows.last_mut() {
                     last.targets = 0..1;
                 }

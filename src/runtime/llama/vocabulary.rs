@@ -80,6 +80,10 @@ impl Tokenizer for Vocabulary {
         String::from_utf8_lossy(&self.model.vocab().detokenize(&tokens, false, true)).into_owned()
     }
 
+    fn ends_turn(&self, token: Token) -> bool {
+        self.model.vocab().is_eog(LlamaToken::new(token))
+    }
+
     fn chat_frame(&self) -> Option<(String, String)> {
         self.frame.clone()
     }
