@@ -133,8 +133,7 @@ fn cut(scaled: &[f32], how: &Sampling, log_probability: &impl Fn(usize) -> f64) 
 /// A uniform number in [0, 1) from 64 random bits.
 #[must_use]
 pub fn unit(bits: u64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, reason = "53 bits were kept")]
-    let kept = (bits >> 11) as usize;
+    let kept = usize::try_from(bits >> 11).unwrap_or(0);
     real(kept) / real(1_usize << 53)
 }
 

@@ -35,6 +35,13 @@ struct Target {
     index: usize,
 }
 
+/// A step ready to be decoded, and whose its outcomes are, in the order of the batch.
+struct Prepared {
+    batch: Batch,
+    targets: Vec<Target>,
+    draws: Vec<(usize, NodeId)>,
+}
+
 impl<'a> Worker<'a> {
     pub fn new(
         generator: &'a mut dyn Generator,
@@ -168,7 +175,7 @@ impl<'a> Worker<'a> {
 
     fn step(&mut self) {
         self.share();
-        let (batch, targets, draws) = match self.prepare() {
+        let Prepared { batch, targets, draws } = match self.prepare() {
             Ok(prepared) => prepared,
             Err(error) => return self.fail_all(&error),
         };
@@ -213,7 +220,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Makes the forks and lines up the rows of all steps.
-    fn prepare(&mut self) -> Result<(Batch, Vec<Target>, Vec<(usize, NodeId)>), ModelError> {
+    fn prepare(&mut self) -> Result<Prepared, ModelError> {
         let mut batch = Batch::default();
         let mut targets = Vec::new();
         let mut draws = Vec::new();
@@ -263,7 +270,7 @@ impl<'a> Worker<'a> {
                 draws.push((index, node));
             }
         }
-        Ok((batch, targets, draws))
+        Ok(Prepared { batch, targets, draws })
     }
 
     fn advance(&mut self) {

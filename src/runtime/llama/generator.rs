@@ -124,7 +124,7 @@ impl Generator for LlamaGenerator<'_> {
             wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
         debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
-        let read: Vec<(Vec<f64>, Vec<Option<(Token, f64)>>)> = wanted
+        let read: Vec<(Vec<f64>, Vec<_>)> = wanted
             .par_iter()
             .map(|(logits, targets, draws)| {
                 let scores = if targets.is_empty() {
