@@ -3,7 +3,12 @@
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["proto/rerankd/v1/rerank.proto", "proto/rerankd/v1/model.proto"];
+    let files = [
+        "proto/rerankd/v1/rerank.proto",
+        "proto/rerankd/v1/model.proto",
+        "proto/rerankd/v1/belief.proto",
+        "proto/rerankd/v1/utility.proto",
+    ];
     for file in files {
         println!("cargo:rerun-if-changed={file}");
     }

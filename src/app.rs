@@ -11,12 +11,14 @@ use crate::engine::Engine;
 use crate::engine::position_bias::{Keeper, PositionBias};
 use crate::measure::moi::profile::Profiles;
 use crate::model::prompt::TEMPLATE_VERSION;
-use crate::model::{GeneratorInfo, Tokenizer};
+use crate::model::{GeneratorInfo, ModelError, Tokenizer};
 use crate::rpc::server;
 use crate::runtime::catalog::Role;
 use crate::runtime::llama::{self, Vocabulary, reencode};
+use crate::runtime::onnx;
 use crate::runtime::profiles::{Origin, ProfileFile};
-use crate::runtime::store::Store;
+use crate::runtime::store::{Store, StoreError};
+use crate::scheduler::entailment::{self, Judge};
 use crate::scheduler::{Lender, Scheduler, Status};
 
 /// Loads the generator and waits until it is ready.
@@ -59,7 +61,38 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
     ready(&scheduler).await?;
     let known = position_bias(&config.store, &info.sha256);
-    Ok(Engine::new(scheduler, Arc::new(vocabulary), info, config.limits).with_position_bias(known))
+    let engine = Engine::new(scheduler, Arc::new(vocabulary), info, config.limits).with_position_bias(known);
+    Ok(match judge(config)? {
+        Some(judge) => engine.with_judge(judge),
+        None => engine,
+    })
+}
+
+/// The way to the entailment model, which is loaded when it is first needed; `None` where none is configured.
+///
+/// # Errors
+/// The operating system gives no thread.
+pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
+    let Some(model) = config.entailment.model.clone() else { return Ok(None) };
+    let (store, entailment) = (config.store.clone(), config.entailment.clone());
+    let lender: entailment::Lender = Box::new(move |lend| {
+        let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
+        let located = store.locate(&model, Role::Entailment).map_err(unusable)?;
+        let library = match &entailment.library {
+            Some(path) => path.clone(),
+            None => store.locate("onnxruntime", Role::Library).map_err(unusable)?.path,
+        };
+        let settings = onnx::Settings {
+            network: located.path,
+            name: located.name,
+            sha256: located.sha256,
+            library,
+            threads: entailment.threads,
+            batch: entailment.batch,
+        };
+        onnx::lend(&settings, lend)
+    });
+    Ok(Some(Judge::start(config.entailment.worker, lender).context("no thread for the entailment model")?))
 }
 
 /// The file of position-bias profiles of a generator.

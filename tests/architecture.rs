@@ -25,7 +25,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("scheduler", vec!["scheduler", "model", "plan", "measure"]),
         ("engine", vec!["engine", "scheduler", "measure", "plan", "model"]),
         ("config", vec!["config", "engine", "runtime", "scheduler"]),
-        ("rpc", vec!["rpc", "engine", "measure", "model", "scheduler"]),
+        ("rpc", vec!["rpc", "engine", "measure", "model", "plan", "scheduler"]),
         ("telemetry", vec!["config"]),
         ("app", vec!["config", "engine", "measure", "model", "rpc", "runtime", "scheduler"]),
         ("cli", vec!["app", "cli", "config", "engine", "measure", "model", "rpc", "runtime", "telemetry"]),

@@ -5,12 +5,14 @@ mod check_config;
 mod fit;
 mod health;
 mod input;
+mod measure;
 mod models;
 mod output;
 mod plot;
 mod position_bias;
 mod rerank;
 mod serve;
+mod utility;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +41,8 @@ enum Command {
     Serve(serve::ServeArgs),
     Rerank(rerank::RerankArgs),
     Fit(fit::FitArgs),
+    Utility(utility::UtilityArgs),
+    Measure(measure::MeasureArgs),
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
     Models(models::ModelsArgs),
@@ -98,6 +102,19 @@ impl Failure {
     }
 }
 
+impl From<crate::engine::EngineError> for Failure {
+    fn from(error: crate::engine::EngineError) -> Self {
+        use crate::engine::EngineError;
+        match error {
+            EngineError::Invalid { .. }
+            | EngineError::TooLong { .. }
+            | EngineError::Budget { .. }
+            | EngineError::Precondition(_) => Self::Input(error.to_string()),
+            other => Self::Other(other.into()),
+        }
+    }
+}
+
 impl From<crate::rpc::client::ClientError> for Failure {
     fn from(error: crate::rpc::client::ClientError) -> Self {
         use crate::rpc::client::ClientError;
@@ -132,6 +149,8 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Rerank(args) => rerank::run(args, &settings).await,
         Command::Fit(args) => fit::run(&args),
+        Command::Utility(args) => utility::run(args, &settings).await,
+        Command::Measure(args) => measure::run(args, &settings).await,
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,
         Command::Models(args) => models::run(args, &settings).await,

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::{Failure, SettingsArgs, output};
+use crate::config::Config;
 use crate::runtime::catalog::Entry;
 use crate::runtime::store::{Store, StoreError};
 
@@ -22,7 +23,7 @@ enum Action {
     /// Fetch models of the catalogue, verify them and put them into the store; those already there are left alone.
     #[command(after_help = "Example:\n  rerankd models pull smollm2-135m-instruct")]
     Pull {
-        /// Names of the catalogue; the configured generator where none is given.
+        /// Names of the catalogue; the configured models where none is given.
         names: Vec<String>,
     },
     /// Hash the files in the store and compare with the catalogue.
@@ -40,7 +41,7 @@ pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(),
     match args.action {
         Action::List => list(store),
         Action::Pull { names } => {
-            let names = if names.is_empty() { vec![config.generator.model.clone()] } else { names };
+            let names = if names.is_empty() { configured(&config) } else { names };
             for entry in entries(store, &names)? {
                 let path = store.pull(entry, output::progress_wanted()).await.map_err(failed)?;
                 output::print(&format!("{}  {}\n", entry.name, path.display()))?;
@@ -49,6 +50,15 @@ pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(),
         }
         Action::Verify { names } => verify(store, &names),
     }
+}
+
+/// What the configuration needs of the catalogue; what it names by path needs no fetching.
+fn configured(config: &Config) -> Vec<String> {
+    let entailment = config.entailment.model.clone();
+    let library = entailment.is_some() && config.entailment.library.is_none();
+    let library = library.then(|| "onnxruntime".to_owned());
+    let names = [Some(config.generator.model.clone()), entailment, library].into_iter().flatten();
+    names.filter(|name| config.store.catalog().find(name).is_some()).collect()
 }
 
 fn failed(error: StoreError) -> Failure {

@@ -6,7 +6,6 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
-use crate::engine::EngineError;
 use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::measure::moi::domain::Domain;
@@ -202,12 +201,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
                 }
             };
             let (answer, ()) = tokio::join!(work, show);
-            let answer = answer.map_err(|error| match error {
-                EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
-                    Failure::Input(error.to_string())
-                }
-                other => Failure::Other(other.into()),
-            })?;
+            let answer = answer?;
             client::local_response(answer, &request, engine.info())
         }
     };

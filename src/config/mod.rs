@@ -79,6 +79,21 @@ impl Generator {
     }
 }
 
+/// Which entailment model, and how it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entailment {
+    /// Catalogue name or path; `None` for no entailment.
+    pub model: Option<String>,
+    /// ONNX Runtime's shared library; `None` for the one of the store.
+    pub library: Option<PathBuf>,
+    /// Threads a step.
+    pub threads: usize,
+    /// Pairs a step; 0 to be chosen.
+    pub batch: usize,
+    /// The queue and the cache.
+    pub worker: scheduler::entailment::Settings,
+}
+
 /// The validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -90,6 +105,8 @@ pub struct Config {
     pub scheduler: scheduler::Settings,
     /// The generator.
     pub generator: Generator,
+    /// The entailment model.
+    pub entailment: Entailment,
     /// Whether fits of served requests add to the position profiles.
     pub learn_position_bias: bool,
     /// The models' folder.
@@ -163,6 +180,10 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         ("generator.context_cells", raw.generator.context_cells, 256, 1 << 24),
         ("generator.batch", raw.generator.batch, 16, 1 << 16),
         ("generator.threads", raw.generator.threads, 0, 1024),
+        ("entailment.threads", raw.entailment.threads, 0, 1024),
+        ("entailment.batch", raw.entailment.batch, 0, 1024),
+        ("entailment.queue_length", raw.entailment.queue_length, 1, 1_000_000),
+        ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),
     ];
     for (key, value, least, most) in positive {
         if value < least || value > most {
@@ -209,6 +230,9 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         token: text(&raw.models.hub_token, "HF_TOKEN"),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if raw.generator.threads == 0 { cores } else { raw.generator.threads };
+    let library = text(&raw.entailment.library, "ORT_DYLIB_PATH").map(PathBuf::from);
+    let entailment = entailment(raw.entailment, library, threads);
     Ok(Config {
         server: Server {
             listen,
@@ -231,18 +255,29 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             model: raw.generator.model,
             cells: raw.generator.context_cells,
             batch: raw.generator.batch,
-            threads: if raw.generator.threads == 0 { cores } else { raw.generator.threads },
+            threads,
             gpu_layers: raw.generator.gpu_layers,
             flash_attention: raw.generator.flash_attention,
             chat_template: raw.generator.chat_template,
             reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
         },
+        entailment,
         learn_position_bias: raw.position_bias.learn,
         store: Store::new(root, known, hub),
         log_filter: raw.log.filter,
         log_format,
         effective,
     })
+}
+
+fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) -> Entailment {
+    Entailment {
+        model: Some(raw.model).filter(|model| !model.is_empty()),
+        library,
+        threads: if raw.threads == 0 { threads } else { raw.threads },
+        batch: raw.batch,
+        worker: scheduler::entailment::Settings { queue_length: raw.queue_length, cache_entries: raw.cache_entries },
+    }
 }
 
 fn user_store() -> Option<PathBuf> {

@@ -16,6 +16,7 @@ pub(super) struct Raw {
     pub server: Server,
     pub limits: Limits,
     pub generator: Generator,
+    pub entailment: Entailment,
     pub position_bias: PositionBias,
     pub models: Models,
     pub log: Log,
@@ -51,6 +52,16 @@ pub(super) struct Generator {
     pub reencode: bool,
     pub reencode_megabytes: u64,
     pub prefix_cells: usize,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Entailment {
+    pub model: String,
+    pub library: String,
+    pub threads: usize,
+    pub batch: usize,
+    pub queue_length: usize,
+    pub cache_entries: usize,
 }
 
 #[derive(Debug, Deserialize)]

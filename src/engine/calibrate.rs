@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::answers::{AnswerPrompts, Asked};
 use super::rerank::Passage;
-use super::{Engine, EngineError, truncate};
+use super::{Engine, EngineError};
 use crate::measure::{mean, real};
-use crate::model::prompt::{PassageTokens, query_tokens};
-use crate::plan::{NodeId, Plan, Segment, Token};
+use crate::model::prompt::query_tokens;
+use crate::plan::{NodeId, Plan, Segment};
 
 /// A question whose answer and answering passages are known.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,9 +36,8 @@ impl Engine {
                 return Err(EngineError::invalid(field, "must not be empty"));
             }
         }
-        let context = self.context()?;
         let (engine, task, orders) = (self.clone(), task.clone(), orders.to_vec());
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_answers_out(&task, &orders, context));
+        let laid_out = tokio::task::spawn_blocking(move || engine.lay_answers_out(&task, &orders));
         let (plan, answers) = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
         let needed = plan.cost().tokens;
         if needed > self.limits.tokens {
@@ -47,35 +47,15 @@ impl Engine {
         Ok(answers.iter().map(|node| outcome.scores[node.0].iter().sum()).collect())
     }
 
-    fn lay_answers_out(
-        &self,
-        task: &Labelled,
-        orders: &[Vec<usize>],
-        context: usize,
-    ) -> Result<(Plan, Vec<NodeId>), EngineError> {
-        let tokenizer = self.tokenizer.as_ref();
-        let question = query_tokens(tokenizer, &task.question);
-        let answer = query_tokens(tokenizer, &task.answer);
-        let texts: Vec<PassageTokens> =
-            task.passages.iter().map(|passage| PassageTokens::new(tokenizer, &passage.title, &passage.text)).collect();
-        let frame = self.template.answer_overhead() + question.len() + answer.len();
-        let available = context.saturating_sub(frame);
-        let bounded: Vec<usize> =
-            texts.iter().map(|text| text.len().min(task.passage_tokens.unwrap_or(usize::MAX))).collect();
-        let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
+    fn lay_answers_out(&self, task: &Labelled, orders: &[Vec<usize>]) -> Result<(Plan, Vec<NodeId>), EngineError> {
+        let answer = query_tokens(self.tokenizer.as_ref(), &task.answer);
+        let (question, passages) = (task.question.as_str(), task.passages.as_slice());
+        let asked = Asked { question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-        let cap = truncate::common_cap(&bounded, &least, longest, available).ok_or_else(|| EngineError::TooLong {
-            field: "passages".into(),
-            needed: least.iter().sum(),
-            available,
-        })?;
-        let passages: Vec<Arc<[Token]>> =
-            texts.iter().zip(&bounded).map(|(text, &bound)| text.cut(cap.min(bound)).0.into()).collect();
+        let prompts = AnswerPrompts::new(self, asked, longest, answer.len())?;
         let mut plan = Plan::new();
         let answers = orders.iter().map(|order| {
-            let mut segments = vec![self.template.answer_opening()];
-            segments.extend(order.iter().map(|&index| Segment::context(Arc::clone(&passages[index]))));
-            segments.push(self.template.answer_cue(&question));
+            let mut segments = prompts.prompt(order);
             segments.push(Segment::scored(answer.clone(), 0));
             let path = plan.add(&segments);
             path[path.len() - 1]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::measure::moi::FitError;
+use crate::model::ModelError;
 use crate::scheduler::ScheduleError;
 
 /// Why a request was not answered.
@@ -70,6 +71,9 @@ impl From<ScheduleError> for EngineError {
             ScheduleError::TooLarge { needed, available, .. } => {
                 Self::TooLong { field: "passages".into(), needed, available }
             }
+            // A generator that cannot be loaded is unavailable; what cannot be loaded at a request's instance is a model that
+            // the server's settings name, and the message says which file is at fault.
+            ScheduleError::Model(ModelError::Unusable { .. }) => Self::Precondition(error.to_string()),
             ScheduleError::Model(error) => Self::Internal(error.to_string()),
         }
     }

@@ -1,10 +1,13 @@
 //! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
 
+mod answers;
+pub mod belief;
 pub mod calibrate;
 mod error;
 pub mod position_bias;
 pub mod rerank;
 mod truncate;
+pub mod utility;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +18,7 @@ use position_bias::PositionBias;
 use crate::model::prompt::Template;
 use crate::model::{GeneratorInfo, Tokenizer};
 use crate::scheduler::Scheduler;
+use crate::scheduler::entailment::Judge;
 
 /// Bounds on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct Engine {
     info: GeneratorInfo,
     limits: Limits,
     position_bias: Arc<PositionBias>,
+    judge: Option<Judge>,
+    without: Arc<utility::Without>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -55,7 +61,16 @@ impl Engine {
     #[must_use]
     pub fn new(scheduler: Scheduler, tokenizer: Arc<dyn Tokenizer>, info: GeneratorInfo, limits: Limits) -> Self {
         let template = Template::new(tokenizer.as_ref(), !info.chat);
-        Self { scheduler, tokenizer, template, info, limits, position_bias: Arc::default() }
+        Self {
+            scheduler,
+            tokenizer,
+            template,
+            info,
+            limits,
+            position_bias: Arc::default(),
+            judge: None,
+            without: Arc::default(),
+        }
     }
 
     /// The same with what is known of the generator's position bias.
@@ -63,6 +78,18 @@ impl Engine {
     pub fn with_position_bias(mut self, known: PositionBias) -> Self {
         self.position_bias = Arc::new(known);
         self
+    }
+
+    /// The same with a way to an entailment model.
+    #[must_use]
+    pub fn with_judge(mut self, judge: Judge) -> Self {
+        self.judge = Some(judge);
+        self
+    }
+
+    /// The way to the entailment model.
+    fn judge_or_refuse(&self) -> Result<&Judge, EngineError> {
+        self.judge.as_ref().ok_or_else(no_judge)
     }
 
     /// What is known of the generator's position bias.
@@ -106,6 +133,10 @@ impl Engine {
         let capacity = self.scheduler.capacity().ok_or(EngineError::Unavailable)?;
         Ok(capacity.cells.min(self.info.trained_context))
     }
+}
+
+fn no_judge() -> EngineError {
+    EngineError::Precondition("no entailment model is configured: set entailment.model".into())
 }
 
 /// Milliseconds since `start`.

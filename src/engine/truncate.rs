@@ -1,5 +1,7 @@
 //! Fitting passages into a context: the longest are cut first, all to one common length.
 
+use super::EngineError;
+
 /// The largest common cap under which the `most` longest of `lengths` sum to at most `available`; `None` when even the least
 /// lengths do not fit. A passage below the cap stays whole.
 pub(super) fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize) -> Option<usize> {
@@ -22,6 +24,20 @@ pub(super) fn common_cap(lengths: &[usize], least: &[usize], most: usize, availa
         if needed(middle) <= available { fits = middle } else { too_long = middle }
     }
     Some(fits)
+}
+
+/// Refuses what does not fit uncut, naming the passage that alone is too long, if one is.
+pub(super) fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
+    if let Some((index, &needed)) = lengths.iter().enumerate().find(|(_, length)| **length > available) {
+        return Err(EngineError::TooLong { field: format!("passages[{index}].text"), needed, available });
+    }
+    let mut sorted = lengths.to_vec();
+    sorted.sort_unstable_by(|left, right| right.cmp(left));
+    let needed = sorted.into_iter().take(most).sum();
+    if needed > available {
+        return Err(EngineError::TooLong { field: "passages".into(), needed, available });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -72,6 +72,16 @@ fn exp(x: f32) -> f32 {
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
+/// `ln Σ exp(x)` of a few numbers, shifted by their largest; minus infinity for none.
+#[must_use]
+pub fn log_sum_exp(values: &[f64]) -> f64 {
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY {
+        return largest;
+    }
+    largest + values.iter().map(|value| (value - largest).exp()).sum::<f64>().ln()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

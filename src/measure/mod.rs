@@ -1,5 +1,6 @@
 //! Pure arithmetic: numbers in, numbers out. No model, no clock, no input or output; randomness comes in as a seed.
 
+pub mod belief;
 pub mod logspace;
 pub mod moi;
 pub mod sampling;

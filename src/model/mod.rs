@@ -3,6 +3,7 @@
 //! Adapters in `runtime` implement the traits; `scripted` implements them for tests. Traits are synchronous: the generator
 //! lives on one thread and needs neither `Send` nor `Sync`.
 
+pub mod entailment;
 pub mod prompt;
 pub mod scripted;
 

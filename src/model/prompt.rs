@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! [opening: chat frame, instruction] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
-//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Answer:"] [answer, scored or sampled]
+//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Short answer:"] [answer, scored or sampled]
 //! ```
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Template {
             cue: [closing.clone(), tokenizer.text("Question:")].concat(),
             answer_opening: opening(ANSWER_INSTRUCTION),
             question_lead: tokenizer.text("Question:"),
-            answer_cue: [tokenizer.text("\n"), closing, tokenizer.text("Answer:")].concat(),
+            answer_cue: [tokenizer.text("\n"), closing, tokenizer.text("Short answer:")].concat(),
         }
     }
 

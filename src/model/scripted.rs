@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::entailment::{Entailment, EntailmentInfo, TextPair};
 use super::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
+use crate::measure::belief::Verdict;
 use crate::measure::sampling::draw;
 use crate::plan::Token;
 
@@ -183,4 +185,40 @@ pub fn overlap_script() -> Arc<Script> {
         }
         (mass / (length + 10.0)).ln()
     })
+}
+
+/// Entailment for tests: a text entails another when it has all its words; texts that share a word are neutral, others
+/// contradict.
+#[derive(Debug)]
+pub struct ScriptedEntailment {
+    /// Time a pair takes.
+    pub delay: Duration,
+    /// Pairs judged so far, shared with the test.
+    pub judged: Arc<AtomicUsize>,
+    /// Whether the next call panics, as a broken runtime would.
+    pub panics: bool,
+}
+
+impl Entailment for ScriptedEntailment {
+    fn info(&self) -> EntailmentInfo {
+        EntailmentInfo { name: "scripted".into(), sha256: "1".repeat(64), three_way: true, most_tokens: 512 }
+    }
+
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+        if std::mem::take(&mut self.panics) {
+            std::panic::panic_any("injected panic");
+        }
+        std::thread::sleep(self.delay * u32::try_from(pairs.len()).unwrap_or(u32::MAX));
+        self.judged.fetch_add(pairs.len(), Ordering::SeqCst);
+        let words = |text: &str| text.split_whitespace().map(str::to_lowercase).collect::<HashSet<_>>();
+        let verdict = |pair: &TextPair| {
+            let (premise, hypothesis) = (words(&pair.premise), words(&pair.hypothesis));
+            match hypothesis.intersection(&premise).count() {
+                shared if shared == hypothesis.len() => Verdict { entailment: 0.9, neutral: 0.06, contradiction: 0.04 },
+                0 => Verdict { entailment: 0.02, neutral: 0.08, contradiction: 0.9 },
+                _ => Verdict { entailment: 0.1, neutral: 0.7, contradiction: 0.2 },
+            }
+        };
+        Ok(pairs.iter().map(verdict).collect())
+    }
 }

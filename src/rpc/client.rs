@@ -10,9 +10,11 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
+use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
-use super::{convert, v1};
+use super::{convert, convert_belief, v1};
 use crate::engine::rerank::RerankRequest;
+use crate::engine::utility::{UtilityReport, UtilityRequest};
 use crate::measure::moi::profile::Profiles;
 
 /// Why a call gave no answer.
@@ -107,6 +109,31 @@ pub async fn rerank(
     }
     let message = "the stream ended without an answer".to_owned();
     Err(ClientError::Refused { code: "Unavailable".into(), input: false, message })
+}
+
+/// Measures the utility of one question's passages; the answers come back with it where `return_answers`.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn utility(
+    address: &str,
+    request: &UtilityRequest,
+    return_answers: bool,
+    message_bytes: usize,
+) -> Result<v1::MeasureUtilityResponse, ClientError> {
+    let mut client = UtilityServiceClient::new(connect(address).await?).max_decoding_message_size(message_bytes);
+    let wire = convert_belief::utility_request_to_wire(request, return_answers);
+    Ok(client.measure_utility(wire).await?.into_inner())
+}
+
+/// Converts a report of the engine, so that both ways of running the command print the same.
+#[must_use]
+pub fn local_utility(
+    report: &UtilityReport,
+    return_answers: bool,
+    model: &crate::model::GeneratorInfo,
+) -> v1::MeasureUtilityResponse {
+    convert_belief::utility_response(report, return_answers, model)
 }
 
 /// Asks for all position profiles of the server's generator.

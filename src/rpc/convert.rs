@@ -22,7 +22,7 @@ pub(super) fn wide(count: usize) -> u64 {
 }
 
 /// A number of zero means that the caller left it to the server.
-fn given(number: u32) -> Option<usize> {
+pub(super) fn given(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
 
@@ -38,27 +38,16 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         v1::Method::LongLlmLingua => Method::LongLlmLingua,
         v1::Method::Retriever => Method::Retriever,
     };
-    let truncation = wire.truncation.unwrap_or_default();
-    let truncate = match known("truncation.mode", truncation.mode)? {
-        v1::TruncationMode::Unspecified => None,
-        v1::TruncationMode::Passages => Some(true),
-        v1::TruncationMode::Off => Some(false),
-    };
-    let passages = wire.passages.into_iter().enumerate().map(|(index, passage)| Passage {
-        id: if passage.id.is_empty() { index.to_string() } else { passage.id },
-        title: passage.title,
-        text: passage.text,
-        retriever_score: passage.retriever_score,
-    });
+    let (truncate, passage_tokens) = truncation(wire.truncation)?;
     Ok(RerankRequest {
         query: wire.query,
-        passages: passages.collect(),
+        passages: passages(wire.passages),
         method,
         moi: moi(wire.moi.unwrap_or_default())?,
         top_n: given(wire.top_n),
         score_threshold: wire.score_threshold,
         truncate,
-        passage_tokens: given(truncation.max_passage_tokens),
+        passage_tokens,
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
@@ -67,6 +56,49 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
             v1::ContextOrder::Given => ContextOrder::Given,
         },
     })
+}
+
+/// Passages; one without an id takes its index.
+pub(super) fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
+    let passage = |(index, passage): (usize, v1::Passage)| Passage {
+        id: if passage.id.is_empty() { index.to_string() } else { passage.id },
+        title: passage.title,
+        text: passage.text,
+        retriever_score: passage.retriever_score,
+    };
+    wire.into_iter().enumerate().map(passage).collect()
+}
+
+/// The other way.
+pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
+    let passage = |passage: &Passage| v1::Passage {
+        id: passage.id.clone(),
+        text: passage.text.clone(),
+        title: passage.title.clone(),
+        retriever_score: passage.retriever_score,
+    };
+    passages.iter().map(passage).collect()
+}
+
+/// Whether passages may be cut, and their most tokens.
+pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, Option<usize>), EngineError> {
+    let wire = wire.unwrap_or_default();
+    let truncate = match known("truncation.mode", wire.mode)? {
+        v1::TruncationMode::Unspecified => None,
+        v1::TruncationMode::Passages => Some(true),
+        v1::TruncationMode::Off => Some(false),
+    };
+    Ok((truncate, given(wire.max_passage_tokens)))
+}
+
+/// The other way.
+pub(super) fn truncation_to_wire(truncate: Option<bool>, passage_tokens: Option<usize>) -> v1::Truncation {
+    let mode = match truncate {
+        None => v1::TruncationMode::Unspecified,
+        Some(true) => v1::TruncationMode::Passages,
+        Some(false) => v1::TruncationMode::Off,
+    };
+    v1::Truncation { mode: mode.into(), max_passage_tokens: narrow(passage_tokens.unwrap_or(0)) }
 }
 
 fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
@@ -144,20 +176,9 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         Outcome::Joint => v1::Outcome::Joint,
     };
     let objective = if moi.paper_objective { v1::Objective::Paper } else { v1::Objective::Regularised };
-    let mode = match request.truncate {
-        None => v1::TruncationMode::Unspecified,
-        Some(true) => v1::TruncationMode::Passages,
-        Some(false) => v1::TruncationMode::Off,
-    };
-    let passages = request.passages.iter().map(|passage| v1::Passage {
-        id: passage.id.clone(),
-        text: passage.text.clone(),
-        title: passage.title.clone(),
-        retriever_score: passage.retriever_score,
-    });
     v1::RerankRequest {
         query: request.query.clone(),
-        passages: passages.collect(),
+        passages: passages_to_wire(&request.passages),
         method: method.into(),
         moi: Some(v1::MoiOptions {
             design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
@@ -184,10 +205,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         top_n: narrow(request.top_n.unwrap_or(0)),
         score_threshold: request.score_threshold,
         return_passages: false,
-        truncation: Some(v1::Truncation {
-            mode: mode.into(),
-            max_passage_tokens: narrow(request.passage_tokens.unwrap_or(0)),
-        }),
+        truncation: Some(truncation_to_wire(request.truncate, request.passage_tokens)),
         context_order: context_order_to_wire(request.context_order).into(),
     }
 }
@@ -308,7 +326,7 @@ fn diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
     }
 }
 
-fn usage(usage: &Usage) -> v1::Usage {
+pub(super) fn usage(usage: &Usage) -> v1::Usage {
     v1::Usage {
         tokens: wide(usage.tokens),
         naive_tokens: wide(usage.naive_tokens),

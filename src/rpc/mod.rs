@@ -1,12 +1,15 @@
 //! The edge: the only part that names tonic and prost. Wire types stop in `convert`.
 
+mod belief;
 pub mod client;
 mod convert;
+mod convert_belief;
 mod deadline;
 mod models;
 mod rerank;
 pub mod server;
 mod status;
+mod utility;
 
 /// The generated protocol.
 #[expect(clippy::all, clippy::pedantic, reason = "generated from proto/rerankd/v1, where the comments are")]

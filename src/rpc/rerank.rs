@@ -7,9 +7,10 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
+use super::belief::within;
 use super::v1::rerank_service_server::RerankService;
 use super::{convert, deadline, status, v1};
-use crate::engine::rerank::{RerankEvent, RerankRequest, Reranked};
+use crate::engine::rerank::{RerankRequest, Reranked};
 use crate::engine::{Engine, EngineError};
 
 pub(super) struct Service {
@@ -48,26 +49,12 @@ impl Service {
     }
 }
 
-/// Runs the work until the deadline; dropping it there is what stops it.
-async fn within(
-    engine: &Engine,
-    request: RerankRequest,
-    until: Option<Instant>,
-    listener: Option<tokio::sync::mpsc::UnboundedSender<RerankEvent>>,
-) -> Result<Reranked, EngineError> {
-    let work = engine.rerank(request, until, listener);
-    match until {
-        None => work.await,
-        Some(until) => tokio::time::timeout_at(until.into(), work).await.unwrap_or(Err(EngineError::DeadlineExceeded)),
-    }
-}
-
 #[tonic::async_trait]
 impl RerankService for Service {
     async fn rerank(&self, call: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
         let until = deadline::of(call.metadata(), Instant::now());
         let (request, sent) = Self::read(call.into_inner())?;
-        let outcome = within(&self.engine, request, until, None).await;
+        let outcome = within(until, self.engine.rerank(request, until, None)).await;
         Ok(Response::new(self.answer(outcome, &sent)?))
     }
 
@@ -93,7 +80,7 @@ impl RerankService for Service {
         // The work lives in the stream, beside its events: a caller that leaves drops both. The answer waits until all
         // events are told.
         let work = async move {
-            let outcome = within(&engine, request, until, Some(sender)).await;
+            let outcome = within(until, engine.rerank(request, until, Some(sender))).await;
             let event =
                 |answer| v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) };
             let _ = last.send(service.answer(outcome, &sent).map(event));

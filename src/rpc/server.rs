@@ -8,9 +8,11 @@ use tonic::codec::CompressionEncoding;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::v1::belief_service_server::{self, BeliefServiceServer};
 use super::v1::model_service_server::{self, ModelServiceServer};
 use super::v1::rerank_service_server::{self, RerankServiceServer};
-use super::{DESCRIPTORS, models, rerank};
+use super::v1::utility_service_server::{self, UtilityServiceServer};
+use super::{DESCRIPTORS, belief, models, rerank, utility};
 use crate::engine::Engine;
 use crate::scheduler::Status;
 
@@ -26,7 +28,13 @@ pub struct Settings {
 }
 
 /// Names of the services whose health follows the generator's; the empty one is the server as a whole.
-const SERVICES: [&str; 3] = ["", rerank_service_server::SERVICE_NAME, model_service_server::SERVICE_NAME];
+const SERVICES: [&str; 5] = [
+    "",
+    rerank_service_server::SERVICE_NAME,
+    belief_service_server::SERVICE_NAME,
+    utility_service_server::SERVICE_NAME,
+    model_service_server::SERVICE_NAME,
+];
 
 /// Serves on `listener` until `stop` resolves, then turns health to NOT_SERVING and finishes what is in flight, no longer
 /// than the drain allows.
@@ -60,6 +68,16 @@ pub async fn serve(
         .max_encoding_message_size(bound)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
+    let beliefs = BeliefServiceServer::new(belief::Service { engine: engine.clone() })
+        .max_decoding_message_size(bound)
+        .max_encoding_message_size(bound)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
+    let utilities = UtilityServiceServer::new(utility::Service { engine: engine.clone() })
+        .max_decoding_message_size(bound)
+        .max_encoding_message_size(bound)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
     let models = models::Service { engine, message_bytes: bound, queue_length: settings.queue_length };
     let models = ModelServiceServer::new(models)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -70,6 +88,8 @@ pub async fn serve(
         .add_service(with_health().build_v1()?)
         .add_service(with_health().build_v1alpha()?)
         .add_service(rerank)
+        .add_service(beliefs)
+        .add_service(utilities)
         .add_service(models)
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
             let _ = stopped.await;

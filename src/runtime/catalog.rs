@@ -12,6 +12,8 @@ pub enum Role {
     Generator,
     /// Judges entailment.
     Entailment,
+    /// Shared library that models run in.
+    Library,
 }
 
 impl std::fmt::Display for Role {
@@ -19,6 +21,7 @@ impl std::fmt::Display for Role {
         formatter.pad(match self {
             Self::Generator => "generator",
             Self::Entailment => "entailment",
+            Self::Library => "library",
         })
     }
 }
@@ -35,6 +38,8 @@ pub enum Source {
         version: String,
         /// Path inside the wheel.
         file: String,
+        /// Platform tag of a wheel with compiled parts; such a wheel is asked for by tag, whatever machine asks.
+        platform: Option<String>,
     },
     /// A file of a repository on the Hugging Face Hub.
     Hub {
@@ -50,10 +55,24 @@ pub enum Source {
 impl std::fmt::Display for Source {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Pip { package, version, file } => write!(formatter, "pip {package}=={version} {file}"),
+            Self::Pip { package, version, file, .. } => write!(formatter, "pip {package}=={version} {file}"),
             Self::Hub { repository, revision, file } => write!(formatter, "hub {repository}@{revision} {file}"),
         }
     }
+}
+
+/// A file of the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Companion {
+    /// File name in the store.
+    pub file: String,
+    /// Exact size.
+    pub bytes: u64,
+    /// SHA-256, lower-case hexadecimal.
+    pub sha256: String,
+    /// Where to get it, in the order of preference.
+    pub sources: Vec<Source>,
 }
 
 /// One model.
@@ -77,6 +96,24 @@ pub struct Entry {
     pub notes: String,
     /// Where to get it, in the order of preference.
     pub sources: Vec<Source>,
+    /// Files that must lie beside it (a tokenizer, a configuration).
+    #[serde(default)]
+    pub companions: Vec<Companion>,
+    /// The only machines it is for, as `architecture-system`; any where absent.
+    pub target: Option<String>,
+}
+
+impl Entry {
+    /// All its files, the model itself first.
+    pub fn files(&self) -> impl Iterator<Item = Companion> + '_ {
+        let own = Companion {
+            file: self.file.clone(),
+            bytes: self.bytes,
+            sha256: self.sha256.clone(),
+            sources: self.sources.clone(),
+        };
+        std::iter::once(own).chain(self.companions.iter().cloned())
+    }
 }
 
 /// All known models.
@@ -129,20 +166,23 @@ impl Catalog {
 
     fn parse(text: &str, path: &str) -> Result<Self, CatalogError> {
         let invalid = |problem: String| CatalogError::Invalid { path: path.to_owned(), problem };
-        let catalog: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        let mut catalog: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        let here = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+        catalog.models.retain(|entry| entry.target.as_ref().is_none_or(|target| *target == here));
         let mut names = std::collections::HashSet::new();
         for entry in &catalog.models {
             let name = &entry.name;
             let plain = |text: &str| !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\\', '\0']);
-            if !plain(name) || !plain(&entry.file) {
+            if !plain(name) || entry.files().any(|part| !plain(&part.file)) {
                 return Err(invalid(format!("model {name:?}: name and file must be plain file names")));
             }
             if !names.insert(name) {
                 return Err(invalid(format!("model {name:?} stands there twice")));
             }
-            let hexadecimal = entry.sha256.len() == 64
-                && entry.sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-            if !hexadecimal {
+            let hexadecimal = |sha256: &str| {
+                sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+            };
+            if entry.files().any(|part| !hexadecimal(&part.sha256)) {
                 return Err(invalid(format!("model {name:?}: sha256 must be 64 lower-case hexadecimal digits")));
             }
         }

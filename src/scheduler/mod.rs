@@ -4,6 +4,7 @@
 //! before its next step and frees the cells. `queue` holds the policy, `worker` the loop, `supervisor` the thread's life.
 
 mod active;
+pub mod entailment;
 mod prefix;
 pub mod queue;
 mod supervisor;

@@ -106,7 +106,7 @@ impl Prepared {
                 EngineError::TooLong { field: "passages".into(), needed, available }
             })?
         } else {
-            refuse_long(&bounded, most, available)?;
+            truncate::refuse_long(&bounded, most, available)?;
             usize::MAX
         };
         let mut cut = Vec::with_capacity(texts.len());
@@ -200,17 +200,4 @@ impl Prepared {
             let _ = listener.send(event);
         }
     }
-}
-
-fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
-    if let Some((index, &needed)) = lengths.iter().enumerate().find(|(_, length)| **length > available) {
-        return Err(EngineError::TooLong { field: format!("passages[{index}].text"), needed, available });
-    }
-    let mut sorted = lengths.to_vec();
-    sorted.sort_unstable_by(|left, right| right.cmp(left));
-    let needed = sorted.into_iter().take(most).sum();
-    if needed > available {
-        return Err(EngineError::TooLong { field: "passages".into(), needed, available });
-    }
-    Ok(())
 }

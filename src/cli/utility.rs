@@ -1,0 +1,297 @@
+//! `rerankd utility`
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::{Failure, SettingsArgs, input, measure, output};
+use crate::engine::EngineError;
+use crate::engine::belief::SampleOptions;
+use crate::engine::utility::UtilityRequest;
+use crate::measure::sampling::Sampling;
+use crate::rpc::client::{self, ClientError};
+use crate::rpc::v1;
+use crate::{app, telemetry};
+
+/// Measure what passages did for the generator: the change of its belief in the reference answers.
+///
+/// Lines are objects with "question", "passages" (each with "text", maybe "id" and "title") and maybe "references".
+/// Prints a table on a terminal and one JSON object a question in a pipe. A question that cannot be measured is reported
+/// and passed over; the command then ends with 1.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rerankd utility questions.jsonl --each --samples")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command are independent of each other")]
+pub(super) struct UtilityArgs {
+    /// Questions, one JSON object a line; - for standard input.
+    #[arg(default_value = "-", value_name = "FILE")]
+    questions: PathBuf,
+    /// Address of a server; without it the models are loaded here.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// Measure each passage alone, too.
+    #[arg(long)]
+    each: bool,
+    /// Measure every growing prefix of the list, too.
+    #[arg(long)]
+    prefixes: bool,
+    /// Measure the list without each passage, too.
+    #[arg(long)]
+    leave_one_out: bool,
+    /// Show the answers by cluster.
+    #[arg(long)]
+    samples: bool,
+    /// Samples of each prompt.
+    #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
+    count: Option<usize>,
+    /// Most tokens of a sample.
+    #[arg(long, value_name = "TOKENS")]
+    max_tokens: Option<usize>,
+    /// Sampling temperature; 0 takes the likeliest token.
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+    /// Seed of the samples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Most tokens of a passage.
+    #[arg(long, value_name = "TOKENS")]
+    max_passage_tokens: Option<usize>,
+    /// Most tokens to evaluate for a question.
+    #[arg(long, value_name = "TOKENS")]
+    token_budget: Option<usize>,
+    #[command(flatten)]
+    measure: measure::OptionArgs,
+}
+
+impl UtilityArgs {
+    fn request(&self, question: &input::Question) -> UtilityRequest {
+        UtilityRequest {
+            question: question.question.clone(),
+            passages: question.passages.clone(),
+            references: question.answers.clone(),
+            list: true,
+            each: self.each,
+            prefixes: self.prefixes,
+            leave_one_out: self.leave_one_out,
+            subsets: Vec::new(),
+            sampling: SampleOptions {
+                samples: self.count,
+                max_tokens: self.max_tokens,
+                sampling: Sampling { temperature: self.temperature, ..Sampling::default() },
+                stop: None,
+                seed: self.seed,
+            },
+            measure: self.measure.options(),
+            passage_tokens: self.max_passage_tokens,
+            truncate: None,
+            token_budget: self.token_budget,
+        }
+    }
+}
+
+/// Whoever measures: a server or this process.
+enum Way {
+    Server(String),
+    Here(Box<crate::engine::Engine>),
+}
+
+pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let questions = input::questions(&args.questions)?;
+    let name = input::name(&args.questions);
+    if questions.is_empty() {
+        return Err(Failure::Input(format!("{name}: has no questions")));
+    }
+    let way = match &args.server {
+        Some(address) => Way::Server(address.clone()),
+        None => Way::Here(Box::new(app::engine(&config).await?)),
+    };
+    let bar = progress(questions.len());
+    let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
+    for question in &questions {
+        let request = args.request(question);
+        let answer = match &way {
+            Way::Server(address) => {
+                let outcome = client::utility(address, &request, args.samples, config.server.message_bytes).await;
+                outcome.map_err(|error| match error {
+                    ClientError::Refused { message, .. } => Failure::Input(message),
+                    gone @ ClientError::Unreachable { .. } => gone.into(),
+                })
+            }
+            Way::Here(engine) => match engine.utility(request, None, None).await {
+                Ok(report) => Ok(client::local_utility(&report, args.samples, engine.info())),
+                Err(error @ EngineError::Precondition(_)) => return Err(error.into()),
+                Err(error) => Err(Failure::from(error)),
+            },
+        };
+        match answer {
+            Ok(answer) => {
+                tokens += answer.usage.as_ref().map_or(0, |usage| usage.tokens);
+                bar.suspend(|| show(question, &answer))?;
+            }
+            Err(Failure::Input(problem)) => {
+                failed += 1;
+                bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", question.line)));
+            }
+            Err(other) => return Err(other),
+        }
+        bar.inc(1);
+        let rate = tokens / started.elapsed().as_secs().max(1);
+        bar.set_message(format!("{rate} tokens/s"));
+    }
+    bar.finish_and_clear();
+    if failed > 0 {
+        return Err(Failure::Other(anyhow::anyhow!("{failed} of {} questions were not measured", questions.len())));
+    }
+    Ok(())
+}
+
+fn progress(questions: usize) -> ProgressBar {
+    let target = if output::progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(questions as u64), target);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} questions, {msg}, {eta} left") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Result<(), Failure> {
+    if output::on_terminal() {
+        return output::print(&table(question, answer));
+    }
+    output::print(&format!("{}\n", line(question, answer)))
+}
+
+fn number(measured: Option<&v1::Measured>) -> String {
+    measured.map_or_else(
+        || "–".to_owned(),
+        |measured| match measured.standard_error {
+            Some(error) => format!("{:.3} ± {error:.3}", measured.value),
+            None => format!("{:.3}", measured.value),
+        },
+    )
+}
+
+fn label(question: &input::Question, utility: &v1::Utility) -> String {
+    let number = utility.number as usize;
+    let id = || question.passages.get(number).map_or_else(|| number.to_string(), |passage| passage.id.clone());
+    match utility.kind() {
+        v1::ContextKind::List => "whole list".to_owned(),
+        v1::ContextKind::Passage => format!("passage {}", id()),
+        v1::ContextKind::Prefix => format!("first {number}"),
+        v1::ContextKind::Without => format!("without {}", id()),
+        v1::ContextKind::Subset | v1::ContextKind::Unspecified => format!("subset {number}"),
+    }
+}
+
+fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> String {
+    let head = ["context", "SePer soft", "SePer hard", "Δ soft", "Δ hard", "semantic entropy", "reduction", "clusters"];
+    let mut table = output::table(&head);
+    let row = |name: String, belief: &v1::Belief, changes: [Option<&v1::Measured>; 3]| {
+        [
+            name,
+            number(belief.seper_soft.as_ref()),
+            number(belief.seper_hard.as_ref()),
+            number(changes[0]),
+            number(changes[1]),
+            number(belief.semantic_entropy.as_ref()),
+            number(changes[2]),
+            belief.founders.len().to_string(),
+        ]
+    };
+    let mut beliefs = Vec::new();
+    if let Some(without) = &answer.without_context {
+        table.add_row(row("no context".to_owned(), without, [None; 3]));
+        beliefs.push(("no context".to_owned(), without));
+    }
+    for utility in &answer.utilities {
+        let Some(belief) = &utility.belief else { continue };
+        let changes = [
+            utility.delta_seper_soft.as_ref(),
+            utility.delta_seper_hard.as_ref(),
+            utility.semantic_entropy_reduction.as_ref(),
+        ];
+        table.add_row(row(label(question, utility), belief, changes));
+        beliefs.push((label(question, utility), belief));
+    }
+    let mut text = format!("\n{}\n{table}\n", question.question);
+    for (name, belief) in beliefs.iter().filter(|(_, belief)| !belief.answers.is_empty()) {
+        text.push_str(&format!("{name}\n{}", clusters(belief)));
+    }
+    for warning in &answer.warnings {
+        text.push_str(&format!("note: {warning}\n"));
+    }
+    text
+}
+
+/// The answers of each cluster with their weights.
+fn clusters(belief: &v1::Belief) -> String {
+    let mut text = String::new();
+    for cluster in 0..belief.founders.len() {
+        let members =
+            || (0..belief.answers.len()).filter(|&i| belief.cluster_of.get(i).is_some_and(|c| *c as usize == cluster));
+        let mass: f64 = members().filter_map(|i| belief.weights.get(i)).sum();
+        text.push_str(&format!("  cluster {}, weight {mass:.3}\n", cluster + 1));
+        for i in members() {
+            let answer = &belief.answers[i];
+            let shown = if answer.text.is_empty() { "(empty)" } else { &answer.text };
+            text.push_str(&format!("    {:.3}  {shown}\n", belief.weights.get(i).copied().unwrap_or(0.0)));
+        }
+    }
+    text
+}
+
+/// The answer for programs; names as in the protocol.
+fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Value {
+    let measured = |measured: &Option<v1::Measured>| {
+        measured.as_ref().map(|m| json!({ "value": m.value, "standard_error": m.standard_error }))
+    };
+    let belief = |belief: &v1::Belief| {
+        let answers: Vec<Value> = belief
+            .answers
+            .iter()
+            .map(|answer| {
+                json!({
+                    "text": answer.text, "log_likelihood": answer.log_likelihood,
+                    "tokens": answer.token_log_probabilities.len(),
+                    "finish_reason": answer.finish_reason().as_str_name(),
+                })
+            })
+            .collect();
+        json!({
+            "seper_soft": measured(&belief.seper_soft), "seper_hard": measured(&belief.seper_hard),
+            "semantic_entropy": measured(&belief.semantic_entropy),
+            "semantic_entropy_count": measured(&belief.semantic_entropy_count),
+            "predictive_entropy": measured(&belief.predictive_entropy), "cluster_of": belief.cluster_of,
+            "founders": belief.founders, "weights": belief.weights, "empty_answers": belief.empty_answers,
+            "answers": answers,
+        })
+    };
+    let utilities: Vec<Value> = answer
+        .utilities
+        .iter()
+        .map(|utility| {
+            json!({
+                "kind": utility.kind().as_str_name(), "number": utility.number, "indices": utility.indices,
+                "belief": utility.belief.as_ref().map(belief),
+                "delta_seper_soft": measured(&utility.delta_seper_soft),
+                "delta_seper_hard": measured(&utility.delta_seper_hard),
+                "semantic_entropy_reduction": measured(&utility.semantic_entropy_reduction),
+                "semantic_entropy_count_reduction": measured(&utility.semantic_entropy_count_reduction),
+                "predictive_entropy_reduction": measured(&utility.predictive_entropy_reduction),
+            })
+        })
+        .collect();
+    let usage = answer.usage.as_ref().map(|usage| {
+        json!({ "tokens": usage.tokens, "naive_tokens": usage.naive_tokens, "steps": usage.steps, "total_ms": usage.total_ms })
+    });
+    json!({
+        "question": question.question, "line": question.line,
+        "without_context": answer.without_context.as_ref().map(belief), "utilities": utilities, "usage": usage,
+        "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,
+        "model_sha256": answer.model_sha256,
+    })
+}

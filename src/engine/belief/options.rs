@@ -1,0 +1,146 @@
+//! How answers are sampled and measured.
+
+use crate::engine::EngineError;
+use crate::measure::belief::seper::Aggregate;
+use crate::measure::belief::{Rule, Weighting};
+use crate::measure::sampling::Sampling;
+
+/// Most samples of one prompt.
+pub const MOST_SAMPLES: usize = 100;
+/// Most tokens of a sample.
+pub const MOST_TOKENS: usize = 512;
+
+/// How answers are sampled. `None` asks for the default.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SampleOptions {
+    /// Samples of each prompt; 10 where `None`.
+    pub samples: Option<usize>,
+    /// Most tokens of a sample; 64 where `None`.
+    pub max_tokens: Option<usize>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Strings that end a sample; where `None` those of the authors' code.
+    pub stop: Option<Vec<String>>,
+    /// Seed. Samples of the same number take the same random numbers in every context of a question, and others for every
+    /// other question.
+    pub seed: u64,
+}
+
+impl SampleOptions {
+    /// One greedy answer.
+    #[must_use]
+    pub fn greedy() -> Self {
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        Self { samples: Some(1), sampling, ..Self::default() }
+    }
+
+    /// Samples of a prompt.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.samples.unwrap_or(10)
+    }
+
+    /// Most tokens of a sample.
+    #[must_use]
+    pub fn most_tokens(&self) -> usize {
+        self.max_tokens.unwrap_or(64)
+    }
+
+    pub(super) fn stops(&self) -> Vec<String> {
+        let usual = || ["\n", "Question:", "Context:"].map(str::to_owned).to_vec();
+        self.stop.clone().unwrap_or_else(usual)
+    }
+
+    /// The seed of a sample: a number of its own for each, by FNV-1a of the question and the finaliser of SplitMix64.
+    pub(super) fn seed_of(&self, question: &str, number: usize) -> u64 {
+        let asked = question
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let mut mixed = self.seed ^ asked ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        let between = |field: &str, value: usize, most: usize| {
+            let problem = format!("must be between 1 and {most}, is {value}");
+            if (1..=most).contains(&value) { Ok(()) } else { Err(EngineError::invalid(field, problem)) }
+        };
+        between("sampling.samples", self.count(), MOST_SAMPLES)?;
+        between("sampling.max_tokens", self.most_tokens(), MOST_TOKENS)?;
+        if let Err((field, problem)) = self.sampling.check() {
+            return Err(EngineError::invalid(format!("sampling.{field}"), problem));
+        }
+        let stops = self.stop.as_deref().unwrap_or_default();
+        if stops.len() > 64 || stops.iter().any(|stop| stop.is_empty() || stop.len() > 256) {
+            return Err(EngineError::invalid("sampling.stop", "must be at most 64 strings of 1 to 256 bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// How samples become measures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeasureOptions {
+    /// How responses are weighed.
+    pub weighting: Weighting,
+    /// When two answers mean the same.
+    pub rule: Rule,
+    /// Soft kernel: the better of the two directions instead of response to reference.
+    pub either_direction: bool,
+    /// How several references become one number.
+    pub aggregate: Aggregate,
+    /// Whether texts are judged with the question before them.
+    pub conditioned: bool,
+}
+
+impl Default for MeasureOptions {
+    fn default() -> Self {
+        Self {
+            weighting: Weighting::default(),
+            rule: Rule::default(),
+            either_direction: false,
+            aggregate: Aggregate::default(),
+            conditioned: true,
+        }
+    }
+}
+
+impl MeasureOptions {
+    pub(in crate::engine) fn check(&self) -> Result<(), EngineError> {
+        if let Rule::Threshold(least) = self.rule
+            && !(least > 0.0 && least <= 1.0)
+        {
+            return Err(EngineError::invalid("measure.threshold", "must be above 0 and at most 1"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_has_a_seed_of_its_own() {
+        let of = |seed| SampleOptions { seed, ..SampleOptions::default() };
+        let seeds = |seed, question| (0..100).map(|n| of(seed).seed_of(question, n)).collect::<Vec<_>>();
+        let mut all = [seeds(0, "a"), seeds(1, "a"), seeds(0, "b")].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 300);
+    }
+
+    #[test]
+    fn bounds_are_named() {
+        let of = |options: SampleOptions| options.check().unwrap_err().to_string();
+        assert!(of(SampleOptions { samples: Some(0), ..SampleOptions::default() }).starts_with("sampling.samples"));
+        assert!(of(SampleOptions { max_tokens: Some(513), ..SampleOptions::default() }).contains("512"));
+        assert!(
+            of(SampleOptions { stop: Some(vec![String::new()]), ..SampleOptions::default() }).contains("sampling.stop")
+        );
+        let sampling = Sampling { top_p: f64::NAN, ..Sampling::default() };
+        assert!(of(SampleOptions { sampling, ..SampleOptions::default() }).starts_with("sampling.top_p"));
+    }
+}

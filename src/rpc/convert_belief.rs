@@ -1,0 +1,229 @@
+//! Wire types of beliefs and utilities to and from the engine's.
+
+use super::convert::{given, known, narrow, passages, truncation, usage};
+use super::v1;
+use crate::engine::EngineError;
+use crate::engine::belief::report::BeliefReport;
+use crate::engine::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
+use crate::engine::utility::{Of, Utility, UtilityReport, UtilityRequest};
+use crate::measure::belief::seper::Aggregate;
+use crate::measure::belief::{Measured, Rule, Verdict, Weighting};
+use crate::measure::sampling::Sampling;
+use crate::model::GeneratorInfo;
+use crate::plan::Finish;
+
+pub(super) fn sampling(wire: Option<v1::SamplingOptions>) -> SampleOptions {
+    let wire = wire.unwrap_or_default();
+    SampleOptions {
+        samples: given(wire.samples),
+        max_tokens: given(wire.max_tokens),
+        sampling: Sampling {
+            temperature: wire.temperature.unwrap_or(1.0),
+            top_k: given(wire.top_k).unwrap_or(0),
+            top_p: wire.top_p.unwrap_or(1.0),
+            min_p: wire.min_p,
+        },
+        stop: Some(wire.stop).filter(|stop| !stop.is_empty()),
+        seed: wire.seed,
+    }
+}
+
+pub(super) fn sampling_to_wire(options: &SampleOptions) -> v1::SamplingOptions {
+    v1::SamplingOptions {
+        samples: narrow(options.samples.unwrap_or(0)),
+        max_tokens: narrow(options.max_tokens.unwrap_or(0)),
+        temperature: Some(options.sampling.temperature),
+        top_k: narrow(options.sampling.top_k),
+        top_p: Some(options.sampling.top_p),
+        min_p: options.sampling.min_p,
+        stop: options.stop.clone().unwrap_or_default(),
+        seed: options.seed,
+    }
+}
+
+pub(super) fn rule(wire: i32, threshold: Option<f64>, field: &str) -> Result<Rule, EngineError> {
+    Ok(match known(field, wire)? {
+        v1::EquivalenceRule::Unspecified | v1::EquivalenceRule::Strict => Rule::Strict,
+        v1::EquivalenceRule::Loose => Rule::Loose,
+        v1::EquivalenceRule::Threshold => Rule::Threshold(threshold.unwrap_or(0.5)),
+    })
+}
+
+pub(super) fn measure(wire: Option<v1::MeasureOptions>) -> Result<MeasureOptions, EngineError> {
+    let wire = wire.unwrap_or_default();
+    Ok(MeasureOptions {
+        weighting: match known("measure.weighting", wire.weighting)? {
+            v1::Weighting::Unspecified | v1::Weighting::Mean => Weighting::Mean,
+            v1::Weighting::Sum => Weighting::Sum,
+            v1::Weighting::Frequency => Weighting::Frequency,
+        },
+        rule: rule(wire.rule, wire.threshold, "measure.rule")?,
+        either_direction: wire.either_direction,
+        aggregate: match known("measure.aggregate", wire.aggregate)? {
+            v1::ReferenceAggregate::Unspecified | v1::ReferenceAggregate::Mean => Aggregate::Mean,
+            v1::ReferenceAggregate::Max => Aggregate::Max,
+        },
+        conditioned: !wire.unconditioned,
+    })
+}
+
+fn measure_to_wire(options: &MeasureOptions) -> v1::MeasureOptions {
+    let (rule, threshold) = match options.rule {
+        Rule::Strict => (v1::EquivalenceRule::Strict, None),
+        Rule::Loose => (v1::EquivalenceRule::Loose, None),
+        Rule::Threshold(least) => (v1::EquivalenceRule::Threshold, Some(least)),
+    };
+    let weighting = match options.weighting {
+        Weighting::Mean => v1::Weighting::Mean,
+        Weighting::Sum => v1::Weighting::Sum,
+        Weighting::Frequency => v1::Weighting::Frequency,
+    };
+    let aggregate = match options.aggregate {
+        Aggregate::Mean => v1::ReferenceAggregate::Mean,
+        Aggregate::Max => v1::ReferenceAggregate::Max,
+    };
+    v1::MeasureOptions {
+        weighting: weighting.into(),
+        rule: rule.into(),
+        threshold,
+        either_direction: options.either_direction,
+        aggregate: aggregate.into(),
+        unconditioned: !options.conditioned,
+    }
+}
+
+pub(super) fn sample_request(wire: v1::SampleRequest) -> Result<BeliefRequest, EngineError> {
+    let (truncate, passage_tokens) = truncation(wire.truncation)?;
+    let passages = passages(wire.passages);
+    Ok(BeliefRequest {
+        question: wire.question,
+        contexts: vec![(0..passages.len()).collect()],
+        passages,
+        options: sampling(wire.sampling),
+        passage_tokens,
+        truncate,
+        token_budget: None,
+    })
+}
+
+pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<UtilityRequest, EngineError> {
+    let (truncate, passage_tokens) = truncation(wire.truncation)?;
+    let chosen = wire.measure_each || wire.measure_prefixes || wire.measure_leave_one_out || !wire.subsets.is_empty();
+    let indices = |subset: v1::PassageSubset| {
+        // A 32-bit index that this machine cannot hold is out of range like any other.
+        subset.indices.into_iter().map(|index| usize::try_from(index).unwrap_or(usize::MAX)).collect()
+    };
+    Ok(UtilityRequest {
+        question: wire.question,
+        passages: passages(wire.passages),
+        references: wire.references,
+        list: wire.measure_list || !chosen,
+        each: wire.measure_each,
+        prefixes: wire.measure_prefixes,
+        leave_one_out: wire.measure_leave_one_out,
+        subsets: wire.subsets.into_iter().map(indices).collect(),
+        sampling: sampling(wire.sampling),
+        measure: measure(wire.measure)?,
+        passage_tokens,
+        truncate,
+        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
+    })
+}
+
+/// The other way, for clients.
+pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: bool) -> v1::MeasureUtilityRequest {
+    let subset = |indices: &Vec<usize>| v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() };
+    v1::MeasureUtilityRequest {
+        question: request.question.clone(),
+        passages: super::convert::passages_to_wire(&request.passages),
+        references: request.references.clone(),
+        measure_list: request.list,
+        measure_each: request.each,
+        measure_prefixes: request.prefixes,
+        measure_leave_one_out: request.leave_one_out,
+        subsets: request.subsets.iter().map(subset).collect(),
+        sampling: Some(sampling_to_wire(&request.sampling)),
+        measure: Some(measure_to_wire(&request.measure)),
+        return_answers,
+        truncation: Some(super::convert::truncation_to_wire(request.truncate, request.passage_tokens)),
+        token_budget: super::convert::wide(request.token_budget.unwrap_or(0)),
+    }
+}
+
+pub(super) fn answer(answer: &Answer) -> v1::Answer {
+    let finish = match answer.finish {
+        Finish::EndOfTurn => v1::FinishReason::EndOfTurn,
+        Finish::StopString => v1::FinishReason::StopString,
+        Finish::Length => v1::FinishReason::Length,
+    };
+    v1::Answer {
+        text: answer.text.clone(),
+        log_likelihood: answer.likelihood().sum,
+        token_log_probabilities: answer.log_probabilities.clone(),
+        finish_reason: finish.into(),
+    }
+}
+
+pub(super) fn verdict(verdict: &Verdict) -> v1::EntailmentVerdict {
+    v1::EntailmentVerdict {
+        entailment: verdict.entailment,
+        neutral: verdict.neutral,
+        contradiction: verdict.contradiction,
+    }
+}
+
+const fn measured(measured: Measured) -> v1::Measured {
+    v1::Measured { value: measured.value, standard_error: measured.standard_error }
+}
+
+fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
+    v1::Belief {
+        seper_soft: report.seper_soft.map(measured),
+        seper_hard: report.seper_hard.map(measured),
+        semantic_entropy: Some(measured(report.semantic_entropy)),
+        semantic_entropy_count: Some(measured(report.semantic_entropy_count)),
+        predictive_entropy: Some(measured(report.predictive_entropy)),
+        cluster_of: report.clusters.of.iter().copied().map(narrow).collect(),
+        founders: report.clusters.founders.iter().copied().map(narrow).collect(),
+        weights: report.weights.clone(),
+        empty_answers: narrow(report.empty),
+        answers: answers.unwrap_or_default().iter().map(answer).collect(),
+    }
+}
+
+fn utility(utility: &Utility, whole: bool) -> v1::Utility {
+    let (kind, number) = match utility.of {
+        Of::List => (v1::ContextKind::List, 0),
+        Of::Passage(index) => (v1::ContextKind::Passage, index),
+        Of::Prefix(length) => (v1::ContextKind::Prefix, length),
+        Of::Without(index) => (v1::ContextKind::Without, index),
+        Of::Subset(number) => (v1::ContextKind::Subset, number),
+    };
+    v1::Utility {
+        kind: kind.into(),
+        number: narrow(number),
+        indices: utility.indices.iter().copied().map(narrow).collect(),
+        belief: Some(belief(&utility.belief, whole.then_some(&utility.answers))),
+        delta_seper_soft: utility.delta_soft.map(measured),
+        delta_seper_hard: utility.delta_hard.map(measured),
+        semantic_entropy_reduction: Some(measured(utility.semantic_entropy_reduction)),
+        semantic_entropy_count_reduction: Some(measured(utility.semantic_entropy_count_reduction)),
+        predictive_entropy_reduction: Some(measured(utility.predictive_entropy_reduction)),
+    }
+}
+
+pub(super) fn utility_response(
+    report: &UtilityReport,
+    whole: bool,
+    model: &GeneratorInfo,
+) -> v1::MeasureUtilityResponse {
+    v1::MeasureUtilityResponse {
+        without_context: Some(belief(&report.without, whole.then_some(&report.without_answers))),
+        utilities: report.utilities.iter().map(|one| utility(one, whole)).collect(),
+        usage: Some(usage(&report.usage)),
+        judged_pairs: narrow(report.judged_pairs),
+        warnings: report.warnings.clone(),
+        model: model.name.clone(),
+        model_sha256: model.sha256.clone(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Which output means what, read from a model's `id2label`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The parts of a `config.json` that matter.
+#[derive(Debug, Deserialize)]
+pub(super) struct ModelConfig {
+    #[serde(default)]
+    id2label: BTreeMap<String, String>,
+    max_position_embeddings: Option<usize>,
+}
+
+/// Places of the labels among the outputs. A two-way model has no contradiction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Labels {
+    pub entailment: usize,
+    pub neutral: usize,
+    pub contradiction: Option<usize>,
+}
+
+impl Labels {
+    /// Recognises labels in the order of the outputs.
+    pub fn recognise(names: &[String]) -> Result<Self, String> {
+        let plain: Vec<String> = names.iter().map(|name| name.to_lowercase().replace([' ', '-'], "_")).collect();
+        let place = |wanted: &[&str]| plain.iter().position(|name| wanted.contains(&name.as_str()));
+        let entailment = place(&["entailment", "entail", "entails"]);
+        let found = match plain.len() {
+            3 => entailment.zip(place(&["neutral"])).zip(place(&["contradiction", "contradict", "contradicts"])),
+            2 => {
+                let other = place(&["not_entailment", "non_entailment", "no_entailment"]);
+                return entailment
+                    .zip(other)
+                    .map(|(entailment, neutral)| Self { entailment, neutral, contradiction: None })
+                    .ok_or_else(|| unknown(names));
+            }
+            _ => None,
+        };
+        let ((entailment, neutral), contradiction) = found.ok_or_else(|| unknown(names))?;
+        Ok(Self { entailment, neutral, contradiction: Some(contradiction) })
+    }
+
+    pub fn count(self) -> usize {
+        2 + usize::from(self.contradiction.is_some())
+    }
+}
+
+fn unknown(names: &[String]) -> String {
+    format!("id2label names {names:?}; needed are entailment, neutral, contradiction, or entailment, not_entailment")
+}
+
+impl ModelConfig {
+    pub fn labels(&self) -> Result<Labels, String> {
+        let mut numbered = Vec::new();
+        for (key, name) in &self.id2label {
+            let number: usize = key.parse().map_err(|_| format!("id2label has the key {key:?}, which is no number"))?;
+            numbered.push((number, name.clone()));
+        }
+        numbered.sort();
+        if numbered.iter().enumerate().any(|(place, (number, _))| place != *number) {
+            return Err("id2label does not number its labels 0, 1, 2".to_owned());
+        }
+        Labels::recognise(&numbered.into_iter().map(|(_, name)| name).collect::<Vec<_>>())
+    }
+
+    pub fn most_tokens(&self) -> usize {
+        self.max_position_embeddings.unwrap_or(512).clamp(16, 512)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Labels, String> {
+        serde_json::from_str::<ModelConfig>(text).unwrap().labels()
+    }
+
+    #[test]
+    fn the_orders_of_published_models_are_recognised() {
+        let usual = of(r#"{"id2label":{"0":"CONTRADICTION","1":"NEUTRAL","2":"ENTAILMENT"}}"#).unwrap();
+        assert_eq!(usual, Labels { entailment: 2, neutral: 1, contradiction: Some(0) });
+        let other = of(r#"{"id2label":{"0":"contradiction","1":"entailment","2":"neutral"}}"#).unwrap();
+        assert_eq!((other.entailment, other.neutral, other.count()), (1, 2, 3));
+        let two = of(r#"{"id2label":{"0":"entailment","1":"not_entailment"}}"#).unwrap();
+        assert_eq!((two.contradiction, two.count()), (None, 2));
+    }
+
+    #[test]
+    fn what_cannot_be_recognised_is_refused() {
+        for text in [
+            r#"{"id2label":{"0":"LABEL_0","1":"LABEL_1","2":"LABEL_2"}}"#,
+            r#"{"id2label":{"0":"positive","1":"negative"}}"#,
+            r#"{"id2label":{"1":"entailment","2":"neutral","3":"contradiction"}}"#,
+            r#"{"id2label":{"x":"entailment"}}"#,
+            "{}",
+        ] {
+            assert!(of(text).unwrap_err().contains("id2label"));
+        }
+    }
+}

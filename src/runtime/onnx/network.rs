@@ -1,0 +1,193 @@
+//! One network: text pairs to verdicts.
+
+use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
+use ort::value::Tensor;
+use tokenizers::{Encoding, Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
+
+use super::labels::{Labels, ModelConfig};
+use super::{Settings, environment, graft};
+use crate::measure::belief::Verdict;
+use crate::model::ModelError;
+use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
+
+/// Pairs whose lengths share a bucket of so many tokens go into one step: little of it is padding.
+const BUCKET: usize = 16;
+/// Pairs a step where the network does not mind.
+const BATCH: usize = 16;
+
+pub(super) struct Network {
+    session: Session,
+    tokenizer: Tokenizer,
+    labels: Labels,
+    info: EntailmentInfo,
+    batch: usize,
+    pad: i64,
+    /// Whether the network wants token types.
+    typed: bool,
+}
+
+impl Network {
+    pub fn load(settings: &Settings) -> Result<Self, ModelError> {
+        let unusable = |problem: String| ModelError::Unusable { path: settings.network.display().to_string(), problem };
+        let beside = |name: &str| settings.network.with_file_name(name);
+        let environment = environment(&settings.library)?;
+        let bytes = std::fs::read(&settings.network).map_err(|error| unusable(error.to_string()))?;
+        // Such a network takes the range of its activations from the whole batch: what else is in it would change a verdict.
+        let over_batch = memchr::memmem::find(&bytes, b"DynamicQuantizeLinear").is_some();
+        let (head, weights) = graft::built_in().map_err(unusable)?;
+        let (bytes, labels, most_tokens) = if head.network_sha256 == settings.sha256 {
+            let labels = Labels::recognise(&head.labels).map_err(unusable)?;
+            (graft::graft(&bytes, &head, &weights).map_err(unusable)?, labels, 512)
+        } else {
+            let path = beside("config.json");
+            let at = |problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
+            let text = std::fs::read_to_string(&path).map_err(|error| at(error.to_string()))?;
+            let config: ModelConfig = serde_json::from_str(&text).map_err(|error| at(error.to_string()))?;
+            (bytes, config.labels().map_err(at)?, config.most_tokens())
+        };
+        let session = session(&environment, settings, &bytes).map_err(unusable)?;
+        let inputs: Vec<&str> = session.inputs().iter().map(ort::value::Outlet::name).collect();
+        for needed in ["input_ids", "attention_mask"] {
+            if !inputs.contains(&needed) {
+                return Err(unusable(format!("has no input {needed}; its inputs are {inputs:?}")));
+            }
+        }
+        if let Some(strange) =
+            inputs.iter().find(|name| !["input_ids", "attention_mask", "token_type_ids"].contains(name))
+        {
+            return Err(unusable(format!("has the unknown input {strange}")));
+        }
+        let typed = inputs.contains(&"token_type_ids");
+        let (tokenizer, pad) = tokenizer(&beside("tokenizer.json"), most_tokens)?;
+        let info = EntailmentInfo {
+            name: settings.name.clone(),
+            sha256: settings.sha256.clone(),
+            three_way: labels.contradiction.is_some(),
+            most_tokens,
+        };
+        let batch = match settings.batch {
+            0 if over_batch => 1,
+            0 => BATCH,
+            given => given,
+        };
+        let mut network = Self { session, tokenizer, labels, info, batch, pad, typed };
+        // A network that cannot do its work is refused now, not at the first request.
+        let probe = TextPair { premise: "It rains.".into(), hypothesis: "It is wet.".into() };
+        network.judge(&[probe]).map_err(|error| unusable(error.to_string()))?;
+        Ok(network)
+    }
+
+    /// A premise that is too long is cut at its end; a hypothesis only when it alone leaves no room for one.
+    fn encode(&self, pair: &TextPair) -> Result<Encoding, ModelError> {
+        let failed = |error: tokenizers::Error| ModelError::Decode(error.to_string());
+        let (premise, hypothesis) = (pair.premise.as_str(), pair.hypothesis.as_str());
+        match self.tokenizer.encode((premise, hypothesis), true) {
+            Ok(encoding) => Ok(encoding),
+            Err(_) => {
+                let mut even = self.tokenizer.clone();
+                let truncation = TruncationParams {
+                    max_length: self.info.most_tokens,
+                    strategy: TruncationStrategy::LongestFirst,
+                    ..TruncationParams::default()
+                };
+                even.with_truncation(Some(truncation)).map_err(failed)?;
+                even.encode((premise, hypothesis), true).map_err(failed)
+            }
+        }
+    }
+
+    fn step(&mut self, encodings: &[&Encoding]) -> Result<Vec<Verdict>, ModelError> {
+        let failed = |error: ort::Error| ModelError::Decode(error.to_string());
+        let width = encodings.iter().map(|encoding| encoding.len()).max().unwrap_or(0);
+        let (mut ids, mut mask, mut types) = (Vec::new(), Vec::new(), Vec::new());
+        for encoding in encodings {
+            let fill = width - encoding.len();
+            ids.extend(encoding.get_ids().iter().map(|&id| i64::from(id)).chain(std::iter::repeat_n(self.pad, fill)));
+            mask.extend(std::iter::repeat_n(1_i64, encoding.len()).chain(std::iter::repeat_n(0, fill)));
+            let kinds = encoding.get_type_ids().iter().map(|&kind| i64::from(kind));
+            types.extend(kinds.chain(std::iter::repeat_n(0, fill)));
+        }
+        let shape = [encodings.len(), width];
+        let mut inputs = ort::inputs![
+            "input_ids" => Tensor::from_array((shape, ids)).map_err(failed)?,
+            "attention_mask" => Tensor::from_array((shape, mask)).map_err(failed)?,
+        ];
+        if self.typed {
+            inputs.push(("token_type_ids".into(), Tensor::from_array((shape, types)).map_err(failed)?.into()));
+        }
+        let outputs = self.session.run(inputs).map_err(failed)?;
+        let (shape, logits) = outputs[0].try_extract_tensor::<f32>().map_err(failed)?;
+        let classes = self.labels.count();
+        if logits.len() != encodings.len() * classes {
+            let problem = format!("gives an output of shape {shape:?}, {classes} classes were expected");
+            return Err(ModelError::Decode(problem));
+        }
+        logits.chunks_exact(classes).map(|row| verdict(row, self.labels)).collect()
+    }
+}
+
+impl Entailment for Network {
+    fn info(&self) -> EntailmentInfo {
+        self.info.clone()
+    }
+
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+        let encodings = pairs.iter().map(|pair| self.encode(pair)).collect::<Result<Vec<_>, _>>()?;
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_by_key(|&index| encodings[index].len());
+        let mut verdicts = vec![None; pairs.len()];
+        for bucket in order.chunk_by(|&one, &next| encodings[one].len() / BUCKET == encodings[next].len() / BUCKET) {
+            for part in bucket.chunks(self.batch) {
+                let rows: Vec<&Encoding> = part.iter().map(|&index| &encodings[index]).collect();
+                for (&index, verdict) in part.iter().zip(self.step(&rows)?) {
+                    verdicts[index] = Some(verdict);
+                }
+            }
+        }
+        verdicts.into_iter().map(|verdict| verdict.ok_or_else(|| ModelError::Decode("no verdict".into()))).collect()
+    }
+}
+
+fn verdict(logits: &[f32], labels: Labels) -> Result<Verdict, ModelError> {
+    let normaliser = crate::measure::logspace::logsumexp(logits);
+    let probability = |place: usize| (f64::from(logits[place]) - normaliser).exp();
+    let verdict = Verdict {
+        entailment: probability(labels.entailment),
+        neutral: probability(labels.neutral),
+        contradiction: labels.contradiction.map_or(0.0, probability),
+    };
+    if verdict.entailment.is_finite() && verdict.neutral.is_finite() && verdict.contradiction.is_finite() {
+        return Ok(verdict);
+    }
+    Err(ModelError::Decode("an entailment probability is not a finite number".to_owned()))
+}
+
+fn session(environment: &ort::environment::Environment, settings: &Settings, bytes: &[u8]) -> Result<Session, String> {
+    let text = |error: ort::Error| error.to_string();
+    let built = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
+    let builder = Session::builder(environment).map_err(text)?;
+    let builder = builder.with_optimization_level(GraphOptimizationLevel::Level3).map_err(built)?;
+    let builder = builder.with_intra_threads(settings.threads.max(1)).map_err(built)?;
+    // Threads that spin while they wait would take the cores from the generator.
+    let builder = builder.with_intra_op_spinning(false).map_err(built)?;
+    // Without the arena and the pattern, memory follows the work instead of its largest step so far.
+    let builder = builder.with_memory_pattern(false).map_err(built)?;
+    let mut builder = builder.with_execution_providers(super::providers::chosen()).map_err(built)?;
+    builder.commit_from_memory(bytes).map_err(text)
+}
+
+fn tokenizer(path: &std::path::Path, most_tokens: usize) -> Result<(Tokenizer, i64), ModelError> {
+    let unusable = |problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
+    let mut tokenizer = Tokenizer::from_file(path).map_err(|error| unusable(error.to_string()))?;
+    let truncation = TruncationParams {
+        max_length: most_tokens,
+        strategy: TruncationStrategy::OnlyFirst,
+        direction: TruncationDirection::Right,
+        ..TruncationParams::default()
+    };
+    tokenizer.with_truncation(Some(truncation)).map_err(|error| unusable(error.to_string()))?;
+    tokenizer.with_padding(None);
+    let pad = ["[PAD]", "<pad>"].iter().find_map(|token| tokenizer.token_to_id(token)).unwrap_or(0);
+    Ok((tokenizer, i64::from(pad)))
+}

@@ -1,0 +1,15 @@
+//! The accelerators that the build names, in the order in which they are tried; the processor is always there.
+
+use ort::ep::{self, ExecutionProviderDispatch};
+
+pub(super) fn chosen() -> Vec<ExecutionProviderDispatch> {
+    vec![
+        #[cfg(feature = "onnx-tensorrt")]
+        ep::TensorRT::default().build(),
+        #[cfg(feature = "onnx-cuda")]
+        ep::CUDA::default().build(),
+        #[cfg(feature = "onnx-coreml")]
+        ep::CoreML::default().build(),
+        ep::CPU::default().with_arena_allocator(false).build(),
+    ]
+}
