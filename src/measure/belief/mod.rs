@@ -131,19 +131,17 @@ fn jackknife(left_out: &[f64]) -> Option<f64> {
 /// Σ w_i · value_i with its jackknife error.
 fn weighted(weights: &[f64], values: &[f64]) -> Measured {
     let value: f64 = weights.iter().zip(values).map(|(w, k)| w * k).sum();
-    let left_out: Vec<f64> = weights
-        .iter()
-        .zip(values)
-        .map(|(w, k)| {
-            let rest = 1.0 - w;
-            // A response that has all the weight leaves the others without any: they count alike then.
-            if rest > 1e-12 {
-                (value - w * k) / rest
-            } else {
-                (values.iter().sum::<f64>() - k) / real(values.len() - 1).max(1.0)
-            }
-        })
-        .collect();
+    // Summed anew for each: the difference to the whole would be lost where one response has nearly all the weight.
+    let without = |out: usize| {
+        let others = || (0..weights.len()).filter(move |&i| i != out);
+        let rest: f64 = others().map(|i| weights[i]).sum();
+        if rest > 0.0 {
+            others().map(|i| weights[i] * values[i]).sum::<f64>() / rest
+        } else {
+            others().map(|i| values[i]).sum::<f64>() / real(values.len().max(2) - 1)
+        }
+    };
+    let left_out: Vec<f64> = (0..weights.len()).map(without).collect();
     Measured { value, standard_error: jackknife(&left_out) }
 }
 
