@@ -2,7 +2,7 @@
 # make serve   a server on 127.0.0.1:50051
 # make test    every test
 # make setup   the preparation alone
-.PHONY: help setup setup-ci build models demo serve test bench-scoring
+.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -32,9 +32,18 @@ serve: setup
 test: setup
 	$(CARGO) test --release --locked
 
-# The engine against a bare loop and a naive program; every design on labelled questions. DATA is a gzipped file of JSON
-# lines: id, question, answers, passages {title, text, supporting}.
+# The engine against a bare loop and a naive program; every design and arrangement on labelled questions; docs/scoring.md and
+# its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text, supporting}.
 bench-scoring: setup
-	@$(CARGO) bench --locked --bench scoring -- engine --data $(DATA)
-	@$(CARGO) bench --locked --bench scoring -- collect --data $(DATA) --out target/scores.jsonl --questions $(or $(QUESTIONS),40) --random $(or $(QUESTIONS),40) --passage-tokens 48
-	@$(CARGO) bench --locked --bench scoring -- judge target/scores.jsonl
+	@$(CARGO) bench --locked --bench scoring -- engine --data $(firstword $(DATA))
+	@rm -f target/scores.jsonl
+	@for file in $(DATA); do \
+	  $(CARGO) bench --locked --bench scoring -- collect --data $$file --out target/scores.jsonl --questions $(or $(QUESTIONS),40) --passage-tokens 48 --designs latin,cyclic,random:30,trie,pruned && \
+	  $(CARGO) bench --locked --bench scoring -- arrange --data $$file --questions $(or $(QUESTIONS),40) || exit 1; \
+	done
+	@$(CARGO) bench --locked --bench scoring -- judge --out docs target/scores.jsonl
+
+# Entailment, sampling and belief measures. DATA is a folder with nli/, equivalence/ and qa/ as benches/belief/main.rs says;
+# PYTHON one that has numpy, onnxruntime and tokenizers, for the comparison with its binding.
+bench-belief: setup
+	@for part in entailment peer tokens repeat gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done

@@ -37,7 +37,9 @@ fn error(output: &Output) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 13] = [
+        &["utility"],
+        &["measure"],
         &["serve"],
         &["rerank"],
         &["fit"],
@@ -155,4 +157,48 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     assert!(!file.exists());
     let nothing = rerankd(&["calibrate", "--data", "-", "--set", &store], "{\"question\":1}\n");
     assert_eq!((nothing.status.code(), error(&nothing).contains("standard input:1: ")), (Some(2), true));
+}
+
+/// Real generator, real entailment model: the passage with the answer helps more than the one without it.
+#[test]
+fn utility_and_measure_print_json_and_name_what_is_wrong() {
+    let question = r#"{"question":"Which river drove the looms?","references":["the River Senn"],"passages":[
+        {"id":"a","text":"Rye flour absorbs more water than wheat."},
+        {"id":"b","text":"The looms of the mill were driven by the River Senn."}]}"#
+        .replace('\n', " ");
+    let bad = r#"{"question":"","passages":[{"text":"x"}]}"#;
+    let output =
+        rerankd(&["utility", "--each", "--samples", "-n", "4", "--max-tokens", "12"], &format!("{question}\n{bad}\n"));
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    assert!(error(&output).contains("standard input:2: question: must not be empty"), "{}", error(&output));
+    let lines: Vec<&str> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
+    assert_eq!(lines.len(), 1);
+    let answer: Value = serde_json::from_str(lines[0]).unwrap();
+    let delta = |which: usize| answer["utilities"][which]["delta_seper_soft"]["value"].as_f64().unwrap();
+    assert_eq!(answer["utilities"][2]["kind"], "CONTEXT_KIND_PASSAGE");
+    assert!(delta(2) > delta(1), "{} {}", delta(2), delta(1));
+    assert_eq!(answer["utilities"][0]["belief"]["answers"].as_array().unwrap().len(), 4);
+
+    let document = r#"{"question":"which river","references":["Senn"],
+        "with":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Senn","token_log_probabilities":[-0.5,-0.5]}],
+        "without":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Rhine","log_likelihood":-1.0,"tokens":2}],
+        "verdicts":[{"premise":"Senn","hypothesis":"Senn","entailment":1.0,"neutral":0.0,"contradiction":0.0},
+            {"premise":"Rhine","hypothesis":"Senn","entailment":0.0,"neutral":0.0,"contradiction":1.0},
+            {"premise":"Senn","hypothesis":"Rhine","entailment":0.0,"neutral":0.0,"contradiction":1.0}]}"#;
+    let output = rerankd(&["measure", "--set", "entailment.model="], document);
+    assert!(output.status.success(), "{}", error(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!((answer["delta_seper_soft"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
+    assert!((answer["delta_seper_hard"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
+    assert!((answer["semantic_entropy_reduction"]["value"].as_f64().unwrap() - 2.0_f64.ln()).abs() < 1e-12);
+    for (document, expected) in [
+        ("{", "standard input: "),
+        (r#"{"with":[{"text":"x"}]}"#, "with[0]: needs either"),
+        (r#"{"with":[],"references":["x"]}"#, "with: must hold"),
+        (r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#, "entailment.model"),
+        (r#"{"unheard":1,"with":[]}"#, "unheard"),
+    ] {
+        let output = rerankd(&["measure", "--set", "entailment.model="], document);
+        assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
+    }
 }

@@ -168,7 +168,9 @@ async fn deadlines_are_answered_as_such() {
         request.metadata_mut().insert("grpc-timeout", format!("{milliseconds}m").parse().unwrap());
         let asked = Instant::now();
         let status = server.client().await.rerank(request).await.unwrap_err();
-        assert_eq!(status.code(), Code::DeadlineExceeded, "{milliseconds} ms: {status}");
+        // On a busy machine the transport of this client may notice a millisecond before the answer is here.
+        let own_timer = milliseconds == 1 && status.message() == "Timeout expired";
+        assert!(status.code() == Code::DeadlineExceeded || own_timer, "{milliseconds} ms: {status}");
         assert!(asked.elapsed() < Duration::from_secs(5));
     }
     server.stop().await;

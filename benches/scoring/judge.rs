@@ -4,14 +4,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 
 use rerankd::measure::descending;
-use rerankd::measure::moi::design::{Design, orders, prefixes};
+use rerankd::measure::moi::design::{Design, orders, prefixes, pruned};
 use rerankd::measure::moi::{Objective, Observation, Settings, estimate};
 
-use super::collect::Record;
+use super::collect::{PRUNED, Record, TRIE};
+use super::plot::{self, Row};
 use super::report::Line;
 
 /// A way to rank, by name.
 type Ranker = Box<dyn Fn(&Record, &Scores) -> Option<Ranking>>;
+
+/// Orders of a design for so many passages.
+type Count = fn(usize) -> usize;
 
 /// What a way of ranking gives, and the prompts it needs.
 struct Ranking {
@@ -83,8 +87,14 @@ fn rankers() -> Vec<(String, Ranker)> {
         });
         add(&format!("prefix, depth {depth}"), ranker);
     }
-    let families = [("random 3N", Design::Random), ("cyclic", Design::Cyclic), ("latin", Design::Latin)];
-    for (name, design) in families {
+    let families: [(&str, Design, Count); 5] = [
+        ("random N", Design::Random, |n| n),
+        ("random 3N", Design::Random, |n| 3 * n),
+        ("cyclic", Design::Cyclic, |n| n),
+        ("latin", Design::Latin, |n| n),
+        ("trie, 5 columns shared", TRIE, |n| 3 * n),
+    ];
+    for (name, design, count) in families {
         for (outcome, joint) in [("query likelihood", false), ("joint", true)] {
             for (way, anchored, objective) in [
                 ("direction by one-passage scores", true, Objective::Regularised),
@@ -93,7 +103,7 @@ fn rankers() -> Vec<(String, Ranker)> {
             ] {
                 let ranker: Ranker = Box::new(move |record, scores| {
                     let n = record.gold.len();
-                    let prompts = orders(design, n, design.default_orders(n), 0);
+                    let prompts = orders(design, n, count(n), 0);
                     let settings = Settings { objective, ..Settings::default() };
                     fitted(record, scores, &prompts, joint, &settings, anchored)
                 });
@@ -101,6 +111,12 @@ fn rankers() -> Vec<(String, Ranker)> {
             }
         }
     }
+    add(
+        "pruned to 5, query likelihood, direction by one-passage scores",
+        Box::new(|record, scores| {
+            fitted(record, scores, &pruned(record.gold.len(), PRUNED, None), false, &Settings::default(), true)
+        }),
+    );
     all
 }
 
@@ -138,17 +154,25 @@ pub fn reciprocal_rank(gold: &[bool], order: &[usize]) -> f64 {
 }
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let mut files: BTreeMap<String, Vec<Record>> = BTreeMap::new();
-    for path in arguments.iter().filter(|argument| !argument.starts_with("--")) {
+    let out = super::data::option(arguments, "out");
+    let mut files: BTreeMap<String, BTreeMap<String, Record>> = BTreeMap::new();
+    let values: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
+    for path in values.into_iter().filter(|path| Some(path.as_str()) != out) {
         for line in BufReader::new(std::fs::File::open(path)?).lines() {
             let record: Record = serde_json::from_str(&line?)?;
-            files.entry(record.file.clone()).or_default().push(record);
+            let known = files.entry(record.file.clone()).or_default();
+            // Scores of one question may come from several runs.
+            match known.get_mut(&record.id) {
+                Some(earlier) => earlier.scores.extend(record.scores),
+                None => drop(known.insert(record.id.clone(), record)),
+            }
         }
     }
+    let mut table: Vec<Row> = Vec::new();
     for (file, records) in &files {
         for (name, ranker) in rankers() {
             let mut rows = Vec::new();
-            for record in records {
+            for record in records.values() {
                 let scores = Scores::of(record);
                 if let Some(ranking) = ranker(record, &scores) {
                     let tokens = shared_tokens(record, &ranking.prompts) as f64;
@@ -166,6 +190,14 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             }
             let mean = |pick: fn(&(f64, f64, f64, f64)) -> f64| rows.iter().map(pick).sum::<f64>() / rows.len() as f64;
             let place = format!("{file}, {} questions: {name}", rows.len());
+            table.push(Row {
+                file: file.clone(),
+                questions: rows.len(),
+                name: name.clone(),
+                auc: mean(|row| row.0),
+                mrr: mean(|row| row.1),
+                tokens: mean(|row| row.2),
+            });
             Line::new(&format!("{place}: AUC"), mean(|row| row.0), "").print();
             Line::new(&format!("{place}: MRR"), mean(|row| row.1), "").print();
             Line::new(&format!("{place}: tokens"), mean(|row| row.2), "tokens a question")
@@ -173,5 +205,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
                 .print();
         }
     }
-    Ok(())
+    match out {
+        Some(folder) => plot::write(std::path::Path::new(folder), &table),
+        None => Ok(()),
+    }
 }

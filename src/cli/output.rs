@@ -85,6 +85,9 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     if let Some(arranged) = &answer.context_order {
         text.push_str(&arrangement(arranged, answer));
     }
+    if let Some(measured) = &answer.utility {
+        text.push_str(&inline(measured));
+    }
     if let Some(usage) = &answer.usage {
         text.push_str(&took(usage));
     }
@@ -124,6 +127,19 @@ fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> Strin
     format!("context order: {} ({ground})\n", ids.join(", "))
 }
 
+fn inline(measured: &v1::InlineUtilityReport) -> String {
+    let order = |name: &str, order: Option<&v1::OrderUtility>| {
+        let Some(order) = order else { return String::new() };
+        let delta = match (order.delta_seper_soft, order.delta_seper_soft_error) {
+            (Some(delta), Some(error)) => format!("DeltaSePer {delta:.3} ± {error:.3}, "),
+            (Some(delta), None) => format!("DeltaSePer {delta:.3}, "),
+            (None, _) => String::new(),
+        };
+        format!("{name}: {delta}semantic entropy less {:.3} nats\n", order.semantic_entropy_reduction)
+    };
+    order("given order", measured.given.as_ref()) + &order("new order", measured.arranged.as_ref())
+}
+
 fn took(usage: &v1::Usage) -> String {
     let ratio = crate::measure::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
         / crate::measure::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
@@ -148,6 +164,14 @@ fn shorten(text: &str, most: usize) -> String {
     }
     let kept: String = line.chars().take(most - 1).collect();
     format!("{}…", kept.trim_end())
+}
+
+fn order_json(order: &v1::OrderUtility) -> Value {
+    json!({
+        "original_indices": order.original_indices, "delta_seper_soft": order.delta_seper_soft,
+        "delta_seper_soft_error": order.delta_seper_soft_error, "delta_seper_hard": order.delta_seper_hard,
+        "semantic_entropy_reduction": order.semantic_entropy_reduction,
+    })
 }
 
 /// The answer for programs; names as in the protocol.
@@ -195,6 +219,10 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
             "original_indices": inner.original_indices, "order": inner.order().as_str_name(),
             "ground": inner.ground().as_str_name(), "profile_passages": inner.profile_passages,
             "profile_observations": inner.profile_observations,
+        })),
+        "utility": answer.utility.as_ref().map(|inner| json!({
+            "given": inner.given.as_ref().map(order_json), "arranged": inner.arranged.as_ref().map(order_json),
+            "seper_without": inner.seper_without, "judged_pairs": inner.judged_pairs,
         })),
         "usage": usage,
         "warnings": answer.warnings,

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::engine::position_bias::ContextOrder;
-use crate::engine::rerank::{Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use crate::engine::rerank::{Inline, Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::measure::moi::domain::Domain;
 use crate::rpc::client;
 use crate::{app, telemetry};
@@ -74,6 +74,12 @@ pub(super) struct RerankArgs {
     /// How the passages are arranged for the generator; by its position profile where one is known.
     #[arg(long, value_enum)]
     context_order: Option<ContextOrderName>,
+    /// A reference answer: measure what the passages do for the generator in both orders; may be given again.
+    #[arg(long, value_name = "ANSWER")]
+    reference: Vec<String>,
+    /// Measure how much surer of its answer the passages make the generator.
+    #[arg(long)]
+    measure_entropy: bool,
     /// Output: a table on a terminal and JSON in a pipe where absent.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -169,6 +175,8 @@ impl RerankArgs {
             score_threshold: self.score_threshold,
             truncate: self.no_truncate.then_some(false),
             passage_tokens: self.max_passage_tokens,
+            inline: (self.measure_entropy || !self.reference.is_empty())
+                .then(|| Inline { references: self.reference.clone(), ..Inline::default() }),
             context_order: self.context_order.map_or(ContextOrder::Auto, |order| match order {
                 ContextOrderName::ByPositionBias => ContextOrder::ByPositionBias,
                 ContextOrderName::Descending => ContextOrder::Descending,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::belief::report::{self, BeliefReport, Response, Verdicts};
-use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions};
+use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, milliseconds};
 use crate::measure::belief::Measured;
@@ -122,6 +122,19 @@ impl UtilityRequest {
         contexts
     }
 
+    /// The same contexts, to be sampled without being measured.
+    pub(super) fn belief(&self) -> BeliefRequest {
+        BeliefRequest {
+            question: self.question.clone(),
+            passages: self.passages.clone(),
+            contexts: self.contexts().into_iter().map(|(_, indices)| indices).collect(),
+            options: self.sampling.clone(),
+            passage_tokens: self.passage_tokens,
+            truncate: self.truncate,
+            token_budget: self.token_budget,
+        }
+    }
+
     fn without_key(&self) -> WithoutKey {
         WithoutKey(self.question.clone(), format!("{:?}", self.sampling))
     }
@@ -137,6 +150,11 @@ impl UtilityRequest {
             if let Some(index) = subset.iter().find(|index| **index >= self.passages.len()) {
                 let problem = format!("names passage {index}, there are {}", self.passages.len());
                 return Err(EngineError::invalid(format!("subsets[{number}]"), problem));
+            }
+            if let Some(index) =
+                subset.iter().enumerate().find_map(|(at, index)| subset[..at].contains(index).then_some(index))
+            {
+                return Err(EngineError::invalid(format!("subsets[{number}]"), format!("names passage {index} twice")));
             }
         }
         if self.contexts().is_empty() {
@@ -166,21 +184,16 @@ impl Engine {
         let kept = self.without.get(&key);
         // Contexts that are equal (a list of one passage and that passage alone) are sampled once.
         let mut distinct: Vec<Vec<usize>> = contexts.iter().map(|(_, indices)| indices.clone()).collect();
-        if kept.is_none() {
+        if kept.is_some() {
+            distinct.retain(|indices| !indices.is_empty());
+        } else {
             distinct.push(Vec::new());
         }
         distinct.sort();
         distinct.dedup();
-        let belief = BeliefRequest {
-            question: request.question.clone(),
-            passages: request.passages.clone(),
-            contexts: distinct.clone(),
-            options: request.sampling.clone(),
-            passage_tokens: request.passage_tokens,
-            truncate: request.truncate,
-            token_budget: request.token_budget,
-        };
-        let sampled = self.sample(belief, deadline, listener).await?;
+        let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
+        let sampled =
+            if distinct.is_empty() { Sampled::default() } else { self.sample(belief, deadline, listener).await? };
         let mut by_context: BTreeMap<Vec<usize>, Vec<Answer>> = distinct.into_iter().zip(sampled.answers).collect();
         let without_answers = match kept {
             Some(kept) => kept,

@@ -197,11 +197,13 @@ pub struct ScriptedEntailment {
     pub judged: Arc<AtomicUsize>,
     /// Whether the next call panics, as a broken runtime would.
     pub panics: bool,
+    /// Whether it tells neutral from contradiction.
+    pub three_way: bool,
 }
 
 impl Entailment for ScriptedEntailment {
     fn info(&self) -> EntailmentInfo {
-        EntailmentInfo { name: "scripted".into(), sha256: "1".repeat(64), three_way: true, most_tokens: 512 }
+        EntailmentInfo { name: "scripted".into(), sha256: "1".repeat(64), three_way: self.three_way, most_tokens: 512 }
     }
 
     fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {

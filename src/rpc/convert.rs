@@ -2,10 +2,13 @@
 
 use super::v1;
 use crate::engine::EngineError;
+use crate::engine::belief::SampleOptions;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::engine::rerank::{
-    FitReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
+    FitReport, Inline, InlineReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked,
+    Scheme, Usage,
 };
+use crate::engine::utility::Utility;
 use crate::measure::moi::Orientation;
 use crate::measure::moi::domain::Domain;
 use crate::measure::moi::profile::Subject;
@@ -48,6 +51,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         score_threshold: wire.score_threshold,
         truncate,
         passage_tokens,
+        inline: wire.utility.map(inline),
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
@@ -207,6 +211,34 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         return_passages: false,
         truncation: Some(truncation_to_wire(request.truncate, request.passage_tokens)),
         context_order: context_order_to_wire(request.context_order).into(),
+        utility: request.inline.as_ref().map(|inline| v1::InlineUtility {
+            references: inline.references.clone(),
+            samples: narrow(inline.sampling.samples.unwrap_or(0)),
+            max_tokens: narrow(inline.sampling.max_tokens.unwrap_or(0)),
+            seed: inline.sampling.seed,
+        }),
+    }
+}
+
+fn inline(wire: v1::InlineUtility) -> Inline {
+    let (samples, max_tokens) = (given(wire.samples), given(wire.max_tokens));
+    let sampling = SampleOptions { samples, max_tokens, seed: wire.seed, ..SampleOptions::default() };
+    Inline { references: wire.references, sampling }
+}
+
+fn inline_report(report: &InlineReport) -> v1::InlineUtilityReport {
+    let order = |utility: &Utility| v1::OrderUtility {
+        original_indices: utility.indices.iter().copied().map(narrow).collect(),
+        delta_seper_soft: utility.delta_soft.map(|delta| delta.value),
+        delta_seper_soft_error: utility.delta_soft.and_then(|delta| delta.standard_error),
+        delta_seper_hard: utility.delta_hard.map(|delta| delta.value),
+        semantic_entropy_reduction: utility.semantic_entropy_reduction.value,
+    };
+    v1::InlineUtilityReport {
+        given: Some(order(&report.given)),
+        arranged: Some(order(&report.arranged)),
+        seper_without: report.without.map(|without| without.value),
+        judged_pairs: narrow(report.judged_pairs),
     }
 }
 
@@ -294,6 +326,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         usage: Some(usage(&answer.usage)),
         warnings: answer.warnings,
         context_order: Some(arrangement(&answer.arrangement)),
+        utility: answer.inline.as_ref().map(inline_report),
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
     }

@@ -49,7 +49,11 @@ pub(super) async fn fetch(
 
 /// Runs `pip download`; wheels only, so that nothing of the package is executed.
 fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progress: bool) -> Result<PathBuf, String> {
-    let wheels = folder.join("wheel");
+    let wheels = folder.join(requirement);
+    let known = || std::fs::read_dir(&wheels).ok()?.find_map(|file| file.ok().map(|file| file.path()));
+    if let Some(wheel) = known() {
+        return Ok(wheel);
+    }
     let mut command = Command::new("python3");
     command
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"])
@@ -71,9 +75,7 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
         return Err(format!("pip download failed: {}", last.trim()));
     }
-    let mut files = std::fs::read_dir(&wheels).map_err(|error| error.to_string())?;
-    let wheel = files.find_map(|file| file.ok().map(|file| file.path()));
-    wheel.ok_or_else(|| "pip download left no file".to_owned())
+    known().ok_or_else(|| "pip download left no file".to_owned())
 }
 
 /// Copies one member of a wheel out of it.

@@ -203,13 +203,25 @@ impl Store {
     pub async fn pull(&self, entry: &Entry, progress: bool) -> Result<PathBuf, StoreError> {
         // The model itself comes last: where it lies, its companions lie too.
         let parts: Vec<Companion> = entry.files().collect();
+        std::fs::create_dir_all(&self.root).map_err(|error| StoreError::file(&self.root, error))?;
+        // Removed with all it holds when it goes out of scope, however this ends; a wheel in it serves all files of the entry.
+        let scratch = tempfile::Builder::new()
+            .prefix(".pull-")
+            .tempdir_in(&self.root)
+            .map_err(|error| StoreError::file(&self.root, error))?;
         for part in parts.iter().rev() {
-            self.pull_file(entry, part, progress).await?;
+            self.pull_file(entry, part, scratch.path(), progress).await?;
         }
         Ok(self.place(entry))
     }
 
-    async fn pull_file(&self, entry: &Entry, part: &Companion, progress: bool) -> Result<(), StoreError> {
+    async fn pull_file(
+        &self,
+        entry: &Entry,
+        part: &Companion,
+        scratch: &Path,
+        progress: bool,
+    ) -> Result<(), StoreError> {
         let place = self.place_of(entry, part);
         if place.exists() && self.identify(&place).is_ok_and(|sha256| check(part, &place, &sha256).is_ok()) {
             return Ok(());
@@ -218,12 +230,7 @@ impl Store {
         std::fs::create_dir_all(folder).map_err(|error| StoreError::file(folder, error))?;
         let mut problems = Vec::new();
         for source in &part.sources {
-            // Removed with all it holds when it goes out of scope, however this ends.
-            let scratch = tempfile::Builder::new()
-                .prefix(".pull-")
-                .tempdir_in(&self.root)
-                .map_err(|error| StoreError::file(&self.root, error))?;
-            match fetch::fetch(source, part, scratch.path(), &self.hub, progress).await {
+            match fetch::fetch(source, part, scratch, &self.hub, progress).await {
                 Ok(file) => {
                     check(part, &file, &hash(&file)?)?;
                     File::open(&file)

@@ -22,7 +22,7 @@ use crate::model::ModelError;
 use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
 
 /// Pairs judged before another request has its turn.
-const TURN: usize = 16;
+const TURN: usize = 64;
 
 /// Builds an entailment model on the worker's thread and lends it to the callback until that returns.
 pub type Lender = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> + Send>;
@@ -233,7 +233,7 @@ mod tests {
             }
             let panics = !faults.is_empty();
             faults.clear();
-            lend(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics });
+            lend(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics, three_way: true });
             Ok(())
         });
         (Judge::start(settings, lender).unwrap(), calls)

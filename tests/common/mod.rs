@@ -137,3 +137,24 @@ pub fn wire(query: &str, passages: &[&str]) -> v1::RerankRequest {
         ..v1::RerankRequest::default()
     }
 }
+
+/// The real entailment model, with a verdict cache of its own.
+pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
+    let mut config = real_config();
+    config.entailment.batch = batch;
+    rerankd::app::judge(&config).unwrap().unwrap()
+}
+
+/// The engine with entailment by words in common.
+pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
+    use rerankd::model::scripted::ScriptedEntailment;
+    use rerankd::scheduler::entailment::{Judge, Settings};
+    let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = Arc::clone(&judged);
+    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        lend(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics: false, three_way: true });
+        Ok(())
+    });
+    let judge = Judge::start(Settings { queue_length: 16, cache_entries: 1_000 }, lender).unwrap();
+    (engine.with_judge(judge), judged)
+}

@@ -204,6 +204,15 @@ impl Engine {
         Ok(Sampled { answers, cut: laid_out.cut, usage })
     }
 
+    /// The most tokens that [`Engine::sample`] may evaluate; nothing is.
+    pub(super) async fn sampling_cost(&self, request: BeliefRequest) -> Result<usize, EngineError> {
+        request.check(&self.limits)?;
+        let stop = Arc::new(TextStop::new(Arc::clone(&self.tokenizer), Vec::new()));
+        let engine = self.clone();
+        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&request, &stop));
+        Ok(laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??.plan.cost().tokens)
+    }
+
     fn lay_samples_out(&self, request: &BeliefRequest, stop: &Arc<TextStop>) -> Result<LaidOut, EngineError> {
         let options = &request.options;
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);

@@ -112,6 +112,9 @@ pub(in crate::engine) struct Verdicts<'a> {
     known: HashMap<TextPair, Verdict>,
     /// Pairs that the model judged.
     pub judged: usize,
+    /// A model was asked that tells no neutral from contradiction; hard SePer cannot be had of it. Verdicts that are brought
+    /// are three-way by their schema.
+    two_way: bool,
 }
 
 impl<'a> Verdicts<'a> {
@@ -121,7 +124,7 @@ impl<'a> Verdicts<'a> {
             let plain = question.trim();
             if plain.ends_with('?') { plain.to_owned() } else { format!("{plain}?") }
         });
-        Self { judge, question, deadline, known: HashMap::new(), judged: 0 }
+        Self { judge, question, deadline, known: HashMap::new(), judged: 0, two_way: false }
     }
 
     /// Takes in verdicts that the caller brings, by the bare texts.
@@ -153,6 +156,7 @@ impl<'a> Verdicts<'a> {
             let problem = "the entailment model tells no neutral from contradiction: `loose` needs a three-way model";
             return Err(EngineError::Precondition(problem.into()));
         }
+        self.two_way |= !judged.model.three_way;
         self.judged += judged.judged;
         self.known.extend(open.into_iter().zip(judged.verdicts));
         Ok(())
@@ -160,18 +164,6 @@ impl<'a> Verdicts<'a> {
 
     fn of(&self, premise: &str, hypothesis: &str) -> Option<Verdict> {
         self.known.get(&self.pair(premise, hypothesis)).copied()
-    }
-
-    /// Whether hard SePer can be had: the loose rule needs a model that knows contradictions.
-    async fn three_way(&self) -> Result<bool, EngineError> {
-        let Some(judge) = self.judge else {
-            // All verdicts were brought, and those are three-way by their schema.
-            return Ok(true);
-        };
-        if self.judged == 0 {
-            return Ok(true);
-        }
-        Ok(judge.judge(Vec::new(), self.deadline).await?.model.three_way)
     }
 }
 
@@ -213,8 +205,8 @@ pub(in crate::engine) async fn measure(
     let mut against = Vec::with_capacity(references.len());
     if !references.is_empty() && !texts.is_empty() {
         let there = references.iter().flat_map(|a| texts.iter().map(move |r| (r.as_str(), a.as_str())));
-        verdicts.judge(&there.collect::<Vec<_>>(), Rule::Strict).await?;
-        let three_way = verdicts.three_way().await?;
+        verdicts.judge(&there.collect::<Vec<_>>(), options.rule).await?;
+        let three_way = !verdicts.two_way;
         // The way back is needed of the founders, and of all where either direction counts.
         let whole: Vec<usize> = (0..texts.len()).collect();
         let asked: &[usize] = if options.either_direction {
@@ -226,7 +218,7 @@ pub(in crate::engine) async fn measure(
         };
         let asked: Vec<&str> = asked.iter().map(|&index| texts[index].as_str()).collect();
         let back = references.iter().flat_map(|a| asked.iter().map(move |r| (a.as_str(), *r)));
-        verdicts.judge(&back.collect::<Vec<_>>(), Rule::Strict).await?;
+        verdicts.judge(&back.collect::<Vec<_>>(), options.rule).await?;
         for reference in references {
             against.push(Against {
                 response_entails: texts.iter().map(|text| verdicts.of(text, reference)).collect(),
@@ -234,7 +226,7 @@ pub(in crate::engine) async fn measure(
             });
         }
     }
-    let hard = verdicts.three_way().await?;
+    let hard = !verdicts.two_way;
     Ok(BeliefReport {
         seper_soft: seper::soft(&weights, &against, options.either_direction, options.aggregate),
         seper_hard: if hard { seper::hard(&weights, &clusters, &against, options.aggregate) } else { None },

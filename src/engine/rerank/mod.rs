@@ -1,5 +1,6 @@
 //! Reranking: checks a request, tokenises it, and hands it to its method.
 
+mod inline;
 mod moi;
 mod pointwise;
 mod prepared;
@@ -9,6 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+pub use inline::{Inline, InlineReport};
 pub use moi::{MoiOptions, Outcome, Scheme};
 use prepared::Prepared;
 
@@ -70,6 +72,8 @@ pub struct RerankRequest {
     pub passage_tokens: Option<usize>,
     /// How the returned passages are arranged in a context.
     pub context_order: ContextOrder,
+    /// What is to be measured beside the ranking.
+    pub inline: Option<Inline>,
 }
 
 /// A passage in its new place.
@@ -148,6 +152,8 @@ pub struct Reranked {
     pub fit: Option<FitReport>,
     /// The returned passages in the order in which they are to be read.
     pub arrangement: Arrangement,
+    /// What was measured beside the ranking.
+    pub inline: Option<InlineReport>,
     /// What it took.
     pub usage: Usage,
     /// What the caller should know.
@@ -198,21 +204,25 @@ impl Engine {
         let started = Instant::now();
         prepared::check(&request, self.limits())?;
         self.position_bias.check(request.context_order)?;
+        let reserved = self.inline_cost(&request).await?;
+        let allowed = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        if reserved > allowed {
+            return Err(EngineError::Budget { needed: reserved, allowed });
+        }
         if request.method == Method::Retriever {
             let (scored, warnings) = by_retriever(&request);
-            let usage = Usage { total_ms: super::milliseconds(started), ..Usage::default() };
-            return place(self, &request, scored, &[], 1.0, (usage, warnings));
+            let placed = place(self, &request, scored, &[], 1.0, (Usage::default(), warnings))?;
+            return self.complete(&request, placed, deadline, started).await;
         }
         let mut task = Prepared::new(self, request, started).await?;
         task.listener = listener;
         task.deadline = deadline;
+        task.reserved = reserved;
         let scored = match task.request.method {
             Method::Moi => moi::score(self, &mut task).await?,
             _ => pointwise::score(self, &mut task).await?,
         };
         let query_tokens = crate::measure::real(task.query_tokens.max(1));
-        let mut usage = task.usage;
-        usage.total_ms = super::milliseconds(started);
         if let Some(fit) = &scored.fit
             && self.position_bias.learn(fit)
         {
@@ -220,7 +230,24 @@ impl Engine {
             let known = Arc::clone(&self.position_bias);
             tokio::task::spawn_blocking(move || known.save());
         }
-        place(self, &task.request, scored, &task.cut, query_tokens, (usage, task.warnings))
+        let placed = place(self, &task.request, scored, &task.cut, query_tokens, (task.usage, task.warnings))?;
+        self.complete(&task.request, placed, deadline, started).await
+    }
+
+    /// Measures what is asked for beside the ranking, and closes the account.
+    async fn complete(
+        &self,
+        request: &RerankRequest,
+        mut placed: Reranked,
+        deadline: Option<Instant>,
+        started: Instant,
+    ) -> Result<Reranked, EngineError> {
+        if !placed.passages.is_empty() {
+            let measured = self.measure_inline(request, &placed.arrangement, &mut placed.usage, deadline).await;
+            placed.inline = measured?;
+        }
+        placed.usage.total_ms = super::milliseconds(started);
+        Ok(placed)
     }
 }
 
@@ -258,7 +285,7 @@ fn place(
         .collect();
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
     let arrangement = engine.position_bias.arrange(&returned, request.context_order)?;
-    Ok(Reranked { passages, fit: scored.fit, arrangement, usage, warnings })
+    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings })
 }
 
 fn by_retriever(request: &RerankRequest) -> (Scored, Vec<String>) {

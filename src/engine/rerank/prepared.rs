@@ -63,6 +63,8 @@ pub(super) struct Prepared {
     pub query: Segment,
     pub query_tokens: usize,
     pub deadline: Option<Instant>,
+    /// Tokens kept back for what is measured beside the ranking.
+    pub reserved: usize,
     pub listener: Option<UnboundedSender<RerankEvent>>,
     pub usage: Usage,
     pub warnings: Vec<String>,
@@ -124,7 +126,18 @@ impl Prepared {
         let usage = Usage { tokenise_ms: milliseconds(started), ..Usage::default() };
         let query_tokens = query.len();
         let query = engine.template.query(&query);
-        Ok(Self { request, passages, cut, query, query_tokens, deadline: None, listener: None, usage, warnings })
+        Ok(Self {
+            request,
+            passages,
+            cut,
+            query,
+            query_tokens,
+            deadline: None,
+            reserved: 0,
+            listener: None,
+            usage,
+            warnings,
+        })
     }
 
     /// Adds the prompt of `order` to `plan`; the last node is the query's. Passages are scored too where `joint`.
@@ -141,7 +154,8 @@ impl Prepared {
 
     /// Most tokens the request may evaluate.
     pub fn budget(&self, engine: &Engine) -> usize {
-        engine.limits.tokens.min(self.request.moi.token_budget.unwrap_or(usize::MAX))
+        let allowed = engine.limits.tokens.min(self.request.moi.token_budget.unwrap_or(usize::MAX));
+        allowed.saturating_sub(self.reserved)
     }
 
     /// Checks the cost, tells it, and has the plan carried out.
@@ -154,7 +168,8 @@ impl Prepared {
         let cost = plan.cost();
         let allowed = self.budget(engine);
         if self.usage.tokens + cost.tokens > allowed {
-            return Err(EngineError::Budget { needed: self.usage.tokens + cost.tokens, allowed });
+            let needed = self.usage.tokens + cost.tokens + self.reserved;
+            return Err(EngineError::Budget { needed, allowed: allowed + self.reserved });
         }
         self.tell(RerankEvent::Planned(cost));
         let plan = Arc::new(plan);

@@ -1,5 +1,8 @@
 //! One network: text pairs to verdicts.
 
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::value::Tensor;
@@ -16,8 +19,12 @@ const BUCKET: usize = 16;
 /// Pairs a step where the network does not mind.
 const BATCH: usize = 16;
 
+/// Sessions side by side at most. A pair is too small to be worth two threads, so each session has its own pair; but each
+/// holds the weights, too.
+const SESSIONS: usize = 4;
+
 pub(super) struct Network {
-    session: Session,
+    sessions: Vec<Session>,
     tokenizer: Tokenizer,
     labels: Labels,
     info: EntailmentInfo,
@@ -46,8 +53,11 @@ impl Network {
             let config: ModelConfig = serde_json::from_str(&text).map_err(|error| at(error.to_string()))?;
             (bytes, config.labels().map_err(at)?, config.most_tokens())
         };
-        let session = session(&environment, settings, &bytes).map_err(unusable)?;
-        let inputs: Vec<&str> = session.inputs().iter().map(ort::value::Outlet::name).collect();
+        let sessions = (0..settings.threads.clamp(1, SESSIONS))
+            .map(|_| session(&environment, settings, &bytes))
+            .collect::<Result<Vec<Session>, String>>()
+            .map_err(unusable)?;
+        let inputs: Vec<&str> = sessions[0].inputs().iter().map(ort::value::Outlet::name).collect();
         for needed in ["input_ids", "attention_mask"] {
             if !inputs.contains(&needed) {
                 return Err(unusable(format!("has no input {needed}; its inputs are {inputs:?}")));
@@ -71,7 +81,7 @@ impl Network {
             0 => BATCH,
             given => given,
         };
-        let mut network = Self { session, tokenizer, labels, info, batch, pad, typed };
+        let mut network = Self { sessions, tokenizer, labels, info, batch, pad, typed };
         // A network that cannot do its work is refused now, not at the first request.
         let probe = TextPair { premise: "It rains.".into(), hypothesis: "It is wet.".into() };
         network.judge(&[probe]).map_err(|error| unusable(error.to_string()))?;
@@ -96,8 +106,18 @@ impl Network {
             }
         }
     }
+}
 
-    fn step(&mut self, encodings: &[&Encoding]) -> Result<Vec<Verdict>, ModelError> {
+/// What a step needs beside its session.
+#[derive(Clone, Copy)]
+struct Shape {
+    labels: Labels,
+    pad: i64,
+    typed: bool,
+}
+
+impl Shape {
+    fn step(self, session: &mut Session, encodings: &[&Encoding]) -> Result<Vec<Verdict>, ModelError> {
         let failed = |error: ort::Error| ModelError::Decode(error.to_string());
         let width = encodings.iter().map(|encoding| encoding.len()).max().unwrap_or(0);
         let (mut ids, mut mask, mut types) = (Vec::new(), Vec::new(), Vec::new());
@@ -116,7 +136,7 @@ impl Network {
         if self.typed {
             inputs.push(("token_type_ids".into(), Tensor::from_array((shape, types)).map_err(failed)?.into()));
         }
-        let outputs = self.session.run(inputs).map_err(failed)?;
+        let outputs = session.run(inputs).map_err(failed)?;
         let (shape, logits) = outputs[0].try_extract_tensor::<f32>().map_err(failed)?;
         let classes = self.labels.count();
         if logits.len() != encodings.len() * classes {
@@ -136,13 +156,32 @@ impl Entailment for Network {
         let encodings = pairs.iter().map(|pair| self.encode(pair)).collect::<Result<Vec<_>, _>>()?;
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_by_key(|&index| encodings[index].len());
+        let alike = |one: &usize, next: &usize| encodings[*one].len() / BUCKET == encodings[*next].len() / BUCKET;
+        let steps: Vec<&[usize]> = order.chunk_by(alike).flat_map(|bucket| bucket.chunks(self.batch)).collect();
+        let shape = Shape { labels: self.labels, pad: self.pad, typed: self.typed };
+        let next = AtomicUsize::new(0);
+        // Each session takes the next step that nobody has taken; what a step gives does not depend on who takes it.
+        let run = |session: &mut Session| {
+            let mut given = Vec::new();
+            while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let rows: Vec<&Encoding> = step.iter().map(|&index| &encodings[index]).collect();
+                let verdicts = shape.step(session, &rows)?;
+                given.extend(step.iter().copied().zip(verdicts));
+            }
+            Ok::<_, ModelError>(given)
+        };
+        let given: Vec<_> = std::thread::scope(|scope| {
+            let (first, others) = self.sessions.split_at_mut(1);
+            let busy = steps.len().saturating_sub(1).min(others.len());
+            let started: Vec<_> = others[..busy].iter_mut().map(|session| scope.spawn(|| run(session))).collect();
+            let own = first.iter_mut().map(run).collect::<Vec<_>>();
+            let ended = started.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            own.into_iter().chain(ended).collect()
+        });
         let mut verdicts = vec![None; pairs.len()];
-        for bucket in order.chunk_by(|&one, &next| encodings[one].len() / BUCKET == encodings[next].len() / BUCKET) {
-            for part in bucket.chunks(self.batch) {
-                let rows: Vec<&Encoding> = part.iter().map(|&index| &encodings[index]).collect();
-                for (&index, verdict) in part.iter().zip(self.step(&rows)?) {
-                    verdicts[index] = Some(verdict);
-                }
+        for part in given {
+            for (index, verdict) in part? {
+                verdicts[index] = Some(verdict);
             }
         }
         verdicts.into_iter().map(|verdict| verdict.ok_or_else(|| ModelError::Decode("no verdict".into()))).collect()
@@ -168,7 +207,8 @@ fn session(environment: &ort::environment::Environment, settings: &Settings, byt
     let built = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
     let builder = Session::builder(environment).map_err(text)?;
     let builder = builder.with_optimization_level(GraphOptimizationLevel::Level3).map_err(built)?;
-    let builder = builder.with_intra_threads(settings.threads.max(1)).map_err(built)?;
+    let threads = settings.threads.max(1);
+    let builder = builder.with_intra_threads(threads / threads.min(SESSIONS)).map_err(built)?;
     // Threads that spin while they wait would take the cores from the generator.
     let builder = builder.with_intra_op_spinning(false).map_err(built)?;
     // Without the arena and the pattern, memory follows the work instead of its largest step so far.

@@ -1,0 +1,89 @@
+//! How well the measured utility of a single passage agrees with its gold mark: the paper's Table 2 in small.
+
+use std::path::Path;
+
+use rerankd::config::Config;
+use rerankd::engine::belief::SampleOptions;
+use rerankd::engine::utility::{Of, UtilityRequest};
+use rerankd::measure::{mean, pearson};
+
+use super::report::Line;
+use super::{data, lexical, sampling};
+
+const FILES: [&str; 2] = [sampling::FILE, "qa/hotpotqa-200.jsonl.gz"];
+
+const NAMES: [&str; 9] = [
+    "DeltaSePer soft",
+    "DeltaSePer hard",
+    "exact match",
+    "ROUGE-L",
+    "token F1",
+    "perplexity reduction",
+    "predictive entropy reduction",
+    "semantic entropy reduction",
+    "semantic entropy reduction (count)",
+];
+
+/// Half of the questions from each file. Lexical measures are means over the samples less those without context, like
+/// DeltaSePer, best over references; the perplexity is of the mean log-likelihood.
+pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) -> anyhow::Result<()> {
+    let engine = super::engine(config).await?;
+    let (mut marks, mut columns): (Vec<f64>, Vec<Vec<f64>>) = (Vec::new(), vec![Vec::new(); NAMES.len()]);
+    let (mut tokens, mut seconds, mut pairs) = (0, 0.0, 0);
+    for file in FILES {
+        for question in data::read(&folder.join(file), most / 2)? {
+            let references: Vec<String> = question.answers.iter().take(3).cloned().collect();
+            let request = UtilityRequest {
+                question: question.question.clone(),
+                passages: super::passages(&question),
+                references: references.clone(),
+                each: true,
+                sampling: SampleOptions { samples: Some(samples), max_tokens: Some(24), ..SampleOptions::default() },
+                passage_tokens: Some(sampling::CAP),
+                ..UtilityRequest::default()
+            };
+            let report = engine.utility(request, None, None).await?;
+            let lexical = |answers: &[rerankd::engine::belief::Answer]| {
+                let by = |score: fn(&str, &[String]) -> f64| {
+                    mean(&answers.iter().map(|answer| score(&answer.text, &references)).collect::<Vec<_>>())
+                };
+                [by(lexical::exact_match), by(lexical::rouge_l), by(lexical::token_f1)]
+            };
+            let without = lexical(&report.without_answers);
+            let perplexity = |entropy: f64| entropy.exp();
+            let alone = perplexity(report.without.predictive_entropy.value);
+            for utility in &report.utilities {
+                let Of::Passage(index) = utility.of else { continue };
+                marks.push(f64::from(u8::from(question.passages[index].supporting)));
+                let with = lexical(&utility.answers);
+                let values = [
+                    utility.delta_soft.map_or(0.0, |delta| delta.value),
+                    utility.delta_hard.map_or(0.0, |delta| delta.value),
+                    with[0] - without[0],
+                    with[1] - without[1],
+                    with[2] - without[2],
+                    alone - perplexity(utility.belief.predictive_entropy.value),
+                    utility.predictive_entropy_reduction.value,
+                    utility.semantic_entropy_reduction.value,
+                    utility.semantic_entropy_count_reduction.value,
+                ];
+                for (column, value) in columns.iter_mut().zip(values) {
+                    column.push(value);
+                }
+            }
+            tokens += report.usage.tokens;
+            seconds += report.usage.total_ms / 1e3;
+            pairs += report.judged_pairs;
+            eprintln!("{}: {:.1} s, {} pairs", question.id, report.usage.total_ms / 1e3, report.judged_pairs);
+        }
+    }
+    let place = format!("{} passages of {most} questions, {samples} samples", marks.len());
+    for (name, column) in NAMES.iter().zip(&columns) {
+        let r = pearson(column, &marks).unwrap_or(f64::NAN);
+        Line::new(&format!("Pearson r with the gold mark, {place}: {name}"), r, "").print();
+    }
+    Line::new(&format!("{place}: tokens"), tokens as f64 / most as f64, "tokens a question").print();
+    Line::new(&format!("{place}: seconds"), seconds / most as f64, "s a question").print();
+    Line::new(&format!("{place}: judged pairs"), pairs as f64 / most as f64, "pairs a question").print();
+    Ok(())
+}

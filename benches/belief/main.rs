@@ -1,0 +1,69 @@
+//! Sampling, entailment and belief measures on labelled data, against simpler programs and another binding.
+//!
+//! `cargo bench --bench belief -- PART --data FOLDER`, PART one of `entailment`, `peer`, `tokens`, `repeat`, `gold`. FOLDER
+//! holds nli/snli-dev.tsv.gz, equivalence/evouna-nq-1000.jsonl.gz and qa/*.jsonl.gz. Prints JSON lines.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+#[path = "../scoring/data.rs"]
+mod data;
+mod entailment;
+mod gold;
+mod lexical;
+#[path = "../scoring/report.rs"]
+#[allow(dead_code, reason = "shared with the scoring benchmark")]
+mod report;
+mod sampling;
+
+use rerankd::config::Config;
+use rerankd::engine::rerank::Passage;
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let command = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    let folder = data::option(&rest, "data").ok_or_else(|| anyhow::anyhow!("--data FOLDER is missing"))?;
+    let folder = std::path::Path::new(folder);
+    let number = |name: &str, default: usize| data::option(&rest, name).map_or(Ok(default), str::parse);
+    let runtime = tokio::runtime::Runtime::new()?;
+    let config = Config::load(None, &[])?;
+    rerankd::telemetry::install(&config, false);
+    match command.as_str() {
+        "entailment" => runtime.block_on(entailment::quality(&config, folder, number("pairs", 4_000)?)),
+        "peer" => {
+            runtime.block_on(entailment::peer(&config, folder, data::option(&rest, "python").unwrap_or("python3")))
+        }
+        "tokens" => runtime.block_on(sampling::tokens(&config, folder)),
+        "repeat" => runtime.block_on(sampling::repeat(&config, folder, number("questions", 20)?)),
+        "gold" => runtime.block_on(gold::run(&config, folder, number("questions", 60)?, number("samples", 10)?)),
+        other => anyhow::bail!("unknown part {other:?}: entailment, peer, tokens, repeat or gold"),
+    }
+}
+
+/// The passages of a labelled question.
+fn passages(question: &data::Question) -> Vec<Passage> {
+    let passage = |(index, passage): (usize, &data::Passage)| Passage {
+        id: format!("{index:02}"),
+        title: passage.title.clone(),
+        text: passage.text.clone(),
+        retriever_score: None,
+    };
+    question.passages.iter().enumerate().map(passage).collect()
+}
+
+/// The engine, with its name in every line from here on.
+async fn engine(config: &Config) -> anyhow::Result<rerankd::engine::Engine> {
+    let engine = rerankd::app::engine(config).await?;
+    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    Ok(engine)
+}

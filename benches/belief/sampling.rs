@@ -1,0 +1,91 @@
+//! What sampling costs, and how repeatable what it measures is.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rerankd::config::Config;
+use rerankd::engine::belief::{BeliefRequest, SampleOptions};
+use rerankd::engine::utility::UtilityRequest;
+use rerankd::measure::{mean, standard_deviation};
+
+use super::data;
+use super::report::Line;
+
+pub const FILE: &str = "qa/nq-200-random-distractors.jsonl.gz";
+/// Tokens of a passage.
+pub const CAP: usize = 48;
+
+/// Ten samples each of the list, every passage alone and every prefix, against a program that runs each from its beginning:
+/// tokens, and seconds of one sample after another through the same engine, which then shares nothing.
+pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
+    let engine = super::engine(config).await?;
+    let questions = data::read(&folder.join(FILE), 2)?;
+    let (mut shared, mut naive) = ((0.0, 0.0), (0.0, 0.0));
+    for question in &questions {
+        let n = question.passages.len();
+        let mut contexts: Vec<Vec<usize>> = vec![Vec::new(), (0..n).collect()];
+        contexts.extend((0..n).map(|i| vec![i]));
+        contexts.extend((1..n).map(|length| (0..length).collect()));
+        let request = BeliefRequest {
+            question: question.question.clone(),
+            passages: super::passages(question),
+            contexts: contexts.clone(),
+            passage_tokens: Some(CAP),
+            ..BeliefRequest::default()
+        };
+        let sampled = engine.sample(request.clone(), None, None).await?;
+        shared.0 += sampled.usage.tokens as f64;
+        shared.1 += sampled.usage.score_ms / 1e3;
+        naive.0 += sampled.usage.naive_tokens as f64;
+        // The naive loop: one prompt, one sample, from the beginning, of every context.
+        let started = Instant::now();
+        for context in contexts {
+            for seed in 0..10 {
+                let options = SampleOptions { samples: Some(1), seed, ..SampleOptions::default() };
+                engine
+                    .sample(BeliefRequest { contexts: vec![context.clone()], options, ..request.clone() }, None, None)
+                    .await?;
+            }
+        }
+        naive.1 += started.elapsed().as_secs_f64();
+    }
+    let each = questions.len() as f64;
+    let name = "10 samples of list, each and prefixes, 10 passages";
+    Line::new(&format!("{name}: naive tokens"), naive.0 / each, "tokens a question").print();
+    Line::new(&format!("{name}: tokens"), shared.0 / each, "tokens a question").ratio(naive.0 / shared.0).print();
+    Line::new(&format!("{name}: naive seconds"), naive.1 / each, "s a question").print();
+    Line::new(&format!("{name}: seconds"), shared.1 / each, "s a question").ratio(naive.1 / shared.1).print();
+    Ok(())
+}
+
+/// SePer of the list under five seeds: the paper's Table 4.
+pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Result<()> {
+    let engine = super::engine(config).await?;
+    let (mut deviations, mut relative, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for question in data::read(&folder.join(FILE), most)? {
+        let mut values = Vec::new();
+        for seed in 0..5 {
+            let request = UtilityRequest {
+                question: question.question.clone(),
+                passages: super::passages(&question),
+                references: question.answers.iter().take(1).cloned().collect(),
+                list: true,
+                sampling: SampleOptions { seed, ..SampleOptions::default() },
+                passage_tokens: Some(CAP),
+                ..UtilityRequest::default()
+            };
+            let report = engine.utility(request, None, None).await?;
+            values.push(report.utilities[0].belief.seper_soft.map_or(0.0, |soft| soft.value));
+        }
+        deviations.push(standard_deviation(&values));
+        relative.push(standard_deviation(&values) / mean(&values));
+        all.push(mean(&values));
+        eprintln!("{}: {values:.3?}", question.id);
+    }
+    let name = |what: &str| format!("SePer of the list, 5 seeds, {} questions: {what}", all.len());
+    Line::new(&name("mean"), mean(&all), "").print();
+    Line::new(&name("mean standard deviation"), mean(&deviations), "").print();
+    Line::new(&name("mean coefficient of variation"), mean(&relative), "").print();
+    Line::new(&name("mean deviation over mean"), mean(&deviations) / mean(&all), "").print();
+    Ok(())
+}

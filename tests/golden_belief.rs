@@ -1,0 +1,218 @@
+//! Entailment and belief measures against an independent program (golden/belief/reference.py), and the real network on what
+//! it should never do. Measures within 1e-6; probabilities within 1e-3, because runtimes may round differently.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::path::Path;
+
+use common::real_judge;
+use rerankd::engine::EngineError;
+use rerankd::engine::belief::MeasureOptions;
+use rerankd::engine::belief::report::{BeliefReport, Brought, Response, measure_brought};
+use rerankd::measure::belief::{Likelihood, Verdict, Weighting};
+use rerankd::model::entailment::TextPair;
+use rerankd::runtime::onnx;
+use rerankd::scheduler::ScheduleError;
+use rerankd::scheduler::entailment::{Judge, Settings};
+use serde_json::Value;
+
+fn cases() -> Vec<Value> {
+    serde_json::from_str(include_str!("golden/belief/cases.json")).unwrap()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+fn brought(case: &Value, weighting: Weighting, either: bool, with_verdicts: bool) -> Brought {
+    let response = |answer: &Value| {
+        let tokens: Vec<f64> =
+            answer["token_log_probabilities"].as_array().unwrap().iter().map(|l| l.as_f64().unwrap()).collect();
+        let likelihood = Likelihood { sum: tokens.iter().sum(), tokens: tokens.len() };
+        Response { text: text(&answer["text"]), likelihood }
+    };
+    let verdict = |row: &Value| {
+        let p = |class: usize| row["probabilities"][class].as_f64().unwrap();
+        let verdict = Verdict { entailment: p(0), neutral: p(1), contradiction: p(2) };
+        (text(&row["premise"]), text(&row["hypothesis"]), verdict)
+    };
+    Brought {
+        question: text(&case["question"]),
+        references: vec![text(&case["reference"])],
+        with: case["answers"].as_array().unwrap().iter().map(response).collect(),
+        without: Vec::new(),
+        verdicts: if with_verdicts {
+            case["verdicts"].as_array().unwrap().iter().map(verdict).collect()
+        } else {
+            vec![]
+        },
+        options: MeasureOptions { weighting, either_direction: either, ..MeasureOptions::default() },
+    }
+}
+
+fn compare(report: &BeliefReport, golden: &Value, either: bool, tolerance: f64) {
+    let near = |value: f64, key: &str| {
+        let expected = golden[key].as_f64().unwrap();
+        assert!((value - expected).abs() <= tolerance, "{key}: {value} against {expected}");
+    };
+    let (soft, hard) = (report.seper_soft.unwrap(), report.seper_hard.unwrap());
+    near(soft.value, if either { "seper_soft_either" } else { "seper_soft" });
+    near(hard.value, "seper_hard");
+    if let (Some(error), false) = (soft.standard_error, either) {
+        near(error, "seper_soft_error");
+        near(hard.standard_error.unwrap(), "seper_hard_error");
+    }
+    near(report.semantic_entropy.value, "semantic_entropy");
+    near(report.semantic_entropy_count.value, "semantic_entropy_count");
+    near(report.predictive_entropy.value, "predictive_entropy");
+    let founders: Vec<u64> = golden["founders"].as_array().unwrap().iter().map(|f| f.as_u64().unwrap()).collect();
+    assert_eq!(report.clusters.founders.iter().map(|f| *f as u64).collect::<Vec<_>>(), founders);
+    for (weight, expected) in report.weights.iter().zip(golden["weights"].as_array().unwrap()) {
+        assert!((weight - expected.as_f64().unwrap()).abs() <= 1e-9);
+    }
+}
+
+const WEIGHTINGS: [(Weighting, &str); 3] =
+    [(Weighting::Mean, "mean"), (Weighting::Sum, "sum"), (Weighting::Frequency, "frequency")];
+
+#[tokio::test]
+async fn measures_are_those_of_the_independent_program() {
+    for case in cases() {
+        for (weighting, name) in WEIGHTINGS {
+            for either in [false, true] {
+                let brought = brought(&case, weighting, either, true);
+                let (report, without, judged) = measure_brought(&brought, None).await.unwrap();
+                assert!(without.is_none() && judged == 0);
+                compare(&report, &case["measures"][name], either, 1e-6);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_network_gives_the_probabilities_of_the_independent_program() {
+    let judge = real_judge(0);
+    for case in cases() {
+        let question = text(&case["question"]);
+        let question = if question.ends_with('?') { question } else { format!("{question}?") };
+        let rows = case["verdicts"].as_array().unwrap();
+        let after = |value: &Value| format!("{question} {}", text(value)).trim_end().to_owned();
+        let pair = |row: &Value| TextPair { premise: after(&row["premise"]), hypothesis: after(&row["hypothesis"]) };
+        let judged = judge.judge(rows.iter().map(pair).collect(), None).await.unwrap();
+        assert!(judged.model.three_way);
+        for (row, verdict) in rows.iter().zip(judged.verdicts) {
+            for (class, p) in [verdict.entailment, verdict.neutral, verdict.contradiction].into_iter().enumerate() {
+                let expected = row["probabilities"][class].as_f64().unwrap();
+                assert!((p - expected).abs() < 1e-3, "{row}: {verdict:?}");
+            }
+        }
+        let (report, _, judged) =
+            measure_brought(&brought(&case, Weighting::Mean, false, false), Some(&judge)).await.unwrap();
+        compare(&report, &case["measures"]["mean"], false, 1e-3);
+        assert_eq!(judged, 0, "every pair was judged above and is known");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_verdict_without_a_model_is_an_error_and_no_zero() {
+    let mut brought = brought(&cases()[0], Weighting::Mean, false, true);
+    brought.verdicts.pop();
+    brought.verdicts.truncate(3);
+    let error = measure_brought(&brought, None).await.unwrap_err();
+    assert!(matches!(error, EngineError::Precondition(_)), "{error}");
+    brought.verdicts[1].2.entailment = 1.5;
+    assert!(measure_brought(&brought, None).await.unwrap_err().to_string().starts_with("verdicts[1]: "));
+    brought.verdicts.clear();
+    brought.with[2].likelihood.sum = f64::NAN;
+    assert!(measure_brought(&brought, None).await.unwrap_err().to_string().starts_with("with[2].log_likelihood: "));
+    brought.with.clear();
+    assert!(measure_brought(&brought, None).await.unwrap_err().to_string().starts_with("with: "));
+}
+
+fn pair(premise: &str, hypothesis: &str) -> TextPair {
+    TextPair { premise: premise.into(), hypothesis: hypothesis.into() }
+}
+
+#[tokio::test]
+async fn a_verdict_does_not_depend_on_what_else_is_asked() {
+    let alone = real_judge(0).judge(vec![pair("The tower was painted red.", "The tower is red.")], None).await.unwrap();
+    let crowd: Vec<TextPair> = (0..40)
+        .map(|i| pair(&"It rained for a long time. ".repeat(i % 7 + 1), &format!("It was wet {i}.")))
+        .chain([pair("The tower was painted red.", "The tower is red.")])
+        .collect();
+    let among = real_judge(0).judge(crowd, None).await.unwrap();
+    assert_eq!(among.verdicts.last(), alone.verdicts.last());
+    assert!(alone.verdicts[0].entails());
+}
+
+#[tokio::test]
+async fn a_long_premise_is_cut_and_the_hypothesis_is_not() {
+    let judge = real_judge(0);
+    let long = format!("The tower was painted red. {}", "It rained and rained. ".repeat(2_000));
+    let judged =
+        judge.judge(vec![pair(&long, "The tower is red."), pair(&long, "The tower is green.")], None).await.unwrap();
+    assert!(judged.verdicts[0].entailment > judged.verdicts[1].entailment + 0.3, "{:?}", judged.verdicts);
+    let both = judge.judge(vec![pair("It rained.", &long), pair("", ""), pair(&long, &long)], None).await.unwrap();
+    assert_eq!(both.verdicts.len(), 3);
+}
+
+fn broken(network: &Path, library: &Path) -> Judge {
+    let settings = onnx::Settings {
+        network: network.to_owned(),
+        name: "broken".into(),
+        sha256: "0".repeat(64),
+        library: library.to_owned(),
+        threads: 1,
+        batch: 0,
+    };
+    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        onnx::lend(&settings, lend)
+    });
+    Judge::start(Settings { queue_length: 4, cache_entries: 10 }, lender).unwrap()
+}
+
+/// Each fault names its file, and the process goes on.
+#[tokio::test]
+async fn faults_of_the_model_name_the_file() {
+    let config = common::real_config();
+    let located = config.store.locate("deberta-v3-xsmall-nli", rerankd::runtime::catalog::Role::Entailment).unwrap();
+    let library = config.store.locate("onnxruntime", rerankd::runtime::catalog::Role::Library).unwrap().path;
+    let folder = tempfile::tempdir().unwrap();
+    let network = folder.path().join("net.onnx");
+    let judge = |network: &Path, library: &Path| broken(network, library);
+    let problem = |judge: Judge| async move {
+        match judge.judge(vec![pair("a", "b")], None).await.unwrap_err() {
+            ScheduleError::Model(error) => error.to_string(),
+            other => other.to_string(),
+        }
+    };
+    assert!(problem(judge(&network, &library)).await.contains("net.onnx: "), "no file");
+    std::fs::copy(&located.path, &network).unwrap();
+    assert!(problem(judge(&network, &library)).await.contains("config.json: "), "not the network of the head");
+    for (config, expected) in [
+        (r#"{"id2label":{"0":"good","1":"bad","2":"ugly"}}"#, "id2label names"),
+        ("{", "config.json: "),
+        (r#"{"id2label":{"0":"entailment","1":"neutral","2":"contradiction"}}"#, "tokenizer.json: "),
+    ] {
+        std::fs::write(folder.path().join("config.json"), config).unwrap();
+        let found = problem(judge(&network, &library)).await;
+        assert!(found.contains(expected), "{found}");
+    }
+    std::fs::copy(located.path.with_file_name("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    let found = problem(judge(&network, &library)).await;
+    assert!(found.contains("net.onnx: "), "two outputs where three labels are named: {found}");
+    std::fs::write(&network, b"this is no network").unwrap();
+    assert!(problem(judge(&network, &library)).await.contains("net.onnx: "));
+}
