@@ -53,10 +53,12 @@ where
         .caption("AUC of gold passages against tokens a question", ("sans-serif", 18).into_font().color(&INK))
         .x_label_area_size(44)
         .y_label_area_size(56)
-        .build_cartesian_2d((400.0..20_000.0_f64).log_scale(), 0.4..1.0_f64)?;
+        .build_cartesian_2d((400.0..20_000.0_f64).log_scale(), 0.35..1.0_f64)?;
     chart
         .configure_mesh()
         .x_desc("tokens")
+        .x_labels(4)
+        .x_label_formatter(&|tokens| format!("{tokens:.0}"))
         .y_desc("AUC")
         .axis_style(INK)
         .bold_line_style(INK.mix(0.3))
@@ -69,7 +71,11 @@ where
         let of: Vec<&&Row> = shown.iter().filter(|row| row.file == *file).collect();
         let points = of.iter().map(|row| Circle::new((row.tokens, row.auc), 5, colour.filled()));
         chart.draw_series(points)?.label(*file).legend(move |(x, y)| Circle::new((x + 8, y), 5, colour.filled()));
-        let labels = of.iter().map(|row| {
+        // Names of the variants would lie on top of each other; the table has them.
+        let plain = |row: &&&&Row| {
+            !["primacy", "paper", "joint", "depth 3", "depth 4", "depth 7"].iter().any(|word| row.name.contains(word))
+        };
+        let labels = of.iter().filter(plain).map(|row| {
             let short = row.name.replace(", direction by one-passage scores", "").replace("query likelihood", "QL");
             Text::new(short, (row.tokens * 1.03, row.auc + 0.004), ("sans-serif", 9).into_font().color(&colour))
         });
