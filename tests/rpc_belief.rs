@@ -45,8 +45,8 @@ async fn beliefs(server: &Running) -> BeliefServiceClient<Channel> {
     BeliefServiceClient::new(server.channel().await)
 }
 
-fn sampling(samples: u32, seed: u64) -> Option<v1::SamplingOptions> {
-    Some(v1::SamplingOptions { samples, max_tokens: 6, seed, ..v1::SamplingOptions::default() })
+fn options(samples: u32, seed: u64) -> v1::SamplingOptions {
+    v1::SamplingOptions { samples, max_tokens: 6, seed, ..v1::SamplingOptions::default() }
 }
 
 fn request() -> v1::MeasureUtilityRequest {
@@ -54,7 +54,7 @@ fn request() -> v1::MeasureUtilityRequest {
         question: "which".into(),
         passages: wire("q", &PASSAGES).passages,
         references: vec!["aaaa".into()],
-        sampling: sampling(4, 1),
+        sampling: Some(options(4, 1)),
         return_answers: true,
         ..v1::MeasureUtilityRequest::default()
     }
@@ -69,7 +69,7 @@ async fn samples_are_told_as_they_end_and_depend_on_the_seed_alone() {
             let request = v1::SampleRequest {
                 question: "which".into(),
                 passages: wire("q", &PASSAGES).passages,
-                sampling: sampling(5, seed),
+                sampling: Some(options(5, seed)),
                 ..v1::SampleRequest::default()
             };
             let mut stream = beliefs(server).await.sample(request).await.unwrap().into_inner();
@@ -157,7 +157,7 @@ async fn without_references_only_entropies_are_measured() {
 #[tokio::test]
 async fn duplicates_never_add_a_call() {
     let (server, judged) = server(Scripted::default()).await;
-    let greedy = v1::SamplingOptions { temperature: Some(0.0), ..sampling(10, 0).unwrap() };
+    let greedy = v1::SamplingOptions { temperature: Some(0.0), ..options(10, 0) };
     let same = v1::MeasureUtilityRequest { sampling: Some(greedy), ..request() };
     let answer = utilities(&server).await.measure_utility(same).await.unwrap().into_inner();
     assert_eq!(answer.utilities[0].belief.as_ref().unwrap().founders.len(), 1);
@@ -213,7 +213,7 @@ async fn entailment_and_clusters_of_the_callers_own_texts() {
 #[tokio::test]
 async fn bad_fields_are_named() {
     let (server, _) = server(Scripted::default()).await;
-    let options = |options: v1::SamplingOptions| v1::MeasureUtilityRequest { sampling: Some(options), ..request() };
+    let drawn = |options: v1::SamplingOptions| v1::MeasureUtilityRequest { sampling: Some(options), ..request() };
     let default = v1::SamplingOptions::default;
     let rule = |rule: i32, threshold| v1::MeasureOptions { rule, threshold, ..v1::MeasureOptions::default() };
     let measure = |measure| v1::MeasureUtilityRequest { measure: Some(measure), ..request() };
@@ -230,11 +230,11 @@ async fn bad_fields_are_named() {
             v1::MeasureUtilityRequest { subsets: vec![v1::PassageSubset { indices: vec![1, 1] }], ..request() },
             "subsets[0]",
         ),
-        (options(v1::SamplingOptions { samples: 101, ..default() }), "sampling.samples"),
-        (options(v1::SamplingOptions { max_tokens: 513, ..default() }), "sampling.max_tokens"),
-        (options(v1::SamplingOptions { temperature: Some(f64::NAN), ..default() }), "sampling.temperature"),
-        (options(v1::SamplingOptions { top_p: Some(0.0), ..default() }), "sampling.top_p"),
-        (options(v1::SamplingOptions { stop: vec![String::new()], ..default() }), "sampling.stop"),
+        (drawn(v1::SamplingOptions { samples: 101, ..default() }), "sampling.samples"),
+        (drawn(v1::SamplingOptions { max_tokens: 513, ..default() }), "sampling.max_tokens"),
+        (drawn(v1::SamplingOptions { temperature: Some(f64::NAN), ..default() }), "sampling.temperature"),
+        (drawn(v1::SamplingOptions { top_p: Some(0.0), ..default() }), "sampling.top_p"),
+        (drawn(v1::SamplingOptions { stop: vec![String::new()], ..default() }), "sampling.stop"),
         (measure(rule(99, None)), "measure.rule"),
         (measure(rule(3, Some(1.5))), "measure.threshold"),
     ] {
@@ -258,7 +258,8 @@ async fn without_an_entailment_model_the_setting_is_named() {
     let server = Scripted::default().serve().await;
     let status = utilities(&server).await.measure_utility(request()).await.unwrap_err();
     assert_eq!((status.code(), status.message().contains("entailment.model")), (Code::FailedPrecondition, true));
-    let sample = v1::SampleRequest { question: "q".into(), sampling: sampling(1, 0), ..v1::SampleRequest::default() };
+    let sample =
+        v1::SampleRequest { question: "q".into(), sampling: Some(options(1, 0)), ..v1::SampleRequest::default() };
     assert!(beliefs(&server).await.sample(sample).await.is_ok(), "sampling needs no entailment");
     let inline = v1::RerankRequest { utility: Some(v1::InlineUtility::default()), ..wire("q", &PASSAGES) };
     assert_eq!(server.client().await.rerank(inline).await.unwrap_err().code(), Code::FailedPrecondition);
@@ -269,7 +270,7 @@ async fn without_an_entailment_model_the_setting_is_named() {
 async fn a_deadline_in_the_middle_of_sampling_and_a_caller_that_leaves() {
     let slow = Scripted { delay: Duration::from_millis(2), ..Scripted::default() };
     let (server, _) = server(slow).await;
-    let long = v1::MeasureUtilityRequest { measure_each: true, sampling: sampling(50, 0), ..request() };
+    let long = v1::MeasureUtilityRequest { measure_each: true, sampling: Some(options(50, 0)), ..request() };
     let mut call = tonic::Request::new(long.clone());
     call.set_timeout(Duration::from_millis(150));
     let status = utilities(&server).await.measure_utility(call).await.unwrap_err();
@@ -283,7 +284,7 @@ async fn a_deadline_in_the_middle_of_sampling_and_a_caller_that_leaves() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), settled).await.expect("no cell is left behind");
-    let quick = v1::MeasureUtilityRequest { sampling: sampling(1, 0), ..request() };
+    let quick = v1::MeasureUtilityRequest { sampling: Some(options(1, 0)), ..request() };
     utilities(&server).await.measure_utility(quick).await.unwrap();
     server.stop().await;
 }
@@ -321,7 +322,7 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
     let request = v1::SampleRequest {
         question: "which".into(),
         passages: wire("q", &PASSAGES).passages,
-        sampling: sampling(4, 0),
+        sampling: Some(options(4, 0)),
         ..v1::SampleRequest::default()
     };
     let mut stream = beliefs(&server).await.sample(request.clone()).await.unwrap().into_inner();
