@@ -1,6 +1,6 @@
 //! The way to the entailment model: a bounded queue in front of a thread of its own.
 //!
-//! The model is loaded when the first pairs come. Requests take turns of [`TURN`] pairs, so that a long list does not hold a
+//! The model is loaded when the first pairs come. Requests take turns of 64 pairs, so that a long list does not hold a
 //! short one up; a request whose caller left or whose deadline passed is dropped before its next turn. A pair is judged once
 //! however often it stands in a list, and verdicts are kept for pairs that come again.
 
