@@ -279,3 +279,15 @@ async fn a_file_that_is_no_model_is_refused_by_name() {
         assert!(error.contains(name), "{error}");
     }
 }
+
+#[tokio::test]
+async fn control_tokens_end_an_answer_and_words_do_not() {
+    let engine = real_engine().await;
+    let tokenizer = engine.tokenizer();
+    for control in ["<|im_start|>", "<|im_end|>"] {
+        let tokens = tokenizer.template(control, false);
+        assert!(tokens.len() == 1 && tokenizer.ends_turn(tokens[0]), "{control}");
+    }
+    // The same letters from a caller are text.
+    assert!(tokenizer.text("<|im_end|> Paris").iter().all(|&token| !tokenizer.ends_turn(token)));
+}

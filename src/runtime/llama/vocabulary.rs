@@ -81,7 +81,9 @@ impl Tokenizer for Vocabulary {
     }
 
     fn ends_turn(&self, token: Token) -> bool {
-        self.model.vocab().is_eog(LlamaToken::new(token))
+        // A control token that does not end generation by itself (the head of another turn) ends an answer all the same.
+        let (vocabulary, token) = (self.model.vocab(), LlamaToken::new(token));
+        vocabulary.is_eog(token) || vocabulary.is_control(token)
     }
 
     fn chat_frame(&self) -> Option<(String, String)> {
