@@ -191,6 +191,16 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
     assert!((answer["delta_seper_soft"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
     assert!((answer["delta_seper_hard"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
     assert!((answer["semantic_entropy_reduction"]["value"].as_f64().unwrap() - 2.0_f64.ln()).abs() < 1e-12);
+    let needs_model = r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#;
+    for (setting, expected) in [
+        ("entailment.library=/nowhere/libonnxruntime.so", "/nowhere/libonnxruntime.so: is not there"),
+        ("entailment.library=/bin/true", "/bin/true: "),
+        ("entailment.model=/nowhere/net.onnx", "/nowhere/net.onnx"),
+        ("entailment.model=smollm2-135m-instruct", "is for generator, not for entailment"),
+    ] {
+        let output = rerankd(&["measure", "--set", setting], needs_model);
+        assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
+    }
     for (document, expected) in [
         ("{", "standard input: "),
         (r#"{"with":[{"text":"x"}]}"#, "with[0]: needs either"),
