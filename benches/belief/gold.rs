@@ -35,7 +35,7 @@ pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) ->
             let references: Vec<String> = question.answers.iter().take(3).cloned().collect();
             let request = UtilityRequest {
                 question: question.question.clone(),
-                passages: super::passages(&question),
+                passages: question.request_passages(),
                 references: references.clone(),
                 each: true,
                 sampling: SampleOptions { samples: Some(samples), max_tokens: Some(24), ..SampleOptions::default() },

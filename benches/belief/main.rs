@@ -26,7 +26,6 @@ mod report;
 mod sampling;
 
 use rerankd::config::Config;
-use rerankd::engine::rerank::Passage;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
@@ -48,17 +47,6 @@ fn main() -> anyhow::Result<()> {
         "gold" => runtime.block_on(gold::run(&config, folder, number("questions", 60)?, number("samples", 10)?)),
         other => anyhow::bail!("unknown part {other:?}: entailment, peer, tokens, repeat or gold"),
     }
-}
-
-/// The passages of a labelled question.
-fn passages(question: &data::Question) -> Vec<Passage> {
-    let passage = |(index, passage): (usize, &data::Passage)| Passage {
-        id: format!("{index:02}"),
-        title: passage.title.clone(),
-        text: passage.text.clone(),
-        retriever_score: None,
-    };
-    question.passages.iter().enumerate().map(passage).collect()
 }
 
 /// The engine, with its name in every line from here on.

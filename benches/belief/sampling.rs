@@ -28,7 +28,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
         contexts.extend((1..n).map(|length| (0..length).collect()));
         let request = BeliefRequest {
             question: question.question.clone(),
-            passages: super::passages(question),
+            passages: question.request_passages(),
             contexts: contexts.clone(),
             passage_tokens: Some(CAP),
             ..BeliefRequest::default()
@@ -67,7 +67,7 @@ pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Resu
         for seed in 0..5 {
             let request = UtilityRequest {
                 question: question.question.clone(),
-                passages: super::passages(&question),
+                passages: question.request_passages(),
                 references: question.answers.iter().take(1).cloned().collect(),
                 list: true,
                 sampling: SampleOptions { seed, ..SampleOptions::default() },

@@ -6,7 +6,7 @@ use std::path::Path;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
 use rerankd::engine::calibrate::Labelled;
-use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
+use rerankd::engine::rerank::{MoiOptions, RerankRequest, Reranked, Scheme};
 use rerankd::measure::moi::profile::{Profile, Profiles, Subject, arrange};
 use rerankd::measure::{mean, standard_deviation as sd};
 
@@ -14,21 +14,11 @@ use super::data::{self, Question};
 use super::judge::{auc, reciprocal_rank};
 use super::report::{self, Line};
 
-fn passages(question: &Question) -> Vec<Passage> {
-    let passage = |(index, passage): (usize, &data::Passage)| Passage {
-        id: format!("{index:02}"),
-        title: passage.title.clone(),
-        text: passage.text.clone(),
-        retriever_score: None,
-    };
-    question.passages.iter().enumerate().map(passage).collect()
-}
-
 fn labelled(question: &Question, cap: usize) -> Labelled {
     Labelled {
         question: question.question.clone(),
         answer: question.answers.first().cloned().unwrap_or_default(),
-        passages: passages(question),
+        passages: question.request_passages(),
         gold: question.passages.iter().map(|passage| passage.supporting).collect(),
         passage_tokens: Some(cap),
     }
@@ -37,7 +27,7 @@ fn labelled(question: &Question, cap: usize) -> Labelled {
 async fn rank(engine: &Engine, question: &Question, cap: usize, scheme: Scheme) -> anyhow::Result<Reranked> {
     let request = RerankRequest {
         query: question.question.clone(),
-        passages: passages(question),
+        passages: question.request_passages(),
         moi: MoiOptions { scheme: Some(scheme), ..MoiOptions::default() },
         passage_tokens: Some(cap),
         ..RerankRequest::default()

@@ -21,6 +21,19 @@ pub struct Passage {
     pub supporting: bool,
 }
 
+impl Question {
+    /// Its passages as a request takes them.
+    pub fn request_passages(&self) -> Vec<rerankd::engine::rerank::Passage> {
+        let passage = |(index, passage): (usize, &Passage)| rerankd::engine::rerank::Passage {
+            id: format!("{index:03}"),
+            title: passage.title.clone(),
+            text: passage.text.clone(),
+            retriever_score: None,
+        };
+        self.passages.iter().enumerate().map(passage).collect()
+    }
+}
+
 pub fn read(path: &Path, most: usize) -> anyhow::Result<Vec<Question>> {
     let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
     BufReader::new(flate2::read::GzDecoder::new(file))

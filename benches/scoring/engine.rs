@@ -53,15 +53,11 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
 }
 
 fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> RerankRequest {
-    let passage = |(index, passage): (usize, &data::Passage)| Passage {
-        id: format!("{index:03}"),
-        title: passage.title.clone(),
-        text: passage.text.clone(),
-        retriever_score: None,
-    };
+    let mut chosen = question.request_passages();
+    chosen.truncate(passages);
     RerankRequest {
         query: question.question.clone(),
-        passages: question.passages.iter().take(passages).enumerate().map(passage).collect(),
+        passages: chosen,
         moi: MoiOptions { scheme, ..MoiOptions::default() },
         ..RerankRequest::default()
     }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output, position_bias};
 use crate::engine::calibrate::Labelled;
@@ -64,7 +63,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let file = app::profile_file(&config.store, &engine.info().sha256, Origin::Calibrated);
     let mut profiles = if args.add { file.load().map_err(anyhow::Error::from)? } else { Profiles::default() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
-    let bar = progress(questions.len());
+    let bar = output::progress(questions.len());
     let mut failed = Vec::new();
     for (index, question) in questions.iter().enumerate() {
         if let Err(error) = measure(&engine, question, &args, &mut profiles).await {
@@ -127,13 +126,4 @@ async fn measure(
         }
     }
     Ok(())
-}
-
-fn progress(questions: usize) -> ProgressBar {
-    let target = if output::progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(questions as u64), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} questions, {eta} left") {
-        bar.set_style(style);
-    }
-    bar
 }

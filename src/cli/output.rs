@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, plot};
@@ -17,6 +18,16 @@ pub(super) fn on_terminal() -> bool {
 /// Whether somebody watches standard error.
 pub(super) fn progress_wanted() -> bool {
     std::io::stderr().is_terminal()
+}
+
+/// A bar over so many questions, with a message and the time left; hidden where nobody watches.
+pub(super) fn progress(questions: usize) -> ProgressBar {
+    let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(questions as u64), target);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} questions {msg} {eta} left") {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// Writes text to standard output. A reader that closed the pipe has all it wanted.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, input, measure, output};
@@ -109,7 +108,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
         Some(address) => Way::Server(address.clone()),
         None => Way::Here(Box::new(app::engine(&config).await?)),
     };
-    let bar = progress(questions.len());
+    let bar = output::progress(questions.len());
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {
         let request = args.request(question);
@@ -147,15 +146,6 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
         return Err(Failure::Other(anyhow::anyhow!("{failed} of {} questions were not measured", questions.len())));
     }
     Ok(())
-}
-
-fn progress(questions: usize) -> ProgressBar {
-    let target = if output::progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(questions as u64), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} questions, {msg}, {eta} left") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Result<(), Failure> {

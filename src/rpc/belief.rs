@@ -8,6 +8,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::convert::{narrow, usage, wide};
+use super::deadline::within;
 use super::v1::belief_service_server::BeliefService;
 use super::{convert_belief, deadline, status, v1};
 use crate::engine::belief::BeliefEvent;
@@ -16,17 +17,6 @@ use crate::model::entailment::TextPair;
 
 pub(super) struct Service {
     pub engine: Engine,
-}
-
-/// Runs work until the deadline; dropping it there is what stops it.
-pub(super) async fn within<T>(
-    until: Option<Instant>,
-    work: impl Future<Output = Result<T, EngineError>>,
-) -> Result<T, EngineError> {
-    match until {
-        None => work.await,
-        Some(until) => tokio::time::timeout_at(until.into(), work).await.unwrap_or(Err(EngineError::DeadlineExceeded)),
-    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "shaped for map_err")]

@@ -4,12 +4,25 @@ use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
+use crate::engine::EngineError;
+
 /// When the answer must be on its way. A little of the time is kept for the answer itself, so that the caller hears
 /// DEADLINE_EXCEEDED from us before its own clock or the transport's ends the call as cancelled.
 pub(super) fn of(metadata: &MetadataMap, now: Instant) -> Option<Instant> {
     let given = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
     let kept = (given / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
     now.checked_add(given.saturating_sub(kept))
+}
+
+/// Runs work until the deadline; dropping it there is what stops it.
+pub(super) async fn within<T>(
+    until: Option<Instant>,
+    work: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    match until {
+        None => work.await,
+        Some(until) => tokio::time::timeout_at(until.into(), work).await.unwrap_or(Err(EngineError::DeadlineExceeded)),
+    }
 }
 
 /// Up to eight digits and a unit (gRPC over HTTP/2, Timeout).

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::belief::within;
+use super::deadline::within;
 use super::v1::rerank_service_server::RerankService;
 use super::{convert, deadline, status, v1};
 use crate::engine::rerank::{RerankRequest, Reranked};

@@ -7,7 +7,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::belief::within;
+use super::deadline::within;
 use super::v1::measure_utility_stream_response::Outcome;
 use super::v1::utility_service_server::UtilityService;
 use super::{convert_belief, deadline, status, v1};

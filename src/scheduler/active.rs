@@ -108,8 +108,9 @@ impl Active {
         };
         growing.sample.finish = finish;
         let ended = self.walk.end(node).and_then(|slot| self.held.remove(&slot));
-        let sample = growing.sample.clone();
-        self.tell(|_| Event::Sampled(node, sample));
+        if let Some(events) = &self.job.events {
+            let _ = events.send(Event::Sampled(node, growing.sample.clone()));
+        }
         ended
     }
 

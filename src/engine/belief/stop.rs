@@ -34,9 +34,14 @@ impl TextStop {
         if kept.trim().is_empty() {
             return (String::new(), 1.min(sample.tokens.len()));
         }
-        let reaches = |count: &usize| self.tokenizer.detokenize(&own[..*count]).len() >= kept.len();
-        let tokens = (1..own.len()).find(reaches).unwrap_or(own.len());
-        (kept.trim().to_owned(), tokens)
+        // Text grows with its tokens, so the first prefix that holds all of it is found by bisection.
+        let (mut short, mut enough) = (0, own.len());
+        while enough - short > 1 {
+            let middle = usize::midpoint(short, enough);
+            let reaches = self.tokenizer.detokenize(&own[..middle]).len() >= kept.len();
+            if reaches { enough = middle } else { short = middle }
+        }
+        (kept.trim().to_owned(), enough)
     }
 }
 

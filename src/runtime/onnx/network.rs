@@ -1,5 +1,6 @@
 //! One network: text pairs to verdicts.
 
+use std::cell::OnceCell;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,6 +27,8 @@ const SESSIONS: usize = 4;
 pub(super) struct Network {
     sessions: Vec<Session>,
     tokenizer: Tokenizer,
+    /// The same, cutting the longer text first; made when a hypothesis first leaves no room for a premise.
+    even: OnceCell<Tokenizer>,
     labels: Labels,
     info: EntailmentInfo,
     batch: usize,
@@ -81,7 +84,7 @@ impl Network {
             0 => BATCH,
             given => given,
         };
-        let mut network = Self { sessions, tokenizer, labels, info, batch, pad, typed };
+        let mut network = Self { sessions, tokenizer, even: OnceCell::new(), labels, info, batch, pad, typed };
         // A network that cannot do its work is refused now, not at the first request.
         let probe = TextPair { premise: "It rains.".into(), hypothesis: "It is wet.".into() };
         network.judge(&[probe]).map_err(|error| unusable(error.to_string()))?;
@@ -95,13 +98,19 @@ impl Network {
         match self.tokenizer.encode((premise, hypothesis), true) {
             Ok(encoding) => Ok(encoding),
             Err(_) => {
-                let mut even = self.tokenizer.clone();
-                let truncation = TruncationParams {
-                    max_length: self.info.most_tokens,
-                    strategy: TruncationStrategy::LongestFirst,
-                    ..TruncationParams::default()
+                let even = match self.even.get() {
+                    Some(even) => even,
+                    None => {
+                        let mut even = self.tokenizer.clone();
+                        let truncation = TruncationParams {
+                            max_length: self.info.most_tokens,
+                            strategy: TruncationStrategy::LongestFirst,
+                            ..TruncationParams::default()
+                        };
+                        even.with_truncation(Some(truncation)).map_err(failed)?;
+                        self.even.get_or_init(|| even)
+                    }
                 };
-                even.with_truncation(Some(truncation)).map_err(failed)?;
                 even.encode((premise, hypothesis), true).map_err(failed)
             }
         }
