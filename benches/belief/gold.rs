@@ -5,10 +5,10 @@ use std::path::Path;
 use rerankd::config::Config;
 use rerankd::engine::belief::SampleOptions;
 use rerankd::engine::utility::{Of, UtilityRequest};
-use rerankd::measure::{mean, pearson};
+use rerankd::measure::{lexical, mean, pearson};
 
 use super::report::Line;
-use super::{data, lexical, sampling};
+use super::{data, sampling};
 
 const FILES: [&str; 2] = [sampling::FILE, "qa/hotpotqa-200.jsonl.gz"];
 
@@ -43,19 +43,19 @@ pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) ->
                 ..UtilityRequest::default()
             };
             let report = engine.utility(request, None, None).await?;
-            let lexical = |answers: &[rerankd::engine::belief::Answer]| {
+            let words = |answers: &[rerankd::engine::belief::Answer]| {
                 let by = |score: fn(&str, &[String]) -> f64| {
                     mean(&answers.iter().map(|answer| score(&answer.text, &references)).collect::<Vec<_>>())
                 };
                 [by(lexical::exact_match), by(lexical::rouge_l), by(lexical::token_f1)]
             };
-            let without = lexical(&report.without_answers);
+            let without = words(&report.without_answers);
             let perplexity = |entropy: f64| entropy.exp();
             let alone = perplexity(report.without.predictive_entropy.value);
             for utility in &report.utilities {
                 let Of::Passage(index) = utility.of else { continue };
                 marks.push(f64::from(u8::from(question.passages[index].supporting)));
-                let with = lexical(&utility.answers);
+                let with = words(&utility.answers);
                 let values = [
                     utility.delta_soft.map_or(0.0, |delta| delta.value),
                     utility.delta_hard.map_or(0.0, |delta| delta.value),

@@ -19,7 +19,6 @@
 mod data;
 mod entailment;
 mod gold;
-mod lexical;
 #[path = "../scoring/report.rs"]
 #[allow(dead_code, reason = "shared with the scoring benchmark")]
 mod report;

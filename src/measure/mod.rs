@@ -1,8 +1,13 @@
 //! Pure arithmetic: numbers in, numbers out. No model, no clock, no input or output; randomness comes in as a seed.
 
+pub mod agreement;
 pub mod belief;
+pub mod lexical;
 pub mod logspace;
 pub mod moi;
+pub mod rank;
+pub mod recall;
+pub mod resample;
 pub mod sampling;
 
 /// A count as a real number. Counts here are far below 2^52, so nothing is lost.
