@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/rerankd/v1/model.proto",
         "proto/rerankd/v1/belief.proto",
         "proto/rerankd/v1/utility.proto",
+        "proto/rerankd/v1/metrics.proto",
     ];
     for file in files {
         println!("cargo:rerun-if-changed={file}");

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Failure, input, output};
+use crate::engine::metrics::{FitTask, fit_moi};
 use crate::measure::moi::domain::Domain;
-use crate::measure::moi::varpro::Starts;
-use crate::measure::moi::{FitError, Objective, Observation, Orientation, Settings, estimate, prior};
+use crate::measure::moi::{FitError, Observation, Orientation, prior};
 
 /// Fit utilities and position bias to scores that were made elsewhere.
 ///
@@ -74,45 +74,30 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
         let (orders, scores) = (file.permutations.len(), file.scores.len());
         return Err(bad(format!("scores: must be one a permutation ({orders}), are {scores}")));
     }
-    if file.n == 0 || file.n > 2_000 {
-        return Err(bad(format!("n: must be between 1 and 2000, is {}", file.n)));
-    }
     let length = file.l.unwrap_or(file.n);
     if let Some(index) = file.permutations.iter().position(|order| order.len() != length) {
         return Err(bad(format!("permutations[{index}]: must have l = {length} positions")));
     }
-    if let Some(anchor) = &file.anchor
-        && (anchor.len() != file.n || anchor.iter().any(|score| !score.is_finite()))
-    {
-        return Err(bad(format!("anchor: must be n = {} finite numbers", file.n)));
-    }
-    if let Some(given) = &file.a0
-        && given.len() != length
-    {
-        return Err(bad(format!("a0: must have l = {length} weights, has {}", given.len())));
-    }
-    let scaled = file.lam.is_some() || file.rho.is_some();
-    let domain = match file.domain {
-        Some(DomainName::AsIs) => Some(Domain::AsIs),
-        Some(DomainName::LogZ) => Some(Domain::LogZ),
-        Some(DomainName::LogWinsorZ) => Some(Domain::LogWinsorZ),
-        Some(DomainName::RankNormal) => Some(Domain::RankNormal),
-        None if scaled || file.problem == ProblemKind::P0 => Some(Domain::AsIs),
-        None => None,
-    };
-    let settings = Settings {
+    let domain = file.domain.map(|name| match name {
+        DomainName::AsIs => Domain::AsIs,
+        DomainName::LogZ => Domain::LogZ,
+        DomainName::LogWinsorZ => Domain::LogWinsorZ,
+        DomainName::RankNormal => Domain::RankNormal,
+    });
+    let pairs = file.permutations.into_iter().zip(file.scores);
+    let task = FitTask {
+        passages: file.n,
+        observations: pairs.map(|(order, score)| Observation { order, score }).collect(),
         domain,
-        objective: if file.problem == ProblemKind::P0 { Objective::Paper } else { Objective::Regularised },
-        sigma2: file.sigma2.unwrap_or(0.5),
-        monotone: file.monotone,
+        paper: file.problem == ProblemKind::P0,
+        sigma2: file.sigma2,
         prior: file.a0.clone(),
+        monotone: file.monotone,
         lam: file.lam,
         rho: file.rho,
-        starts: Starts::Many,
+        anchor: file.anchor,
     };
-    let pairs = file.permutations.into_iter().zip(file.scores);
-    let observations: Vec<Observation> = pairs.map(|(order, score)| Observation { order, score }).collect();
-    let fitted = estimate(file.n, &observations, file.anchor.as_deref(), &settings).map_err(|error| match error {
+    let fitted = fit_moi(&task).map_err(|error| match error {
         FitError::Invalid { .. } => bad(error.to_string()),
         FitError::NotSolved { .. } => Failure::Other(error.into()),
     })?;

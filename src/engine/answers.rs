@@ -64,6 +64,11 @@ impl AnswerPrompts {
         Ok(Self { opening: engine.template.answer_opening(), passages, cue, cut })
     }
 
+    /// A passage as it stands in prompts.
+    pub fn passage(&self, index: usize) -> &Segment {
+        &self.passages[index]
+    }
+
     /// The segments of a prompt with these passages, in this order.
     pub fn prompt(&self, order: &[usize]) -> Vec<Segment> {
         let passages = order.iter().map(|&index| self.passages[index].clone());

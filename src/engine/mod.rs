@@ -4,6 +4,8 @@ mod answers;
 pub mod belief;
 pub mod calibrate;
 mod error;
+pub mod evaluate;
+pub mod metrics;
 pub mod position_bias;
 pub mod rerank;
 mod truncate;

@@ -7,6 +7,7 @@
 //! ```text
 //! [opening: chat frame, instruction] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
 //! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Short answer:"] [answer, scored or sampled]
+//! [opening: chat frame, instruction] [passage] [question, closing of the frame, "Yes or No:"] [" Yes" or " No", scored]
 //! ```
 
 use std::sync::Arc;
@@ -23,6 +24,9 @@ const INSTRUCTION: &str = "Read the documents and write the question that they a
 /// Asks for the answer to a question.
 const ANSWER_INSTRUCTION: &str = "Answer the question with a few words from the documents.\n\n";
 
+/// Asks for a judgement of relevance, as the annotator that eRAG is compared with does.
+const JUDGE_INSTRUCTION: &str = "Decide whether the document helps to answer the question.\n\n";
+
 /// Where a chat message would go when the frame is read from the model's template.
 pub const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
 
@@ -34,6 +38,10 @@ pub struct Template {
     answer_opening: Arc<[Token]>,
     question_lead: Vec<Token>,
     answer_cue: Vec<Token>,
+    judge_opening: Arc<[Token]>,
+    judge_cue: Vec<Token>,
+    yes: Arc<[Token]>,
+    no: Arc<[Token]>,
 }
 
 impl Template {
@@ -51,7 +59,16 @@ impl Template {
             cue: [closing.clone(), tokenizer.text("Question:")].concat(),
             answer_opening: opening(ANSWER_INSTRUCTION),
             question_lead: tokenizer.text("Question:"),
-            answer_cue: [tokenizer.text("\n"), closing, tokenizer.text("Short answer:")].concat(),
+            answer_cue: [tokenizer.text("\n"), closing.clone(), tokenizer.text("Short answer:")].concat(),
+            judge_opening: opening(JUDGE_INSTRUCTION),
+            judge_cue: [
+                tokenizer.text("\nDoes the document help to answer the question?"),
+                closing,
+                tokenizer.text("Yes or No:"),
+            ]
+            .concat(),
+            yes: tokenizer.text(" Yes").into(),
+            no: tokenizer.text(" No").into(),
         }
     }
 
@@ -65,6 +82,23 @@ impl Template {
     #[must_use]
     pub fn answer_cue(&self, question: &[Token]) -> Segment {
         Segment::context([&self.question_lead, question, &self.answer_cue].concat())
+    }
+
+    /// The two prompts that ask whether a passage helps: up to a scored Yes, and up to a scored No.
+    #[must_use]
+    pub fn judgements(&self, passage: &Segment, question: &[Token]) -> [Vec<Segment>; 2] {
+        let cue = Segment::context([&self.question_lead, question, &self.judge_cue].concat());
+        [&self.yes, &self.no].map(|verdict| {
+            let opening = Segment::context(Arc::clone(&self.judge_opening));
+            vec![opening, passage.clone(), cue.clone(), Segment::scored(Arc::clone(verdict), 0)]
+        })
+    }
+
+    /// Tokens of a judgement that are neither passage nor question.
+    #[must_use]
+    pub fn judgement_overhead(&self) -> usize {
+        let verdict = self.yes.len().max(self.no.len());
+        self.judge_opening.len() + self.question_lead.len() + self.judge_cue.len() + verdict
     }
 
     /// Tokens of a prompt for an answer that are neither passage nor question.

@@ -12,7 +12,8 @@ use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
-use super::{convert, convert_belief, v1};
+use super::{convert, convert_belief, convert_evaluate, v1};
+use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::{UtilityReport, UtilityRequest};
 use crate::measure::moi::profile::Profiles;
@@ -134,6 +135,32 @@ pub fn local_utility(
     model: &crate::model::GeneratorInfo,
 ) -> v1::MeasureUtilityResponse {
     convert_belief::utility_response(report, return_answers, model)
+}
+
+/// Evaluates the retrieval of one question; the answers come back with it where `return_answers`.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn evaluate(
+    address: &str,
+    request: &EvaluateRequest,
+    return_answers: bool,
+    message_bytes: usize,
+) -> Result<v1::EvaluateRetrievalResponse, ClientError> {
+    let mut client = UtilityServiceClient::new(connect(address).await?).max_decoding_message_size(message_bytes);
+    let wire = convert_evaluate::request_to_wire(request, return_answers);
+    Ok(client.evaluate_retrieval(wire).await?.into_inner())
+}
+
+/// Converts a report of the engine, so that both ways of running the command see the same.
+#[must_use]
+pub fn local_evaluation(
+    report: &EvaluateReport,
+    request: &EvaluateRequest,
+    return_answers: bool,
+    model: &crate::model::GeneratorInfo,
+) -> v1::EvaluateRetrievalResponse {
+    convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
 }
 
 /// Asks for all position profiles of the server's generator.

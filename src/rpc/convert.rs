@@ -1,15 +1,14 @@
 //! Wire types to and from the engine's.
 
+use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::engine::rerank::{
-    FitReport, Inline, InlineReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked,
-    Scheme, Usage,
+    Inline, InlineReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
 use crate::engine::utility::Utility;
-use crate::measure::moi::Orientation;
 use crate::measure::moi::domain::Domain;
 use crate::measure::moi::profile::Subject;
 use crate::model::GeneratorInfo;
@@ -124,17 +123,8 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
         v1::Outcome::Unspecified | v1::Outcome::QueryLikelihood => Outcome::QueryLikelihood,
         v1::Outcome::Joint => Outcome::Joint,
     };
-    let domain = match known("moi.score_domain", wire.score_domain)? {
-        v1::ScoreDomain::Unspecified => None,
-        v1::ScoreDomain::LogWinsorZ => Some(Domain::LogWinsorZ),
-        v1::ScoreDomain::LogZ => Some(Domain::LogZ),
-        v1::ScoreDomain::RankNormal => Some(Domain::RankNormal),
-        v1::ScoreDomain::Softmax => Some(Domain::Softmax { temperature: wire.softmax_temperature.unwrap_or(1.0) }),
-    };
-    let paper_objective = match known("moi.objective", wire.objective)? {
-        v1::Objective::Unspecified | v1::Objective::Regularised => false,
-        v1::Objective::Paper => true,
-    };
+    let domain = domain("moi.score_domain", wire.score_domain, wire.softmax_temperature)?;
+    let paper_objective = paper_objective("moi.objective", wire.objective)?;
     Ok(MoiOptions {
         scheme,
         orders: given(wire.orders),
@@ -314,7 +304,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
             .cloned()
             .map(|weights| v1::PositionBias { weights })
             .collect(),
-        diagnostics: answer.fit.as_ref().map(diagnostics),
+        diagnostics: answer.fit.as_ref().map(report_diagnostics),
         design: answer.fit.as_ref().map(|fit| v1::DesignReport {
             design: design_to_wire(fit.scheme).into(),
             depth: narrow(fit.depth),
@@ -329,33 +319,6 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         utility: answer.inline.as_ref().map(inline_report),
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
-    }
-}
-
-fn diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
-    let orientation = match fit.orientation {
-        Orientation::OnePassageScores => v1::Orientation::OnePassageScores,
-        Orientation::CallerPrior => v1::Orientation::CallerPrior,
-        Orientation::DefaultPrior => v1::Orientation::DefaultPrior,
-        Orientation::Lengths => v1::Orientation::Lengths,
-        Orientation::None => v1::Orientation::None,
-    };
-    let inner = &fit.diagnostics;
-    v1::FitDiagnostics {
-        r2: inner.r2,
-        loo_r2: inner.loo_r2,
-        jacobian_rank: narrow(inner.jacobian_rank),
-        rank_needed: narrow(inner.rank_needed),
-        condition: inner.condition,
-        distinct_orders: narrow(inner.distinct),
-        noise_variance: inner.noise_variance,
-        signal: inner.signal,
-        identifiable: inner.identifiable,
-        prior_dominated: !inner.identifiable && fit.orientation != Orientation::None,
-        expected_tau: fit.expected_tau,
-        orientation: orientation.into(),
-        anchor_correlation: fit.anchor_correlation,
-        objective: fit.objective,
     }
 }
 

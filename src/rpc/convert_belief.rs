@@ -67,7 +67,7 @@ pub(super) fn measure(wire: Option<v1::MeasureOptions>) -> Result<MeasureOptions
     })
 }
 
-fn measure_to_wire(options: &MeasureOptions) -> v1::MeasureOptions {
+pub(super) fn measure_to_wire(options: &MeasureOptions) -> v1::MeasureOptions {
     let (rule, threshold) = match options.rule {
         Rule::Strict => (v1::EquivalenceRule::Strict, None),
         Rule::Loose => (v1::EquivalenceRule::Loose, None),

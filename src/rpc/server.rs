@@ -9,10 +9,11 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use super::v1::belief_service_server::{self, BeliefServiceServer};
+use super::v1::metrics_service_server::{self, MetricsServiceServer};
 use super::v1::model_service_server::{self, ModelServiceServer};
 use super::v1::rerank_service_server::{self, RerankServiceServer};
 use super::v1::utility_service_server::{self, UtilityServiceServer};
-use super::{DESCRIPTORS, belief, models, rerank, utility};
+use super::{DESCRIPTORS, belief, metrics, models, rerank, utility};
 use crate::engine::Engine;
 use crate::scheduler::Status;
 
@@ -48,6 +49,8 @@ pub async fn serve(
     stop: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
+    // Arithmetic needs no model.
+    health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::Serving).await;
     let mut watched = engine.scheduler().status();
     let reporter = health.clone();
     let follow = tokio::spawn(async move {
@@ -78,6 +81,11 @@ pub async fn serve(
         .max_encoding_message_size(bound)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
+    let metrics = MetricsServiceServer::new(metrics::Service)
+        .max_decoding_message_size(bound)
+        .max_encoding_message_size(bound)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
     let models = models::Service { engine, message_bytes: bound, queue_length: settings.queue_length };
     let models = ModelServiceServer::new(models)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -90,6 +98,7 @@ pub async fn serve(
         .add_service(rerank)
         .add_service(beliefs)
         .add_service(utilities)
+        .add_service(metrics)
         .add_service(models)
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
             let _ = stopped.await;
@@ -101,6 +110,7 @@ pub async fn serve(
     }
     follow.abort();
     report(&health, false).await;
+    health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
     drop(stopping);
     match tokio::time::timeout(settings.drain, server).await {
         Ok(ended) => Ok(ended?),

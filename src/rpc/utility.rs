@@ -1,20 +1,14 @@
 //! UtilityService.
 
-use std::pin::Pin;
 use std::time::Instant;
 
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::deadline::within;
-use super::v1::measure_utility_stream_response::Outcome;
+use super::questions::{Answers, answer_each};
 use super::v1::utility_service_server::UtilityService;
-use super::{convert_belief, deadline, status, v1};
+use super::{convert_belief, convert_evaluate, deadline, status, v1};
 use crate::engine::{Engine, EngineError};
-
-/// Questions of one stream that are worked on at once; more wait in the transport.
-const AT_ONCE: usize = 4;
 
 #[derive(Clone)]
 pub(super) struct Service {
@@ -41,23 +35,35 @@ impl Service {
         Ok(convert_belief::utility_response(&report, whole, self.engine.info()))
     }
 
-    async fn answer(
+    async fn evaluate(
         &self,
-        asked: v1::MeasureUtilityStreamRequest,
+        wire: v1::EvaluateRetrievalRequest,
         until: Option<Instant>,
-    ) -> v1::MeasureUtilityStreamResponse {
-        let outcome = match asked.request {
-            Some(request) => self.measure(request, until).await,
-            None => Err(status::of(&EngineError::invalid("request", "must be set"))),
-        };
-        let outcome = match outcome {
-            Ok(response) => Outcome::Response(response),
-            Err(status) => {
-                Outcome::Error(v1::QuestionError { code: status.code() as i32, message: status.message().to_owned() })
-            }
-        };
-        v1::MeasureUtilityStreamResponse { id: asked.id, outcome: Some(outcome) }
+    ) -> Result<v1::EvaluateRetrievalResponse, Status> {
+        let whole = wire.return_answers;
+        let request = convert_evaluate::request(wire).map_err(|error| status::of(&error))?;
+        let (metrics, threshold) = (request.metrics.clone(), request.threshold);
+        let report = within(until, self.engine.evaluate(request, until)).await;
+        let report = report.map_err(|error| status::of(&error))?;
+        tracing::info!(
+            annotators = report.labels.len(),
+            rankings = report.rankings.len(),
+            tokens = report.usage.tokens,
+            judged_pairs = report.judged_pairs,
+            milliseconds = report.usage.total_ms,
+            "retrieval evaluated"
+        );
+        Ok(convert_evaluate::response(&report, &metrics, threshold, whole, self.engine.info()))
     }
+}
+
+/// The outcome of a question on a stream, or why there is none.
+fn or_error<T>(outcome: Result<T, Status>) -> Result<T, v1::QuestionError> {
+    outcome.map_err(|status| v1::QuestionError { code: status.code() as i32, message: status.message().to_owned() })
+}
+
+fn missing() -> Status {
+    status::of(&EngineError::invalid("request", "must be set"))
 }
 
 #[tonic::async_trait]
@@ -70,49 +76,57 @@ impl UtilityService for Service {
         Ok(Response::new(self.measure(call.into_inner(), until).await?))
     }
 
-    type MeasureUtilityStreamStream =
-        Pin<Box<dyn Stream<Item = Result<v1::MeasureUtilityStreamResponse, Status>> + Send>>;
+    type MeasureUtilityStreamStream = Answers<v1::MeasureUtilityStreamResponse>;
 
     async fn measure_utility_stream(
         &self,
         call: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
     ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
+        use v1::measure_utility_stream_response::Outcome;
         let until = deadline::of(call.metadata(), Instant::now());
-        let mut asked = call.into_inner();
-        let (sender, answers) = tokio::sync::mpsc::channel(AT_ONCE);
         let service = self.clone();
-        tokio::spawn(async move {
-            let places = std::sync::Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
-            // Questions in flight end with this set, and it ends when the caller leaves.
-            let mut work = tokio::task::JoinSet::new();
-            loop {
-                let place = std::sync::Arc::clone(&places).acquire_owned();
-                let next = tokio::select! {
-                    () = sender.closed() => return,
-                    next = async { place.await.ok().zip(Some(asked.next().await)) } => next,
+        let answers = answer_each(call.into_inner(), move |asked: v1::MeasureUtilityStreamRequest| {
+            let service = service.clone();
+            async move {
+                let outcome = match asked.request {
+                    Some(request) => service.measure(request, until).await,
+                    None => Err(missing()),
                 };
-                match next {
-                    Some((place, Some(Ok(question)))) => {
-                        let (service, sender) = (service.clone(), sender.clone());
-                        work.spawn(async move {
-                            let answer = service.answer(question, until).await;
-                            let _ = sender.send(Ok(answer)).await;
-                            drop(place);
-                        });
-                    }
-                    Some((_, Some(Err(status)))) => {
-                        let _ = sender.send(Err(status)).await;
-                        break;
-                    }
-                    Some((_, None)) | None => break,
-                }
-                while work.try_join_next().is_some() {}
-            }
-            tokio::select! {
-                () = sender.closed() => {}
-                () = async { while work.join_next().await.is_some() {} } => {}
+                let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
+                v1::MeasureUtilityStreamResponse { id: asked.id, outcome: Some(outcome) }
             }
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+        Ok(Response::new(answers))
+    }
+
+    async fn evaluate_retrieval(
+        &self,
+        call: Request<v1::EvaluateRetrievalRequest>,
+    ) -> Result<Response<v1::EvaluateRetrievalResponse>, Status> {
+        let until = deadline::of(call.metadata(), Instant::now());
+        Ok(Response::new(self.evaluate(call.into_inner(), until).await?))
+    }
+
+    type EvaluateRetrievalStreamStream = Answers<v1::EvaluateRetrievalStreamResponse>;
+
+    async fn evaluate_retrieval_stream(
+        &self,
+        call: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
+    ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
+        use v1::evaluate_retrieval_stream_response::Outcome;
+        let until = deadline::of(call.metadata(), Instant::now());
+        let service = self.clone();
+        let answers = answer_each(call.into_inner(), move |asked: v1::EvaluateRetrievalStreamRequest| {
+            let service = service.clone();
+            async move {
+                let outcome = match asked.request {
+                    Some(request) => service.evaluate(request, until).await,
+                    None => Err(missing()),
+                };
+                let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
+                v1::EvaluateRetrievalStreamResponse { id: asked.id, outcome: Some(outcome) }
+            }
+        });
+        Ok(Response::new(answers))
     }
 }

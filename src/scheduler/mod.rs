@@ -105,7 +105,7 @@ pub struct Sample {
 }
 
 /// The scores of a plan and what they took.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// For each node, the natural log-probabilities of its scored tokens.
     pub scores: Vec<Vec<f64>>,

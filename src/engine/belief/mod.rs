@@ -1,28 +1,28 @@
 //! Beliefs: answers sampled from the generator, and what they say together.
 
+mod drawing;
 pub mod options;
 pub mod report;
 mod stop;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedSender;
 
+pub(super) use drawing::{Bounds, Drawing};
 pub use options::{MeasureOptions, SampleOptions};
 use report::Verdicts;
-use stop::TextStop;
 
-use super::answers::{AnswerPrompts, Asked};
+use super::answers::Asked;
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::measure::belief::cluster::Clusters;
 use crate::measure::belief::{Likelihood, Rule};
 use crate::model::entailment::TextPair;
-use crate::plan::{Finish, Grow, NodeId, Plan};
+use crate::plan::{Finish, NodeId};
+use crate::scheduler::Event;
 use crate::scheduler::entailment::Judged;
-use crate::scheduler::{Event, Outcome};
 
 /// A sampled answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,18 +83,8 @@ pub struct Sampled {
     pub usage: Usage,
 }
 
-/// A plan of samples, and whose node is whose.
-struct LaidOut {
-    plan: Plan,
-    /// Context and number of each sample.
-    of: HashMap<NodeId, (usize, usize)>,
-    /// Tokens of each context's prompt.
-    prompt: Vec<usize>,
-    cut: Vec<usize>,
-}
-
 impl BeliefRequest {
-    fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
         if self.question.trim().is_empty() {
             return invalid("question".into(), "must not be empty".into());
@@ -151,70 +141,49 @@ impl Engine {
     ) -> Result<Sampled, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
-        let allowed = self.limits.tokens.min(request.token_budget.unwrap_or(usize::MAX));
-        let stop = Arc::new(TextStop::new(Arc::clone(&self.tokenizer), request.options.stops()));
-        let (engine, inner, ending) = (self.clone(), request.clone(), Arc::clone(&stop));
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&inner, &ending));
-        let laid_out = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
-        let mut usage = Usage { tokenise_ms: milliseconds(started), ..Usage::default() };
-        let cost = laid_out.plan.cost();
-        if cost.tokens > allowed {
-            return Err(EngineError::Budget { needed: cost.tokens, allowed });
-        }
-        let plan = Arc::new(laid_out.plan);
-        let (sender, mut events) = unbounded_channel();
-        let mut work = std::pin::pin!(self.scheduler.run(plan, deadline, listener.is_some().then_some(sender)));
-        let tell = |event: Event| {
-            let told = match event {
-                Event::Sampled(node, sample) => laid_out
-                    .of
-                    .get(&node)
-                    .map(|&(context, number)| BeliefEvent::Sampled(context, number, answer(&stop, &sample))),
-                Event::Progress { done, total } => Some(BeliefEvent::Progress(done, total)),
-                Event::Scored(..) => None,
-            };
-            if let Some((listener, told)) = listener.as_ref().zip(told) {
-                let _ = listener.send(told);
-            }
+        let (engine, inner) = (self.clone(), request.clone());
+        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&inner));
+        let (mut drawing, nodes) = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
+        let tokenise_ms = milliseconds(started);
+        let numbered = |(context, nodes): (usize, &Vec<NodeId>)| {
+            nodes.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
         };
-        let outcome: Outcome = loop {
-            tokio::select! {
-                biased;
-                Some(event) = events.recv() => tell(event),
-                outcome = &mut work => break outcome?,
+        let of: HashMap<NodeId, (usize, usize)> = nodes.iter().enumerate().flat_map(numbered).collect();
+        let plan = std::mem::take(&mut drawing.plan);
+        let tell = listener.map(|listener| {
+            let (drawing, of) = (&drawing, &of);
+            move |event: Event| {
+                let told = match event {
+                    Event::Sampled(node, sample) => of
+                        .get(&node)
+                        .map(|&(context, number)| BeliefEvent::Sampled(context, number, drawing.answer(&sample))),
+                    Event::Progress { done, total } => Some(BeliefEvent::Progress(done, total)),
+                    Event::Scored(..) => None,
+                };
+                if let Some(told) = told {
+                    let _ = listener.send(told);
+                }
             }
-        };
-        while let Ok(event) = events.try_recv() {
-            tell(event);
-        }
-        let mut answers: Vec<Vec<Option<Answer>>> = vec![vec![None; request.options.count()]; request.contexts.len()];
-        for (node, &(context, number)) in &laid_out.of {
-            let sample =
-                outcome.samples.get(node).ok_or_else(|| EngineError::Internal("a sample is missing".into()))?;
-            answers[context][number] = Some(answer(&stop, sample));
-            usage.naive_tokens += laid_out.prompt[context] + sample.tokens.len() - 1;
-        }
-        usage.tokens = outcome.tokens;
-        usage.cached_tokens = outcome.cached_tokens;
-        usage.steps = outcome.steps;
-        usage.queue_ms = outcome.queued.as_secs_f64() * 1e3;
-        usage.score_ms = outcome.running.as_secs_f64() * 1e3;
+        });
+        let bounds = Bounds { token_budget: request.token_budget, deadline };
+        let (outcome, mut usage) = self.carry_out(plan, bounds, tell).await?;
+        usage.naive_tokens = drawing.naive_tokens(&outcome);
+        usage.tokenise_ms = tokenise_ms;
         usage.total_ms = milliseconds(started);
-        let answers = answers.into_iter().map(|answers| answers.into_iter().flatten().collect()).collect();
-        Ok(Sampled { answers, cut: laid_out.cut, usage })
+        let answers = nodes.iter().map(|nodes| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect());
+        Ok(Sampled { answers: answers.collect::<Result<_, _>>()?, cut: drawing.prompts.cut, usage })
     }
 
     /// The most tokens that [`Engine::sample`] may evaluate; nothing is.
     pub(super) async fn sampling_cost(&self, request: BeliefRequest) -> Result<usize, EngineError> {
         request.check(&self.limits)?;
-        let stop = Arc::new(TextStop::new(Arc::clone(&self.tokenizer), Vec::new()));
         let engine = self.clone();
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&request, &stop));
-        Ok(laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??.plan.cost().tokens)
+        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&request));
+        Ok(laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??.0.plan.cost().tokens)
     }
 
-    fn lay_samples_out(&self, request: &BeliefRequest, stop: &Arc<TextStop>) -> Result<LaidOut, EngineError> {
-        let options = &request.options;
+    /// The plan, and the samples of each context.
+    fn lay_samples_out(&self, request: &BeliefRequest) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let asked = Asked {
             question: &request.question,
@@ -222,30 +191,11 @@ impl Engine {
             passage_tokens: request.passage_tokens,
             truncate: request.truncate,
         };
-        let prompts = AnswerPrompts::new(self, asked, longest, options.most_tokens())?;
-        let mut laid_out =
-            LaidOut { plan: Plan::new(), of: HashMap::new(), prompt: Vec::new(), cut: prompts.cut.clone() };
-        for (context, order) in request.contexts.iter().enumerate() {
-            let segments = prompts.prompt(order);
-            laid_out.prompt.push(segments.iter().map(|segment| segment.tokens.len()).sum());
-            let path = laid_out.plan.add(&segments);
-            for number in 0..options.count() {
-                let grow = Grow {
-                    sampling: options.sampling,
-                    most: options.most_tokens(),
-                    seed: options.seed_of(&request.question, number),
-                    stop: Arc::clone(stop) as Arc<dyn crate::plan::Stop>,
-                };
-                laid_out.of.insert(laid_out.plan.sample(path[path.len() - 1], grow), (context, number));
-            }
-        }
-        Ok(laid_out)
+        let options = &request.options;
+        let mut drawing = Drawing::new(self, asked, (longest, options.most_tokens()), options)?;
+        let nodes = request.contexts.iter().map(|order| drawing.draw(&request.question, order, options)).collect();
+        Ok((drawing, nodes))
     }
-}
-
-fn answer(stop: &TextStop, sample: &crate::scheduler::Sample) -> Answer {
-    let (text, tokens) = stop.text(sample);
-    Answer { text, log_probabilities: sample.log_probabilities[..tokens].to_vec(), finish: sample.finish }
 }
 
 /// Pairs in one list.

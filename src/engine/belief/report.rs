@@ -191,6 +191,29 @@ pub(in crate::engine) async fn cluster(
     clusterer.finish().ok_or_else(|| EngineError::Internal("a text has no cluster".into()))
 }
 
+/// Soft SePer alone, which needs no clusters: one pair a distinct response and reference.
+pub(in crate::engine) async fn measure_soft(
+    verdicts: &mut Verdicts<'_>,
+    responses: &[Response],
+    references: &[String],
+    options: &MeasureOptions,
+) -> Result<Option<Measured>, EngineError> {
+    let likelihoods: Vec<Likelihood> = responses.iter().map(|response| response.likelihood).collect();
+    let mut against = Vec::with_capacity(references.len());
+    for reference in references {
+        let there = responses.iter().map(|response| (response.text.as_str(), reference.as_str()));
+        let back =
+            there.clone().map(|(response, reference)| (reference, response)).filter(|_| options.either_direction);
+        // The rule matters to clusters only; a two-way model is as good here.
+        verdicts.judge(&there.chain(back).collect::<Vec<_>>(), Rule::Strict).await?;
+        against.push(Against {
+            response_entails: responses.iter().map(|response| verdicts.of(&response.text, reference)).collect(),
+            reference_entails: responses.iter().map(|response| verdicts.of(reference, &response.text)).collect(),
+        });
+    }
+    Ok(seper::soft(&options.weighting.weights(&likelihoods), &against, options.either_direction, options.aggregate))
+}
+
 /// Measures a set of responses against references.
 pub(in crate::engine) async fn measure(
     verdicts: &mut Verdicts<'_>,

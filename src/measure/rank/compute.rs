@@ -28,13 +28,14 @@ pub(super) fn value(metric: &Metric, ranking: &Ranking, grading: Grading) -> Opt
     let relevant = ranking.judged.iter().filter(|label| **label >= least).count();
     let view = View { labels, least, relevant };
     let k = metric.cutoff.unwrap_or(view.labels.len());
-    // Labels below 0 stand for documents that were pooled and not judged; they gain nothing.
     let graded = grading.graded && metric.rel.is_none();
-    let gains = || view.labels.iter().take(k).map(|label| label.unwrap_or(0.0).max(0.0));
+    let labels = || view.labels.iter().take(k).map(|label| label.unwrap_or(0.0));
+    // Labels below 0 gain nothing: as judgements they mean pooled and not judged, as a change of belief a loss.
+    let gains = || labels().map(|label| label.max(0.0));
     let found = || real(view.found(k));
     Some(match metric.kind {
-        Kind::P if graded => ratio(gains().sum(), real(k)),
-        Kind::Success if graded => gains().fold(0.0, f64::max),
+        Kind::P if graded => ratio(labels().sum(), real(k)),
+        Kind::Success if graded => labels().reduce(f64::max).unwrap_or(0.0),
         Kind::P => ratio(found(), real(k)),
         Kind::R | Kind::SetR => ratio(found(), real(view.relevant)),
         Kind::Ap | Kind::GmAp => view.average_precision(k),

@@ -14,6 +14,7 @@
 
 mod compute;
 mod parse;
+pub mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -154,18 +155,15 @@ impl Ranking {
     /// Ranks documents (id and score) by descending score. `judged` holds the label of each judged document.
     #[must_use]
     pub fn ranked<S: BuildHasher>(documents: &[(&str, f64)], judged: &HashMap<&str, f64, S>, ties: Ties) -> Self {
-        let mut order: Vec<usize> = (0..documents.len()).collect();
-        match ties {
-            Ties::InputOrder => order.sort_by(|&l, &r| documents[r].1.total_cmp(&documents[l].1)),
-            Ties::TrecEval => {
-                #[expect(clippy::cast_possible_truncation, reason = "the precision of trec_eval's scores")]
-                let single = |index: usize| documents[index].1 as f32 + 0.0;
-                order
-                    .sort_by(|&l, &r| single(r).total_cmp(&single(l)).then_with(|| documents[r].0.cmp(documents[l].0)));
-            }
-        }
-        let retrieved = order.into_iter().map(|index| judged.get(documents[index].0).copied()).collect();
-        Self::new(retrieved, judged.values().copied().collect())
+        let retrieved = order(documents, ties).into_iter().map(|index| judged.get(documents[index].0).copied());
+        Self::new(retrieved.collect(), judged.values().copied().collect())
+    }
+
+    /// The same with the label of each document beside it, and those of judged documents that are not in the list.
+    #[must_use]
+    pub fn labelled(documents: &[(&str, f64)], labels: &[Option<f64>], missed: &[f64], ties: Ties) -> Self {
+        let retrieved = order(documents, ties).into_iter().map(|index| labels[index]).collect();
+        Self::new(retrieved, labels.iter().flatten().chain(missed).copied().collect())
     }
 
     /// Documents in the list.
@@ -179,6 +177,20 @@ impl Ranking {
     pub const fn is_empty(&self) -> bool {
         self.retrieved.is_empty()
     }
+}
+
+/// Indices by descending score.
+fn order(documents: &[(&str, f64)], ties: Ties) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..documents.len()).collect();
+    match ties {
+        Ties::InputOrder => order.sort_by(|&l, &r| (documents[r].1 + 0.0).total_cmp(&(documents[l].1 + 0.0))),
+        Ties::TrecEval => {
+            #[expect(clippy::cast_possible_truncation, reason = "the precision of trec_eval's scores")]
+            let single = |index: usize| documents[index].1 as f32 + 0.0;
+            order.sort_by(|&l, &r| single(r).total_cmp(&single(l)).then_with(|| documents[r].0.cmp(documents[l].0)));
+        }
+    }
+    order
 }
 
 impl Metric {

@@ -1,0 +1,139 @@
+//! Wire types of eRAG evaluations to and from the engine's.
+
+use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
+use super::convert_belief::{answer, measure, measure_to_wire, sampling, sampling_to_wire};
+use super::v1;
+use crate::engine::EngineError;
+use crate::engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, default_metrics};
+use crate::measure::rank::{Grading, Metric};
+use crate::model::GeneratorInfo;
+
+/// Both names of every annotator.
+const ANNOTATORS: [(v1::Annotator, Annotator); 12] = [
+    (v1::Annotator::ExactMatch, Annotator::ExactMatch),
+    (v1::Annotator::TokenF1, Annotator::TokenF1),
+    (v1::Annotator::RougeL, Annotator::RougeL),
+    (v1::Annotator::Containment, Annotator::Containment),
+    (v1::Annotator::Accuracy, Annotator::Accuracy),
+    (v1::Annotator::SeperSoft, Annotator::SeperSoft),
+    (v1::Annotator::SeperHard, Annotator::SeperHard),
+    (v1::Annotator::DeltaSeperSoft, Annotator::DeltaSeperSoft),
+    (v1::Annotator::DeltaSeperHard, Annotator::DeltaSeperHard),
+    (v1::Annotator::ContainsAnswer, Annotator::ContainsAnswer),
+    (v1::Annotator::Provenance, Annotator::Provenance),
+    (v1::Annotator::LlmJudgement, Annotator::LlmJudgement),
+];
+
+fn to_wire(annotator: Annotator) -> v1::Annotator {
+    let found = ANNOTATORS.iter().find(|(_, ours)| *ours == annotator);
+    found.map_or(v1::Annotator::Unspecified, |(wire, _)| *wire)
+}
+
+/// Metrics by name, with the field of the one that is wrong.
+pub(super) fn metrics(names: &[String]) -> Result<Vec<Metric>, EngineError> {
+    let parse = |(index, name): (usize, &String)| {
+        name.parse().map_err(|error: crate::measure::rank::MetricError| {
+            EngineError::invalid(format!("metrics[{index}]"), error.to_string())
+        })
+    };
+    names.iter().enumerate().map(parse).collect()
+}
+
+pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequest, EngineError> {
+    let (truncate, passage_tokens) = truncation(wire.truncation)?;
+    let annotator = |(index, number): (usize, &i32)| {
+        let field = format!("annotators[{index}]");
+        let wire: v1::Annotator = known(&field, *number)?;
+        let found = ANNOTATORS.iter().find(|(name, _)| *name == wire);
+        found.map(|(_, ours)| *ours).ok_or_else(|| EngineError::invalid(field, "must be set"))
+    };
+    let annotators: Result<Vec<Annotator>, EngineError> = wire.annotators.iter().enumerate().map(annotator).collect();
+    let annotators = Some(annotators?).filter(|annotators| !annotators.is_empty());
+    let indices = |subset: v1::PassageSubset| {
+        // A 32-bit index that this machine cannot hold is out of range like any other.
+        subset.indices.into_iter().map(|index| usize::try_from(index).unwrap_or(usize::MAX)).collect()
+    };
+    Ok(EvaluateRequest {
+        question: wire.question,
+        passages: passages(wire.passages),
+        references: wire.references,
+        annotators: annotators.unwrap_or_else(|| vec![Annotator::ExactMatch]),
+        provenance: wire.provenance,
+        metrics: if wire.metrics.is_empty() { default_metrics() } else { metrics(&wire.metrics)? },
+        threshold: wire.threshold.unwrap_or(Grading::ERAG.threshold),
+        rankings: wire.rankings.into_iter().map(indices).collect(),
+        end_to_end: wire.end_to_end,
+        answer_tokens: given(wire.answer_tokens),
+        sampling: sampling(wire.sampling),
+        measure: measure(wire.measure)?,
+        passage_tokens,
+        truncate,
+        token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
+    })
+}
+
+/// The other way, for clients.
+pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -> v1::EvaluateRetrievalRequest {
+    let subset = |indices: &Vec<usize>| v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() };
+    v1::EvaluateRetrievalRequest {
+        question: request.question.clone(),
+        passages: passages_to_wire(&request.passages),
+        references: request.references.clone(),
+        annotators: request.annotators.iter().map(|annotator| to_wire(*annotator).into()).collect(),
+        provenance: request.provenance.clone(),
+        metrics: request.metrics.iter().map(Metric::to_string).collect(),
+        threshold: Some(request.threshold),
+        rankings: request.rankings.iter().map(subset).collect(),
+        end_to_end: request.end_to_end,
+        answer_tokens: narrow(request.answer_tokens.unwrap_or(0)),
+        sampling: Some(sampling_to_wire(&request.sampling)),
+        measure: Some(measure_to_wire(&request.measure)),
+        return_answers,
+        truncation: Some(truncation_to_wire(request.truncate, request.passage_tokens)),
+        token_budget: wide(request.token_budget.unwrap_or(0)),
+    }
+}
+
+/// Values under their metrics' names.
+pub(super) fn metric_values(metrics: &[Metric], values: &[Option<f64>]) -> Vec<v1::MetricValue> {
+    let value =
+        |(metric, value): (&Metric, &Option<f64>)| v1::MetricValue { metric: metric.to_string(), value: *value };
+    metrics.iter().zip(values).map(value).collect()
+}
+
+pub(super) fn response(
+    report: &EvaluateReport,
+    metrics: &[Metric],
+    threshold: f64,
+    whole: bool,
+    model: &GeneratorInfo,
+) -> v1::EvaluateRetrievalResponse {
+    let labels = |(annotator, labels): &(Annotator, Vec<f64>)| v1::PassageLabels {
+        annotator: to_wire(*annotator).into(),
+        labels: labels.clone(),
+    };
+    let rankings = report.rankings.iter().map(|ranking| v1::RankingScores {
+        indices: ranking.indices.iter().copied().map(narrow).collect(),
+        scores: ranking
+            .scores
+            .iter()
+            .map(|scores| v1::AnnotatorScores {
+                annotator: to_wire(scores.annotator).into(),
+                metrics: metric_values(metrics, &scores.metrics),
+                end_to_end: scores.end_to_end,
+            })
+            .collect(),
+        answer: ranking.answer.as_ref().filter(|_| whole).map(answer),
+    });
+    v1::EvaluateRetrievalResponse {
+        labels: report.labels.iter().map(labels).collect(),
+        rankings: rankings.collect(),
+        passage_answers: if whole { report.passage_answers.iter().map(answer).collect() } else { Vec::new() },
+        threshold,
+        usage: Some(usage(&report.usage)),
+        judged_pairs: narrow(report.judged_pairs),
+        warnings: report.warnings.clone(),
+        model: model.name.clone(),
+        model_sha256: model.sha256.clone(),
+    }
+}

@@ -1,0 +1,223 @@
+//! Wire types of the arithmetic to and from the engine's.
+
+use super::convert::{known, narrow};
+use super::convert_evaluate::{metric_values, metrics};
+use super::convert_fit::{domain, estimate_diagnostics, paper_objective};
+use super::v1;
+use crate::engine::EngineError;
+use crate::engine::metrics::{Correlated, Document, FitTask, List};
+use crate::measure::agreement::Correlation;
+use crate::measure::moi::{Estimate, FitError, Observation};
+use crate::measure::rank::summary::Table;
+use crate::measure::rank::{Grading, Metric, Ties};
+use crate::measure::recall::{Chosen, Family, Sample};
+use crate::measure::resample::{Interval, Resampling};
+
+/// What `EvaluateRanking` is asked.
+pub(super) struct RankingTask {
+    pub ids: Vec<String>,
+    pub lists: Vec<List>,
+    pub metrics: Vec<Metric>,
+    pub grading: Grading,
+    pub ties: Ties,
+    pub resampling: Option<Resampling>,
+}
+
+/// What `Correlate` is asked.
+pub(super) struct CorrelationTask {
+    pub target: Vec<f64>,
+    pub series: Vec<(String, Vec<f64>)>,
+    pub kinds: Vec<Correlation>,
+    pub resampling: Option<Resampling>,
+}
+
+/// A 32-bit count that this machine cannot hold is beyond every bound like any other.
+fn count(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn resampling(wire: Option<v1::Resampling>) -> Option<Resampling> {
+    let (wire, default) = (wire.unwrap_or_default(), Resampling::default());
+    let how = Resampling {
+        resamples: wire.resamples.map_or(default.resamples, count),
+        seed: wire.seed,
+        confidence: wire.confidence.unwrap_or(default.confidence),
+    };
+    Some(how).filter(|how| how.resamples > 0)
+}
+
+fn interval(interval: Interval) -> v1::Interval {
+    v1::Interval { low: interval.low, high: interval.high }
+}
+
+pub(super) fn ranking_task(wire: v1::EvaluateRankingRequest) -> Result<RankingTask, EngineError> {
+    let ties = match known("tie_rule", wire.tie_rule)? {
+        v1::TieRule::Unspecified | v1::TieRule::InputOrder => Ties::InputOrder,
+        v1::TieRule::TrecEval => Ties::TrecEval,
+    };
+    let document =
+        |document: v1::RankedDocument| Document { id: document.id, score: document.score, label: document.label };
+    let (mut ids, mut lists) = (Vec::with_capacity(wire.queries.len()), Vec::with_capacity(wire.queries.len()));
+    for query in wire.queries {
+        ids.push(query.id);
+        lists.push(List {
+            documents: query.documents.into_iter().map(document).collect(),
+            judgements: query.judgements,
+            missed: query.missed_labels,
+        });
+    }
+    let threshold = wire.threshold.unwrap_or(Grading::TREC.threshold);
+    Ok(RankingTask {
+        ids,
+        lists,
+        metrics: metrics(&wire.metrics)?,
+        grading: Grading { threshold, graded: wire.graded },
+        ties,
+        resampling: resampling(wire.resampling),
+    })
+}
+
+pub(super) fn ranking_response(task: &RankingTask, table: &Table) -> v1::EvaluateRankingResponse {
+    let query = |(id, values): (&String, &Vec<Option<f64>>)| v1::QueryMetrics {
+        id: id.clone(),
+        values: metric_values(&task.metrics, values),
+    };
+    let summary = task.metrics.iter().zip(&table.summary).map(|(metric, summary)| v1::MetricSummary {
+        metric: metric.to_string(),
+        value: summary.value,
+        interval: summary.interval.map(interval),
+        queries: narrow(summary.lists),
+    });
+    let ties = match task.ties {
+        Ties::InputOrder => v1::TieRule::InputOrder,
+        Ties::TrecEval => v1::TieRule::TrecEval,
+    };
+    v1::EvaluateRankingResponse {
+        queries: task.ids.iter().zip(&table.values).map(query).collect(),
+        summary: summary.collect(),
+        tie_rule: ties.into(),
+    }
+}
+
+fn correlation(field: &str, wire: i32) -> Result<Option<Correlation>, EngineError> {
+    Ok(match known(field, wire)? {
+        v1::CorrelationKind::Unspecified => None,
+        v1::CorrelationKind::KendallB => Some(Correlation::KendallB),
+        v1::CorrelationKind::KendallC => Some(Correlation::KendallC),
+        v1::CorrelationKind::Spearman => Some(Correlation::Spearman),
+        v1::CorrelationKind::Pearson => Some(Correlation::Pearson),
+    })
+}
+
+pub(super) fn correlation_task(wire: v1::CorrelateRequest) -> Result<CorrelationTask, EngineError> {
+    let kind = |(index, kind): (usize, &i32)| {
+        let field = format!("kinds[{index}]");
+        correlation(&field, *kind)?.ok_or_else(|| EngineError::invalid(field, "must be set"))
+    };
+    let kinds: Vec<Correlation> = wire.kinds.iter().enumerate().map(kind).collect::<Result<_, _>>()?;
+    let usual = || vec![Correlation::KendallB, Correlation::Spearman, Correlation::Pearson];
+    Ok(CorrelationTask {
+        target: wire.target,
+        series: wire.series.into_iter().map(|series| (series.name, series.values)).collect(),
+        kinds: if kinds.is_empty() { usual() } else { kinds },
+        resampling: resampling(wire.resampling),
+    })
+}
+
+pub(super) fn correlation_response(task: &CorrelationTask, found: &[Vec<Correlated>]) -> v1::CorrelateResponse {
+    let one = |name: &String, kind: &Correlation, found: &Correlated| v1::Correlation {
+        series: name.clone(),
+        kind: match kind {
+            Correlation::KendallB => v1::CorrelationKind::KendallB,
+            Correlation::KendallC => v1::CorrelationKind::KendallC,
+            Correlation::Spearman => v1::CorrelationKind::Spearman,
+            Correlation::Pearson => v1::CorrelationKind::Pearson,
+        }
+        .into(),
+        value: found.agreement.map(|agreement| agreement.value),
+        p_value: found.agreement.and_then(|agreement| agreement.p_value),
+        interval: found.interval.map(interval),
+        pairs: narrow(task.target.len()),
+    };
+    let rows = task.series.iter().zip(found);
+    let all =
+        rows.flat_map(|((name, _), row)| task.kinds.iter().zip(row).map(move |(kind, found)| one(name, kind, found)));
+    v1::CorrelateResponse { correlations: all.collect() }
+}
+
+pub(super) fn alpha_task(wire: v1::ChooseAlphaRequest) -> Result<(Vec<Sample>, Family, Correlation), EngineError> {
+    let family = match known("measure", wire.measure)? {
+        v1::AlphaMeasure::Unspecified | v1::AlphaMeasure::T => Family::T,
+        v1::AlphaMeasure::F => Family::F,
+        v1::AlphaMeasure::Fe => Family::Fe,
+        v1::AlphaMeasure::TPrime => Family::TPrime,
+    };
+    let sample = |list: v1::ScoredList| Sample {
+        marks: list.relevant,
+        k: count(list.cutoff),
+        all: list.positives.map(count),
+        response: list.response_score,
+    };
+    let correlation = correlation("correlation", wire.correlation)?.unwrap_or(Correlation::Spearman);
+    Ok((wire.lists.into_iter().map(sample).collect(), family, correlation))
+}
+
+pub(super) fn alpha_response(chosen: &Chosen) -> v1::ChooseAlphaResponse {
+    v1::ChooseAlphaResponse {
+        alpha: chosen.alpha,
+        correlation: chosen.agreement.value,
+        p_value: chosen.agreement.p_value,
+        lists: narrow(chosen.samples),
+    }
+}
+
+pub(super) fn fit_task(wire: v1::FitMoiRequest) -> Result<FitTask, EngineError> {
+    let order = |order: v1::ScoredOrder| Observation {
+        order: order.passages.into_iter().map(count).collect(),
+        score: order.score,
+    };
+    Ok(FitTask {
+        passages: count(wire.passages),
+        observations: wire.orders.into_iter().map(order).collect(),
+        domain: domain("score_domain", wire.score_domain, wire.softmax_temperature)?,
+        paper: paper_objective("objective", wire.objective)?,
+        sigma2: wire.sigma2,
+        prior: Some(wire.position_prior).filter(|prior| !prior.is_empty()),
+        monotone: wire.monotone,
+        lam: wire.lam,
+        rho: wire.rho,
+        anchor: Some(wire.one_passage_scores).filter(|scores| !scores.is_empty()),
+    })
+}
+
+/// The fit's own names of its fields, as the protocol has them.
+pub(super) fn fit_error(error: FitError) -> EngineError {
+    let FitError::Invalid { field, problem } = error else { return EngineError::Internal(error.to_string()) };
+    let field = match field.split_once('[') {
+        Some(("permutations", rest)) => match rest.split_once("][") {
+            Some((order, position)) => format!("orders[{order}].passages[{position}"),
+            None => format!("orders[{rest}"),
+        },
+        Some(("scores", rest)) => format!("orders[{rest}.score"),
+        _ => match field.as_str() {
+            "n" => "passages".into(),
+            "permutations" => "orders".into(),
+            "a0" => "position_prior".into(),
+            "anchor" => "one_passage_scores".into(),
+            _ => field,
+        },
+    };
+    EngineError::Invalid { field, problem }
+}
+
+pub(super) fn fit_response(fitted: Estimate) -> v1::FitMoiResponse {
+    let diagnostics = estimate_diagnostics(&fitted);
+    v1::FitMoiResponse {
+        utilities: fitted.utilities,
+        standard_errors: fitted.standard_errors,
+        ranking: fitted.ranking.into_iter().map(narrow).collect(),
+        outranks_next: fitted.outranks_next,
+        position_bias: fitted.bias.into_iter().next().map(|weights| v1::PositionBias { weights }),
+        diagnostics: Some(diagnostics),
+    }
+}

@@ -1,0 +1,463 @@
+//! eRAG and the arithmetic of MetricsService over the wire, and what goes wrong with them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Running, Scripted, real_engine, wire};
+use rerankd::measure::lexical;
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::Annotator;
+use rerankd::rpc::v1::evaluate_retrieval_stream_response::Outcome;
+use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
+use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use tokio_stream::StreamExt;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+const PASSAGES: [&str; 4] = ["aaaa bbbb", "cccc", "dddd aaaa", "an answer stands here"];
+
+const ALL: [Annotator; 12] = [
+    Annotator::ExactMatch,
+    Annotator::TokenF1,
+    Annotator::RougeL,
+    Annotator::Containment,
+    Annotator::Accuracy,
+    Annotator::SeperSoft,
+    Annotator::SeperHard,
+    Annotator::DeltaSeperSoft,
+    Annotator::DeltaSeperHard,
+    Annotator::ContainsAnswer,
+    Annotator::Provenance,
+    Annotator::LlmJudgement,
+];
+
+async fn server() -> Running {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let (engine, _) = common::with_scripted_judge(engine, Duration::ZERO);
+    common::serve(engine, observed, queue_length).await
+}
+
+async fn utilities(server: &Running) -> UtilityServiceClient<Channel> {
+    UtilityServiceClient::new(server.channel().await)
+}
+
+async fn metrics(server: &Running) -> MetricsServiceClient<Channel> {
+    MetricsServiceClient::new(server.channel().await)
+}
+
+fn numbers(annotators: &[Annotator]) -> Vec<i32> {
+    annotators.iter().map(|annotator| (*annotator).into()).collect()
+}
+
+fn request(annotators: &[Annotator]) -> v1::EvaluateRetrievalRequest {
+    v1::EvaluateRetrievalRequest {
+        question: "which".into(),
+        passages: wire("q", &PASSAGES).passages,
+        references: vec!["an answer".into()],
+        annotators: numbers(annotators),
+        provenance: vec![1.0, 0.0, 0.5, 0.0],
+        sampling: Some(v1::SamplingOptions { samples: 3, max_tokens: 6, seed: 4, ..v1::SamplingOptions::default() }),
+        answer_tokens: 6,
+        return_answers: true,
+        ..v1::EvaluateRetrievalRequest::default()
+    }
+}
+
+fn fields(status: &Status) -> Vec<String> {
+    status.get_details_bad_request().unwrap().field_violations.into_iter().map(|violation| violation.field).collect()
+}
+
+#[tokio::test]
+async fn every_annotator_labels_every_passage_from_one_plan() {
+    let server = server().await;
+    let asked = v1::EvaluateRetrievalRequest {
+        end_to_end: true,
+        rankings: vec![v1::PassageSubset { indices: vec![3, 0, 1] }, v1::PassageSubset { indices: vec![0, 1, 2, 3] }],
+        metrics: vec!["P@2".into(), "ndcg_cut_3".into(), "mrr".into(), "Fe@3".into()],
+        ..request(&ALL)
+    };
+    let answer = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
+    assert_eq!(answer.labels.iter().map(v1::PassageLabels::annotator).collect::<Vec<_>>(), ALL);
+    let of =
+        |annotator: Annotator| answer.labels.iter().find(|one| one.annotator() == annotator).unwrap().labels.clone();
+    assert_eq!(of(Annotator::ContainsAnswer), [0.0, 0.0, 0.0, 1.0]);
+    assert_eq!(of(Annotator::Provenance), [1.0, 0.0, 0.5, 0.0]);
+    for labels in &answer.labels {
+        let least = if labels.annotator().as_str_name().contains("DELTA") { -1.0 } else { 0.0 };
+        assert!(labels.labels.len() == 4 && labels.labels.iter().all(|label| (least..=1.0).contains(label)));
+    }
+    // Labels are those of the answers that came back.
+    let references = ["an answer".to_owned()];
+    assert_eq!(answer.passage_answers.len(), 4);
+    for (index, one) in answer.passage_answers.iter().enumerate() {
+        assert_eq!(of(Annotator::TokenF1)[index], lexical::token_f1(&one.text, &references));
+        assert_eq!(of(Annotator::ExactMatch)[index], lexical::exact_match(&one.text, &references));
+    }
+    // The difference to SePer is the same for all passages: SePer without context.
+    let gaps: Vec<f64> =
+        of(Annotator::SeperSoft).iter().zip(of(Annotator::DeltaSeperSoft)).map(|(with, delta)| with - delta).collect();
+    assert!(gaps.iter().all(|gap| (gap - gaps[0]).abs() < 1e-12), "{gaps:?}");
+    assert_eq!(answer.rankings.len(), 2);
+    let scores = |ranking: usize, annotator: Annotator| {
+        answer.rankings[ranking].scores.iter().find(|one| one.annotator() == annotator).unwrap().clone()
+    };
+    let provenance = scores(0, Annotator::Provenance);
+    // [3, 0, 1] has the labels 0, 1, 0.
+    let values: Vec<(String, Option<f64>)> =
+        provenance.metrics.iter().map(|one| (one.metric.clone(), one.value)).collect();
+    let near = |value: Option<f64>, expected: f64| (value.unwrap() - expected).abs() < 1e-12;
+    assert!(values[0].0 == "P@2" && near(values[0].1, 0.5));
+    assert!(values[1].0 == "nDCG@3" && near(values[1].1, 1.0 / 3.0_f64.log2()));
+    assert!(values[2].0 == "RR" && near(values[2].1, 0.5));
+    assert_eq!(values[3], ("Fe(alpha=0.5)@3".into(), None), "Fe needs a list of 2K");
+    assert_eq!(provenance.end_to_end, None);
+    let whole = answer.rankings[1].answer.clone().unwrap();
+    assert_eq!(scores(1, Annotator::RougeL).end_to_end, Some(lexical::rouge_l(&whole.text, &references)));
+    assert!(scores(1, Annotator::DeltaSeperSoft).end_to_end.is_some());
+    let usage = answer.usage.unwrap();
+    assert!(usage.tokens > 0 && usage.tokens < usage.naive_tokens, "{usage:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn labels_by_belief_are_those_of_measure_utility() {
+    let server = server().await;
+    let annotators = [Annotator::SeperSoft, Annotator::SeperHard, Annotator::DeltaSeperSoft];
+    let labels = utilities(&server).await.evaluate_retrieval(request(&annotators)).await.unwrap().into_inner().labels;
+    let soft_alone = utilities(&server).await.evaluate_retrieval(request(&[Annotator::SeperSoft])).await.unwrap();
+    assert_eq!(soft_alone.into_inner().labels[0], labels[0], "without clusters the same");
+    let asked = v1::MeasureUtilityRequest {
+        question: "which".into(),
+        passages: wire("q", &PASSAGES).passages,
+        references: vec!["an answer".into()],
+        measure_each: true,
+        sampling: request(&[]).sampling,
+        ..v1::MeasureUtilityRequest::default()
+    };
+    let measured = utilities(&server).await.measure_utility(asked).await.unwrap().into_inner();
+    for (index, utility) in measured.utilities.iter().enumerate() {
+        let belief = utility.belief.as_ref().unwrap();
+        let expected = [
+            belief.seper_soft.unwrap().value,
+            belief.seper_hard.unwrap().value,
+            utility.delta_seper_soft.unwrap().value,
+        ];
+        for (labels, expected) in labels.iter().zip(expected) {
+            assert!((labels.labels[index] - expected).abs() < 1e-12);
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn labels_without_the_generator_ask_it_nothing() {
+    let server = server().await;
+    let asked = request(&[Annotator::ContainsAnswer, Annotator::Provenance]);
+    let answer = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
+    assert_eq!(answer.usage.unwrap().tokens, 0);
+    // The paper's metrics where none are named.
+    let names: Vec<String> = answer.rankings[0].scores[0].metrics.iter().map(|one| one.metric.clone()).collect();
+    assert_eq!(names, ["P", "Success", "AP", "RR", "nDCG", "R"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_answers_every_question_and_survives_a_bad_one() {
+    let server = server().await;
+    let ask = |id: &str, request: Option<v1::EvaluateRetrievalRequest>| v1::EvaluateRetrievalStreamRequest {
+        id: id.into(),
+        request,
+    };
+    let bad = v1::EvaluateRetrievalRequest { references: Vec::new(), ..request(&[Annotator::TokenF1]) };
+    let asked = vec![
+        ask("one", Some(request(&[Annotator::TokenF1]))),
+        ask("bad", Some(bad)),
+        ask("none", None),
+        ask("two", Some(request(&[Annotator::LlmJudgement]))),
+    ];
+    let stream = utilities(&server).await.evaluate_retrieval_stream(tokio_stream::iter(asked)).await.unwrap();
+    let mut outcomes: Vec<(String, Result<usize, String>)> = stream
+        .into_inner()
+        .map(|answer| {
+            let answer = answer.unwrap();
+            let outcome = match answer.outcome.unwrap() {
+                Outcome::Response(response) => Ok(response.labels[0].labels.len()),
+                Outcome::Error(error) => Err(error.message),
+            };
+            (answer.id, outcome)
+        })
+        .collect()
+        .await;
+    outcomes.sort();
+    let expected = [
+        ("bad", Err("references: must not be empty for these annotators")),
+        ("none", Err("request: must be set")),
+        ("one", Ok(4)),
+        ("two", Ok(4)),
+    ];
+    let expected: Vec<(String, Result<usize, String>)> =
+        expected.into_iter().map(|(id, outcome)| (id.to_owned(), outcome.map_err(str::to_owned))).collect();
+    assert_eq!(outcomes, expected);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn bad_evaluations_are_refused_by_field() {
+    let server = server().await;
+    let base = || request(&[Annotator::ExactMatch]);
+    type Change = fn(&mut v1::EvaluateRetrievalRequest);
+    let cases: [(&str, Change); 15] = [
+        ("question", |r| r.question = "  ".into()),
+        ("passages", |r| r.passages.clear()),
+        ("passages[1].text", |r| r.passages[1].text.clear()),
+        ("references", |r| r.references.clear()),
+        ("references[0]", |r| r.references[0] = " ".into()),
+        ("annotators[0]", |r| r.annotators = vec![99]),
+        ("annotators[1]", |r| r.annotators.push(0)),
+        ("annotators", |r| r.annotators = numbers(&[Annotator::TokenF1, Annotator::TokenF1])),
+        ("provenance", |r| (r.annotators, r.provenance) = (numbers(&[Annotator::Provenance]), vec![1.0])),
+        ("provenance[2]", |r| r.provenance[2] = f64::NAN),
+        ("metrics[1]", |r| r.metrics = vec!["P@1".into(), "nope".into()]),
+        ("threshold", |r| r.threshold = Some(f64::INFINITY)),
+        ("rankings[0]", |r| r.rankings = vec![v1::PassageSubset { indices: vec![0, 9] }]),
+        ("end_to_end", |r| (r.annotators, r.end_to_end) = (numbers(&[Annotator::ContainsAnswer]), true)),
+        ("answer_tokens", |r| r.answer_tokens = 100_000),
+    ];
+    for (field, change) in cases {
+        let mut asked = base();
+        change(&mut asked);
+        let status = utilities(&server).await.evaluate_retrieval(asked).await.unwrap_err();
+        assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
+    }
+    let small = v1::EvaluateRetrievalRequest { token_budget: 3, ..base() };
+    let status = utilities(&server).await.evaluate_retrieval(small).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    server.stop().await;
+    let bare = Scripted::default().serve().await;
+    let status = utilities(&bare).await.evaluate_retrieval(request(&[Annotator::SeperSoft])).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    bare.stop().await;
+}
+
+#[tokio::test]
+async fn the_real_generator_finds_the_passage_that_answers() {
+    let server = common::serve(real_engine().await, std::sync::Arc::default(), 8).await;
+    let passages = [
+        "The lighthouse of Arden was built of grey granite in 1871 by the engineer Moira Kell.",
+        "Sea otters wrap themselves in kelp before they sleep, so that the current does not carry them away.",
+        "A sourdough starter is fed with flour and water every day and kept in a warm place.",
+    ];
+    let asked = v1::EvaluateRetrievalRequest {
+        question: "Who built the lighthouse of Arden?".into(),
+        passages: wire("q", &passages).passages,
+        references: vec!["Moira Kell".into()],
+        annotators: numbers(&[Annotator::Containment, Annotator::TokenF1, Annotator::LlmJudgement]),
+        end_to_end: true,
+        return_answers: true,
+        ..v1::EvaluateRetrievalRequest::default()
+    };
+    let answer = utilities(&server).await.evaluate_retrieval(asked.clone()).await.unwrap().into_inner();
+    assert_eq!(answer.labels[0].labels, [1.0, 0.0, 0.0], "{:?}", answer.passage_answers);
+    assert!(answer.labels[1].labels[0] > answer.labels[1].labels[1]);
+    assert!(answer.labels[2].labels.iter().all(|label| *label > 0.0 && *label < 1.0));
+    assert_eq!(answer.rankings[0].scores[0].end_to_end, Some(1.0));
+    let again = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
+    assert_eq!((answer.labels, answer.rankings), (again.labels, again.rankings));
+    server.stop().await;
+}
+
+fn document(id: &str, score: f64) -> v1::RankedDocument {
+    v1::RankedDocument { id: id.into(), score: Some(score), label: None }
+}
+
+#[tokio::test]
+async fn rankings_are_evaluated_by_id_by_label_and_by_tie_rule() {
+    let server = server().await;
+    let by_id = v1::RankedQuery {
+        id: "q1".into(),
+        documents: vec![document("a", 0.5), document("b", 0.5), document("c", 0.9)],
+        judgements: [("b".to_owned(), 1.0), ("z".to_owned(), 1.0)].into(),
+        missed_labels: Vec::new(),
+    };
+    let labelled = |label: Option<f64>| v1::RankedDocument { label, ..v1::RankedDocument::default() };
+    let by_label = v1::RankedQuery {
+        id: "q2".into(),
+        documents: vec![labelled(Some(0.0)), labelled(None), labelled(Some(2.0))],
+        missed_labels: vec![1.0],
+        ..v1::RankedQuery::default()
+    };
+    let empty = v1::RankedQuery { id: "q3".into(), ..v1::RankedQuery::default() };
+    let mut asked = v1::EvaluateRankingRequest {
+        queries: vec![by_id, by_label, empty],
+        metrics: ["RR", "recall@3", "num_rel"].map(str::to_owned).to_vec(),
+        ..v1::EvaluateRankingRequest::default()
+    };
+    let of = |answer: &v1::EvaluateRankingResponse, at: usize| {
+        answer.queries.iter().map(|query| query.values[at].value.unwrap()).collect::<Vec<f64>>()
+    };
+    let answer = metrics(&server).await.evaluate_ranking(asked.clone()).await.unwrap().into_inner();
+    assert_eq!(of(&answer, 0), [1.0 / 3.0, 1.0 / 3.0, 0.0]);
+    assert_eq!(of(&answer, 1), [0.5, 0.5, 0.0]);
+    assert_eq!(answer.tie_rule(), v1::TieRule::InputOrder);
+    let summary = &answer.summary;
+    assert!(summary[1].interval.is_some() && summary[1].queries == 3);
+    assert!(summary[2].value == Some(4.0) && summary[2].interval.is_none(), "a count is summed");
+    asked.tie_rule = v1::TieRule::TrecEval.into();
+    asked.resampling = Some(v1::Resampling { resamples: Some(0), ..v1::Resampling::default() });
+    // Ids decide ties, so they must differ.
+    asked.queries.truncate(1);
+    let answer = metrics(&server).await.evaluate_ranking(asked).await.unwrap().into_inner();
+    assert_eq!(of(&answer, 0), [0.5], "of b and a, which tie, b sorts last and so comes first");
+    assert_eq!(answer.summary[0].interval, None);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn bad_arithmetic_is_refused_by_field() {
+    let server = server().await;
+    let list = |documents: Vec<v1::RankedDocument>| v1::EvaluateRankingRequest {
+        queries: vec![v1::RankedQuery {
+            documents,
+            judgements: [("a".to_owned(), 1.0)].into(),
+            ..v1::RankedQuery::default()
+        }],
+        metrics: vec!["AP".into()],
+        ..v1::EvaluateRankingRequest::default()
+    };
+    let good = list(vec![document("a", 1.0)]);
+    let mut both = good.clone();
+    both.queries[0].documents[0].label = Some(1.0);
+    let cases = [
+        ("queries", v1::EvaluateRankingRequest { queries: Vec::new(), ..good.clone() }),
+        ("metrics", v1::EvaluateRankingRequest { metrics: Vec::new(), ..good.clone() }),
+        ("metrics[0]", v1::EvaluateRankingRequest { metrics: vec!["P@0".into()], ..good.clone() }),
+        ("tie_rule", v1::EvaluateRankingRequest { tie_rule: 9, ..good.clone() }),
+        ("queries[0].documents[1].id", list(vec![document("a", 1.0), document("a", 2.0)])),
+        ("queries[0].documents[0].score", list(vec![document("a", f64::NAN)])),
+        (
+            "queries[0].documents[1].score",
+            list(vec![document("a", 1.0), v1::RankedDocument { id: "b".into(), ..Default::default() }]),
+        ),
+        ("queries[0].judgements", both),
+        (
+            "resampling.confidence",
+            v1::EvaluateRankingRequest {
+                resampling: Some(v1::Resampling { confidence: Some(1.0), ..Default::default() }),
+                ..good.clone()
+            },
+        ),
+    ];
+    for (field, asked) in cases {
+        let status = metrics(&server).await.evaluate_ranking(asked).await.unwrap_err();
+        assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
+    }
+    let series = |values: &[f64]| v1::CorrelateRequest {
+        target: vec![1.0, 2.0, 3.0],
+        series: vec![v1::Series { name: "s".into(), values: values.to_vec() }],
+        ..v1::CorrelateRequest::default()
+    };
+    for (field, asked) in [
+        ("target", v1::CorrelateRequest { target: vec![1.0], ..series(&[1.0]) }),
+        ("series", v1::CorrelateRequest { series: Vec::new(), ..series(&[]) }),
+        ("series[0].values", series(&[1.0])),
+        ("series[0].values[2]", series(&[1.0, 2.0, f64::INFINITY])),
+        ("kinds[0]", v1::CorrelateRequest { kinds: vec![0], ..series(&[1.0, 2.0, 3.0]) }),
+    ] {
+        let status = metrics(&server).await.correlate(asked).await.unwrap_err();
+        assert_eq!(fields(&status), [field], "{status}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn series_are_correlated_and_alpha_is_chosen() {
+    let server = server().await;
+    let asked = v1::CorrelateRequest {
+        target: vec![1.0, 2.0, 3.0, 4.0],
+        series: vec![
+            v1::Series { name: "like".into(), values: vec![1.0, 3.0, 2.0, 4.0] },
+            v1::Series { name: "flat".into(), values: vec![1.0; 4] },
+        ],
+        ..v1::CorrelateRequest::default()
+    };
+    let found = metrics(&server).await.correlate(asked).await.unwrap().into_inner().correlations;
+    assert_eq!(found.len(), 6);
+    assert_eq!(found[0].kind(), v1::CorrelationKind::KendallB);
+    assert!(
+        (found[0].value.unwrap() - 2.0 / 3.0).abs() < 1e-12 && (found[0].p_value.unwrap() - 1.0 / 3.0).abs() < 1e-12
+    );
+    assert!(found[3..].iter().all(|one| one.series == "flat" && one.value.is_none() && one.p_value.is_none()));
+    let list = |relevant: &[bool], cutoff: u32, response_score: f64| v1::ScoredList {
+        relevant: relevant.to_vec(),
+        cutoff,
+        positives: None,
+        response_score,
+    };
+    let mut asked = v1::ChooseAlphaRequest {
+        lists: vec![list(&[true, false], 2, 2.0), list(&[true, true], 2, 5.0), list(&[false, false], 2, 1.0)],
+        ..v1::ChooseAlphaRequest::default()
+    };
+    let chosen = metrics(&server).await.choose_alpha(asked.clone()).await.unwrap().into_inner();
+    assert!(chosen.correlation > 0.999 && chosen.lists == 3 && chosen.alpha < 1e-12, "{chosen:?}");
+    asked.measure = v1::AlphaMeasure::F.into();
+    let status = metrics(&server).await.choose_alpha(asked).await.unwrap_err();
+    assert_eq!(fields(&status), ["lists[0].positives"]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_moi_fit_needs_no_model() {
+    let server = server().await;
+    let text = include_str!("golden/moi/06_p1_noisy_n5_m15.json");
+    let golden: serde_json::Value = serde_json::from_str(text).unwrap();
+    let order = |(order, score): (&serde_json::Value, &serde_json::Value)| v1::ScoredOrder {
+        passages: order.as_array().unwrap().iter().map(|p| u32::try_from(p.as_u64().unwrap()).unwrap()).collect(),
+        score: score.as_f64().unwrap(),
+    };
+    let rows = golden["permutations"].as_array().unwrap().iter().zip(golden["scores"].as_array().unwrap());
+    let reals = |value: &serde_json::Value| value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    let asked = v1::FitMoiRequest {
+        passages: 5,
+        orders: rows.map(order).collect(),
+        lam: golden["lam"].as_f64(),
+        rho: golden["rho"].as_f64(),
+        position_prior: reals(&golden["a0"]),
+        ..v1::FitMoiRequest::default()
+    };
+    let fitted = metrics(&server).await.fit_moi(asked.clone()).await.unwrap().into_inner();
+    let ranking: Vec<u64> = fitted.ranking.iter().map(|index| u64::from(*index)).collect();
+    assert_eq!(serde_json::json!(ranking), golden["ranking"]);
+    let gap = fitted.diagnostics.unwrap().objective - golden["objective_star"].as_f64().unwrap();
+    assert!(gap.abs() < 1e-8, "{gap}");
+    type Change = fn(&mut v1::FitMoiRequest);
+    let cases: [(&str, Change); 7] = [
+        ("passages", |r| r.passages = 0),
+        ("orders", |r| r.orders.clear()),
+        ("orders[1]", |r| r.orders[1].passages.truncate(2)),
+        ("orders[2].passages[0]", |r| r.orders[2].passages[0] = 77),
+        ("orders[3].score", |r| r.orders[3].score = f64::NAN),
+        ("position_prior", |r| r.position_prior = vec![0.2; 5]),
+        ("sigma2", |r| r.sigma2 = Some(2.0)),
+    ];
+    for (field, change) in cases {
+        let mut bad = asked.clone();
+        change(&mut bad);
+        let status = metrics(&server).await.fit_moi(bad).await.unwrap_err();
+        assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
+    }
+    server.stop().await;
+}
