@@ -1,4 +1,4 @@
-//! eRAG and the arithmetic of MetricsService over the wire, and what goes wrong with them.
+//! eRAG over the wire, and what goes wrong with it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,17 +16,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Running, Scripted, real_engine, wire};
+use common::{Running, Scripted, fields, real_engine, wire};
 use rerankd::measure::lexical;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::Annotator;
 use rerankd::rpc::v1::evaluate_retrieval_stream_response::Outcome;
-use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
 use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use tokio_stream::StreamExt;
+use tonic::Code;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 const PASSAGES: [&str; 4] = ["aaaa bbbb", "cccc", "dddd aaaa", "an answer stands here"];
 
@@ -55,10 +53,6 @@ async fn utilities(server: &Running) -> UtilityServiceClient<Channel> {
     UtilityServiceClient::new(server.channel().await)
 }
 
-async fn metrics(server: &Running) -> MetricsServiceClient<Channel> {
-    MetricsServiceClient::new(server.channel().await)
-}
-
 fn numbers(annotators: &[Annotator]) -> Vec<i32> {
     annotators.iter().map(|annotator| (*annotator).into()).collect()
 }
@@ -75,10 +69,6 @@ fn request(annotators: &[Annotator]) -> v1::EvaluateRetrievalRequest {
         return_answers: true,
         ..v1::EvaluateRetrievalRequest::default()
     }
-}
-
-fn fields(status: &Status) -> Vec<String> {
-    status.get_details_bad_request().unwrap().field_violations.into_iter().map(|violation| violation.field).collect()
 }
 
 #[tokio::test]
@@ -277,187 +267,5 @@ async fn the_real_generator_finds_the_passage_that_answers() {
     assert_eq!(answer.rankings[0].scores[0].end_to_end, Some(1.0));
     let again = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
     assert_eq!((answer.labels, answer.rankings), (again.labels, again.rankings));
-    server.stop().await;
-}
-
-fn document(id: &str, score: f64) -> v1::RankedDocument {
-    v1::RankedDocument { id: id.into(), score: Some(score), label: None }
-}
-
-#[tokio::test]
-async fn rankings_are_evaluated_by_id_by_label_and_by_tie_rule() {
-    let server = server().await;
-    let by_id = v1::RankedQuery {
-        id: "q1".into(),
-        documents: vec![document("a", 0.5), document("b", 0.5), document("c", 0.9)],
-        judgements: [("b".to_owned(), 1.0), ("z".to_owned(), 1.0)].into(),
-        missed_labels: Vec::new(),
-    };
-    let labelled = |label: Option<f64>| v1::RankedDocument { label, ..v1::RankedDocument::default() };
-    let by_label = v1::RankedQuery {
-        id: "q2".into(),
-        documents: vec![labelled(Some(0.0)), labelled(None), labelled(Some(2.0))],
-        missed_labels: vec![1.0],
-        ..v1::RankedQuery::default()
-    };
-    let empty = v1::RankedQuery { id: "q3".into(), ..v1::RankedQuery::default() };
-    let mut asked = v1::EvaluateRankingRequest {
-        queries: vec![by_id, by_label, empty],
-        metrics: ["RR", "recall@3", "num_rel"].map(str::to_owned).to_vec(),
-        ..v1::EvaluateRankingRequest::default()
-    };
-    let of = |answer: &v1::EvaluateRankingResponse, at: usize| {
-        answer.queries.iter().map(|query| query.values[at].value.unwrap()).collect::<Vec<f64>>()
-    };
-    let answer = metrics(&server).await.evaluate_ranking(asked.clone()).await.unwrap().into_inner();
-    assert_eq!(of(&answer, 0), [1.0 / 3.0, 1.0 / 3.0, 0.0]);
-    assert_eq!(of(&answer, 1), [0.5, 0.5, 0.0]);
-    assert_eq!(answer.tie_rule(), v1::TieRule::InputOrder);
-    let summary = &answer.summary;
-    assert!(summary[1].interval.is_some() && summary[1].queries == 3);
-    assert!(summary[2].value == Some(4.0) && summary[2].interval.is_none(), "a count is summed");
-    asked.tie_rule = v1::TieRule::TrecEval.into();
-    asked.resampling = Some(v1::Resampling { resamples: Some(0), ..v1::Resampling::default() });
-    // Ids decide ties, so they must differ.
-    asked.queries.truncate(1);
-    let answer = metrics(&server).await.evaluate_ranking(asked).await.unwrap().into_inner();
-    assert_eq!(of(&answer, 0), [0.5], "of b and a, which tie, b sorts last and so comes first");
-    assert_eq!(answer.summary[0].interval, None);
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn bad_arithmetic_is_refused_by_field() {
-    let server = server().await;
-    let list = |documents: Vec<v1::RankedDocument>| v1::EvaluateRankingRequest {
-        queries: vec![v1::RankedQuery {
-            documents,
-            judgements: [("a".to_owned(), 1.0)].into(),
-            ..v1::RankedQuery::default()
-        }],
-        metrics: vec!["AP".into()],
-        ..v1::EvaluateRankingRequest::default()
-    };
-    let good = list(vec![document("a", 1.0)]);
-    let mut both = good.clone();
-    both.queries[0].documents[0].label = Some(1.0);
-    let cases = [
-        ("queries", v1::EvaluateRankingRequest { queries: Vec::new(), ..good.clone() }),
-        ("metrics", v1::EvaluateRankingRequest { metrics: Vec::new(), ..good.clone() }),
-        ("metrics[0]", v1::EvaluateRankingRequest { metrics: vec!["P@0".into()], ..good.clone() }),
-        ("tie_rule", v1::EvaluateRankingRequest { tie_rule: 9, ..good.clone() }),
-        ("queries[0].documents[1].id", list(vec![document("a", 1.0), document("a", 2.0)])),
-        ("queries[0].documents[0].score", list(vec![document("a", f64::NAN)])),
-        (
-            "queries[0].documents[1].score",
-            list(vec![document("a", 1.0), v1::RankedDocument { id: "b".into(), ..Default::default() }]),
-        ),
-        ("queries[0].judgements", both),
-        (
-            "resampling.confidence",
-            v1::EvaluateRankingRequest {
-                resampling: Some(v1::Resampling { confidence: Some(1.0), ..Default::default() }),
-                ..good.clone()
-            },
-        ),
-    ];
-    for (field, asked) in cases {
-        let status = metrics(&server).await.evaluate_ranking(asked).await.unwrap_err();
-        assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
-    }
-    let series = |values: &[f64]| v1::CorrelateRequest {
-        target: vec![1.0, 2.0, 3.0],
-        series: vec![v1::Series { name: "s".into(), values: values.to_vec() }],
-        ..v1::CorrelateRequest::default()
-    };
-    for (field, asked) in [
-        ("target", v1::CorrelateRequest { target: vec![1.0], ..series(&[1.0]) }),
-        ("series", v1::CorrelateRequest { series: Vec::new(), ..series(&[]) }),
-        ("series[0].values", series(&[1.0])),
-        ("series[0].values[2]", series(&[1.0, 2.0, f64::INFINITY])),
-        ("kinds[0]", v1::CorrelateRequest { kinds: vec![0], ..series(&[1.0, 2.0, 3.0]) }),
-    ] {
-        let status = metrics(&server).await.correlate(asked).await.unwrap_err();
-        assert_eq!(fields(&status), [field], "{status}");
-    }
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn series_are_correlated_and_alpha_is_chosen() {
-    let server = server().await;
-    let asked = v1::CorrelateRequest {
-        target: vec![1.0, 2.0, 3.0, 4.0],
-        series: vec![
-            v1::Series { name: "like".into(), values: vec![1.0, 3.0, 2.0, 4.0] },
-            v1::Series { name: "flat".into(), values: vec![1.0; 4] },
-        ],
-        ..v1::CorrelateRequest::default()
-    };
-    let found = metrics(&server).await.correlate(asked).await.unwrap().into_inner().correlations;
-    assert_eq!(found.len(), 6);
-    assert_eq!(found[0].kind(), v1::CorrelationKind::KendallB);
-    assert!(
-        (found[0].value.unwrap() - 2.0 / 3.0).abs() < 1e-12 && (found[0].p_value.unwrap() - 1.0 / 3.0).abs() < 1e-12
-    );
-    assert!(found[3..].iter().all(|one| one.series == "flat" && one.value.is_none() && one.p_value.is_none()));
-    let list = |relevant: &[bool], cutoff: u32, response_score: f64| v1::ScoredList {
-        relevant: relevant.to_vec(),
-        cutoff,
-        positives: None,
-        response_score,
-    };
-    let mut asked = v1::ChooseAlphaRequest {
-        lists: vec![list(&[true, false], 2, 2.0), list(&[true, true], 2, 5.0), list(&[false, false], 2, 1.0)],
-        ..v1::ChooseAlphaRequest::default()
-    };
-    let chosen = metrics(&server).await.choose_alpha(asked.clone()).await.unwrap().into_inner();
-    assert!(chosen.correlation > 0.999 && chosen.lists == 3 && chosen.alpha < 1e-12, "{chosen:?}");
-    asked.measure = v1::AlphaMeasure::F.into();
-    let status = metrics(&server).await.choose_alpha(asked).await.unwrap_err();
-    assert_eq!(fields(&status), ["lists[0].positives"]);
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn a_moi_fit_needs_no_model() {
-    let server = server().await;
-    let text = include_str!("golden/moi/06_p1_noisy_n5_m15.json");
-    let golden: serde_json::Value = serde_json::from_str(text).unwrap();
-    let order = |(order, score): (&serde_json::Value, &serde_json::Value)| v1::ScoredOrder {
-        passages: order.as_array().unwrap().iter().map(|p| u32::try_from(p.as_u64().unwrap()).unwrap()).collect(),
-        score: score.as_f64().unwrap(),
-    };
-    let rows = golden["permutations"].as_array().unwrap().iter().zip(golden["scores"].as_array().unwrap());
-    let reals = |value: &serde_json::Value| value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
-    let asked = v1::FitMoiRequest {
-        passages: 5,
-        orders: rows.map(order).collect(),
-        lam: golden["lam"].as_f64(),
-        rho: golden["rho"].as_f64(),
-        position_prior: reals(&golden["a0"]),
-        ..v1::FitMoiRequest::default()
-    };
-    let fitted = metrics(&server).await.fit_moi(asked.clone()).await.unwrap().into_inner();
-    let ranking: Vec<u64> = fitted.ranking.iter().map(|index| u64::from(*index)).collect();
-    assert_eq!(serde_json::json!(ranking), golden["ranking"]);
-    let gap = fitted.diagnostics.unwrap().objective - golden["objective_star"].as_f64().unwrap();
-    assert!(gap.abs() < 1e-8, "{gap}");
-    type Change = fn(&mut v1::FitMoiRequest);
-    let cases: [(&str, Change); 7] = [
-        ("passages", |r| r.passages = 0),
-        ("orders", |r| r.orders.clear()),
-        ("orders[1]", |r| r.orders[1].passages.truncate(2)),
-        ("orders[2].passages[0]", |r| r.orders[2].passages[0] = 77),
-        ("orders[3].score", |r| r.orders[3].score = f64::NAN),
-        ("position_prior", |r| r.position_prior = vec![0.2; 5]),
-        ("sigma2", |r| r.sigma2 = Some(2.0)),
-    ];
-    for (field, change) in cases {
-        let mut bad = asked.clone();
-        change(&mut bad);
-        let status = metrics(&server).await.fit_moi(bad).await.unwrap_err();
-        assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
-    }
     server.stop().await;
 }

@@ -158,3 +158,9 @@ pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std:
     let judge = Judge::start(Settings { queue_length: 16, cache_entries: 1_000 }, lender).unwrap();
     (engine.with_judge(judge), judged)
 }
+
+/// The fields that a refusal names.
+pub fn fields(status: &tonic::Status) -> Vec<String> {
+    use tonic_types::StatusExt;
+    status.get_details_bad_request().unwrap().field_violations.into_iter().map(|violation| violation.field).collect()
+}
