@@ -1,4 +1,5 @@
-//! Input of the commands: JSON documents and JSON lines, from a file or standard input, with the line named in errors.
+//! Input of the commands: JSON documents and JSON lines, from a file or standard input, gzipped or not, with the line named
+//! in errors.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,7 +9,10 @@ use serde::Deserialize;
 use super::Failure;
 use crate::engine::rerank::Passage;
 
-/// Reads all of a file, or of standard input for `-`.
+/// How gzipped files begin.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Reads all of a file, or of standard input for `-`; gzipped ones are unpacked.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let outcome = if path == Path::new("-") {
@@ -16,7 +20,13 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
     } else {
         std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map(drop)
     };
-    outcome.map_err(|error| Failure::Input(format!("{}: {error}", name(path))))?;
+    let bad = |error: std::io::Error| Failure::Input(format!("{}: {error}", name(path)));
+    outcome.map_err(bad)?;
+    if bytes.starts_with(&GZIP) {
+        let mut plain = Vec::new();
+        flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(bad)?;
+        bytes = plain;
+    }
     String::from_utf8(bytes).map_err(|error| {
         let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
         let line = good.matches('\n').count() + 1;
@@ -27,6 +37,12 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
 /// How an input is called in messages.
 pub(super) fn name(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// A file's name without folders and endings.
+pub(super) fn stem(path: &Path) -> String {
+    let file = path.file_name().map_or_else(|| name(path), |file| file.to_string_lossy().into_owned());
+    file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
 }
 
 /// A passage as a line: an object, or the text alone.

@@ -6,12 +6,14 @@ mod fit;
 mod health;
 mod input;
 mod measure;
+mod metrics;
 mod models;
 mod output;
 mod plot;
 mod position_bias;
 mod rerank;
 mod serve;
+mod trec;
 mod utility;
 
 use std::path::PathBuf;
@@ -43,6 +45,7 @@ enum Command {
     Fit(fit::FitArgs),
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
+    Metrics(metrics::MetricsArgs),
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
     Models(models::ModelsArgs),
@@ -151,6 +154,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
+        Command::Metrics(args) => metrics::run(&args),
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,
         Command::Models(args) => models::run(args, &settings).await,

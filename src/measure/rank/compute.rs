@@ -1,5 +1,7 @@
 //! The metrics themselves.
 
+use std::borrow::Cow;
+
 use super::{Grading, Kind, Metric, Ranking};
 use crate::measure::real;
 use crate::measure::recall;
@@ -10,8 +12,8 @@ const HIGHEST: f64 = 4.0;
 const EPSILON: f64 = 1e-5;
 
 /// A list as one metric sees it.
-struct View {
-    labels: Vec<Option<f64>>,
+struct View<'a> {
+    labels: Cow<'a, [Option<f64>]>,
     /// Least label of a relevant document.
     least: f64,
     /// Relevant documents of the query.
@@ -20,10 +22,10 @@ struct View {
 
 pub(super) fn value(metric: &Metric, ranking: &Ranking, grading: Grading) -> Option<f64> {
     let least = metric.rel.unwrap_or(grading.threshold);
-    let labels: Vec<Option<f64>> = if metric.judged_only {
+    let labels: Cow<'_, [Option<f64>]> = if metric.judged_only {
         ranking.retrieved.iter().copied().filter(|label| label.is_some_and(|label| label >= 0.0)).collect()
     } else {
-        ranking.retrieved.clone()
+        Cow::Borrowed(&ranking.retrieved)
     };
     let relevant = ranking.judged.iter().filter(|label| **label >= least).count();
     let view = View { labels, least, relevant };
@@ -101,7 +103,7 @@ fn discounted(gains: impl Iterator<Item = f64>) -> f64 {
     gains.enumerate().map(|(index, gain)| gain / real(index + 2).log2()).sum()
 }
 
-impl View {
+impl View<'_> {
     fn is_hit(&self, label: Option<f64>) -> bool {
         label.is_some_and(|label| label >= self.least)
     }
@@ -133,7 +135,7 @@ impl View {
     fn binary_preference(&self, judged: &[f64]) -> f64 {
         let misses = judged.iter().filter(|label| self.is_miss(Some(**label))).count();
         let (mut above, mut sum) = (0, 0.0);
-        for label in &self.labels {
+        for label in &*self.labels {
             if self.is_hit(*label) {
                 let penalty = ratio(real(above.min(self.relevant)), real(misses.min(self.relevant)));
                 sum += 1.0 - penalty;

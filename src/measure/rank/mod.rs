@@ -17,6 +17,7 @@ mod parse;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+mod trec;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -166,6 +167,13 @@ impl Ranking {
         Self::new(retrieved, labels.iter().flatten().chain(missed).copied().collect())
     }
 
+    /// The first `depth` documents alone.
+    #[must_use]
+    pub fn cut(mut self, depth: usize) -> Self {
+        self.retrieved.truncate(depth);
+        self
+    }
+
     /// Documents in the list.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -214,7 +222,7 @@ impl Metric {
             return None;
         }
         Some(match self.kind {
-            Kind::NumQ | Kind::NumRet | Kind::NumRel | Kind::NumRelRet => values.iter().sum(),
+            _ if self.is_count() => values.iter().sum(),
             Kind::GmAp => super::mean(&values.iter().map(|value| value.max(1e-5).ln()).collect::<Vec<_>>()).exp(),
             _ => super::mean(values),
         })
@@ -223,6 +231,18 @@ impl Metric {
     /// Whether [`Metric::aggregate`] is a mean, so that intervals and differences of it make sense.
     #[must_use]
     pub const fn is_mean(&self) -> bool {
-        !matches!(self.kind, Kind::NumQ | Kind::NumRet | Kind::NumRel | Kind::NumRelRet | Kind::GmAp)
+        !self.is_count() && !matches!(self.kind, Kind::GmAp)
+    }
+
+    /// Whether trec_eval prints it for single queries.
+    #[must_use]
+    pub const fn is_shown_by_query(&self) -> bool {
+        !matches!(self.kind, Kind::GmAp | Kind::NumQ)
+    }
+
+    /// Whether it counts things.
+    #[must_use]
+    pub const fn is_count(&self) -> bool {
+        matches!(self.kind, Kind::NumQ | Kind::NumRet | Kind::NumRel | Kind::NumRelRet)
     }
 }

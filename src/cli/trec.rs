@@ -1,0 +1,217 @@
+//! Files of runs and judgements: TREC's, BEIR's tab-separated judgements, and JSON objects of objects (as pytrec_eval,
+//! ranx and BEIR write them).
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use super::{Failure, input};
+
+/// Lists by query, queries in the order of their first line.
+pub(super) struct Run<'a> {
+    /// What the file calls itself; its name where it does not.
+    pub tag: String,
+    /// Documents and scores of each query.
+    pub queries: Vec<(&'a str, Vec<(&'a str, f64)>)>,
+}
+
+/// Labels by document by query.
+pub(super) type Judgements<'a> = HashMap<&'a str, HashMap<&'a str, f64>>;
+
+/// A line's parts.
+struct Row<'a> {
+    query: &'a str,
+    document: &'a str,
+    number: f64,
+}
+
+/// A line at fault.
+struct Fault<'a> {
+    line: &'a str,
+    problem: String,
+}
+
+impl<'a> Fault<'a> {
+    fn new(line: &'a str, problem: impl Into<String>) -> Self {
+        Self { line, problem: problem.into() }
+    }
+
+    /// The line is a piece of the text, so its place there tells its number.
+    fn place(&self, text: &str, path: &Path) -> Failure {
+        let before = (self.line.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
+        let number = 1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..before]).count();
+        Failure::Input(format!("{}:{number}: {}", input::name(path), self.problem))
+    }
+}
+
+fn number<'a>(line: &'a str, what: &str, text: &str) -> Result<f64, Fault<'a>> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => Err(Fault::new(line, format!("the {what} must be a number, is {text:?}"))),
+    }
+}
+
+/// query, Q0, document, rank, score, tag.
+fn run_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
+    let mut parts = line.split_ascii_whitespace();
+    let mut next = || parts.next();
+    match (next(), next(), next(), next(), next(), next(), next()) {
+        (Some(query), Some(_), Some(document), Some(_), Some(score), Some(_), None) => {
+            Ok(Row { query, document, number: number(line, "score", score)? })
+        }
+        _ => Err(Fault::new(line, "must have six columns: query, Q0, document, rank, score, tag")),
+    }
+}
+
+/// query, iteration, document, label; or BEIR's query, document, label.
+fn judgement_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
+    let mut parts = line.split_ascii_whitespace();
+    let mut next = || parts.next();
+    match (next(), next(), next(), next(), next()) {
+        (Some(query), Some(_), Some(document), Some(label), None)
+        | (Some(query), Some(document), Some(label), None, None) => {
+            Ok(Row { query, document, number: number(line, "label", label)? })
+        }
+        _ => Err(Fault::new(line, "must have four columns (query, iteration, document, label) or BEIR's three")),
+    }
+}
+
+fn rows<'a>(
+    text: &'a str,
+    parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
+) -> Result<Vec<Row<'a>>, Fault<'a>> {
+    text.par_lines().filter(|line| !line.trim_ascii().is_empty()).map(parse).collect()
+}
+
+/// A JSON object of objects of numbers, borrowed where the names have no escapes.
+fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, Failure> {
+    type Inner<'a> = HashMap<&'a str, f64>;
+    let parsed: HashMap<&'a str, Inner<'a>> = serde_json::from_str(text).map_err(|error| {
+        Failure::Input(format!("{}: must be an object of objects of numbers: {error}", input::name(path)))
+    })?;
+    let mut queries: Vec<(&str, Inner)> = parsed.into_iter().collect();
+    // A map has no order; names give one that does not change between runs.
+    queries.sort_by_key(|(query, _)| *query);
+    let mut rows = Vec::new();
+    for (query, inner) in queries {
+        let mut documents: Vec<(&str, f64)> = inner.into_iter().collect();
+        documents.sort_by_key(|(document, _)| *document);
+        rows.extend(documents.into_iter().map(|(document, number)| Row { query, document, number }));
+    }
+    Ok(rows)
+}
+
+fn read<'a>(
+    text: &'a str,
+    path: &Path,
+    parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
+) -> Result<Vec<Row<'a>>, Failure> {
+    let found = if text.trim_ascii_start().starts_with('{') {
+        object(text, path)?
+    } else {
+        rows(text, parse).map_err(|fault| fault.place(text, path))?
+    };
+    if found.is_empty() {
+        return Err(Failure::Input(format!("{}: is empty", input::name(path))));
+    }
+    Ok(found)
+}
+
+/// Reads a run from its text.
+pub(super) fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, Failure> {
+    let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for row in read(text, path, run_row)? {
+        // Lines of a query mostly stand together.
+        let place = match queries.last() {
+            Some((query, _)) if *query == row.query => queries.len() - 1,
+            _ => *places.entry(row.query).or_insert_with(|| {
+                queries.push((row.query, Vec::new()));
+                queries.len() - 1
+            }),
+        };
+        queries[place].1.push((row.document, row.number));
+    }
+    let twice = queries.par_iter().find_map_first(|(query, documents)| {
+        let mut seen = HashSet::with_capacity(documents.len());
+        let (document, _) = documents.iter().find(|(document, _)| !seen.insert(*document))?;
+        Some(format!("document {document:?} stands twice in the list of query {query:?}"))
+    });
+    if let Some(problem) = twice {
+        return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
+    }
+    let tag = text.lines().find_map(|line| line.split_ascii_whitespace().nth(5)).filter(|_| !text.starts_with('{'));
+    Ok(Run { tag: tag.map_or_else(|| input::stem(path), str::to_owned), queries })
+}
+
+/// Reads judgements from their text.
+pub(super) fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, Failure> {
+    // BEIR writes a head over its three columns.
+    let first = text.lines().next().unwrap_or_default();
+    let mut columns = first.split_ascii_whitespace();
+    let headed = columns.clone().count() == 3 && columns.nth(2).is_some_and(|label| label.parse::<f64>().is_err());
+    let body = if headed { &text[(first.len() + 1).min(text.len())..] } else { text };
+    let mut judged: Judgements<'_> = HashMap::new();
+    let found = if body.trim_ascii_start().starts_with('{') {
+        object(body, path)?
+    } else {
+        rows(body, judgement_row).map_err(|fault| fault.place(text, path))?
+    };
+    for row in found {
+        let of_query = judged.entry(row.query).or_default();
+        if of_query.insert(row.document, row.number).is_some_and(|label| label.total_cmp(&row.number).is_ne()) {
+            let problem = format!("document {:?} has two labels for query {:?}", row.document, row.query);
+            return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
+        }
+    }
+    if judged.is_empty() {
+        return Err(Failure::Input(format!("{}: is empty", input::name(path))));
+    }
+    Ok(judged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> &'static Path {
+        Path::new("f.txt")
+    }
+
+    #[test]
+    fn lines_of_a_query_need_not_stand_together() {
+        let run = run("q1 Q0 a 1 0.5 bm25\n\nq2\tQ0\tb\t1\t2e1\tbm25\nq1 0 c 2 -1 bm25\r\n", path()).unwrap();
+        assert_eq!(run.tag, "bm25");
+        assert_eq!(run.queries, [("q1", vec![("a", 0.5), ("c", -1.0)]), ("q2", vec![("b", 20.0)])]);
+    }
+
+    #[test]
+    fn three_kinds_of_judgements_mean_the_same() {
+        let trec = judgements("q1 0 a 2\nq1 0 b 0\n", path()).unwrap();
+        assert_eq!(trec, judgements("query-id\tcorpus-id\tscore\nq1\ta\t2\nq1\tb\t0\n", path()).unwrap());
+        assert_eq!(trec, judgements(r#"{"q1": {"a": 2, "b": 0}}"#, path()).unwrap());
+        assert_eq!(
+            run(r#" {"q1": {"b": 0.5, "a": 1}}"#, path()).unwrap().queries,
+            [("q1", vec![("a", 1.0), ("b", 0.5)])]
+        );
+    }
+
+    #[test]
+    fn faults_name_the_line() {
+        let of_run = |text| run(text, path()).err().unwrap().to_string();
+        assert_eq!(
+            of_run("q1 Q0 a 1 0.5 t\nq1 Q0 b 2\n"),
+            "f.txt:2: must have six columns: query, Q0, document, rank, score, tag"
+        );
+        assert_eq!(of_run("\n\nq1 Q0 a 1 high t"), "f.txt:3: the score must be a number, is \"high\"");
+        assert!(of_run("q1 Q0 a 1 NaN t").contains("f.txt:1: the score"));
+        assert!(of_run("q1 Q0 a 1 1 t\nq1 Q0 a 2 0 t").contains("\"a\" stands twice in the list of query \"q1\""));
+        assert_eq!(of_run(" \n"), "f.txt: is empty");
+        assert!(of_run("{\"q\": 3}").contains("object of objects"));
+        let of_judgements = |text| judgements(text, path()).err().unwrap().to_string();
+        assert!(of_judgements("q 0 a\nq 0 b 1").contains("f.txt:"));
+        assert!(of_judgements("q 0 a 1\nq 0 a 2").contains("two labels"));
+        assert_eq!(of_judgements("query-id\tcorpus-id\tscore\n"), "f.txt: is empty");
+    }
+}
