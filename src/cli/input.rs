@@ -1,7 +1,7 @@
 //! Input of the commands: JSON documents and JSON lines, from a file or standard input, gzipped or not, with the line named
 //! in errors.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -80,8 +80,16 @@ pub(super) fn passages(path: &Path) -> Result<Vec<Passage>, Failure> {
     Ok(passages)
 }
 
+/// A file to be read line by line, unpacked on the way where it is gzipped.
+pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
+    let bad = |error: std::io::Error| Failure::Input(format!("{}: {error}", name(path)));
+    let mut file = BufReader::new(std::fs::File::open(path).map_err(bad)?);
+    let gzipped = file.fill_buf().map_err(bad)?.starts_with(&GZIP);
+    Ok(if gzipped { Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))) } else { Box::new(file) })
+}
+
 /// Lines that are not empty, numbered from 1.
-fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
 }
 
@@ -90,11 +98,7 @@ impl Line {
         match self {
             Self::Text(text) => Passage { id: position.to_string(), text, ..Passage::default() },
             Self::Object(object) => Passage {
-                id: match object.id {
-                    None | Some(serde_json::Value::Null) => position.to_string(),
-                    Some(serde_json::Value::String(id)) => id,
-                    Some(other) => other.to_string(),
-                },
+                id: identifier(object.id).unwrap_or_else(|| position.to_string()),
                 text: object.text,
                 title: object.title,
                 retriever_score: object.score,
@@ -103,9 +107,20 @@ impl Line {
     }
 }
 
+/// An id, which may be a number.
+pub(super) fn identifier(value: Option<serde_json::Value>) -> Option<String> {
+    match value? {
+        serde_json::Value::Null => None,
+        serde_json::Value::String(id) => Some(id),
+        other => Some(other.to_string()),
+    }
+}
+
 /// A question with what is known of it.
 #[derive(Debug, Deserialize)]
 struct QuestionLine {
+    #[serde(default, alias = "_id", alias = "query_id", alias = "qid")]
+    id: Option<serde_json::Value>,
     #[serde(alias = "query")]
     question: String,
     #[serde(default, alias = "references")]
@@ -127,6 +142,8 @@ struct MarkedLine {
 pub(super) struct Question {
     /// The line it stands in, from 1.
     pub line: usize,
+    /// Its id, where it has one.
+    pub id: Option<String>,
     pub question: String,
     pub answers: Vec<String>,
     pub passages: Vec<Passage>,
@@ -144,8 +161,8 @@ pub(super) fn questions(path: &Path) -> Result<Vec<Question>, Failure> {
         let passages =
             parsed.passages.into_iter().enumerate().map(|(place, marked)| Line::Object(marked.passage).passage(place));
         let passages = passages.collect();
-        let (question, answers) = (parsed.question, parsed.answers);
-        questions.push(Question { line: number, question, answers, passages, supporting });
+        let (id, question, answers) = (identifier(parsed.id), parsed.question, parsed.answers);
+        questions.push(Question { line: number, id, question, answers, passages, supporting });
     }
     Ok(questions)
 }

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod check_config;
+mod evaluate;
 mod fit;
 mod health;
 mod input;
@@ -15,6 +16,7 @@ mod rerank;
 mod serve;
 mod trec;
 mod utility;
+mod way;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ enum Command {
     Fit(fit::FitArgs),
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
+    Evaluate(evaluate::EvaluateArgs),
     Metrics(metrics::MetricsArgs),
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
@@ -154,11 +157,31 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
+        Command::Evaluate(args) => evaluate::run(args, &settings).await,
         Command::Metrics(args) => metrics::run(&args),
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,
         Command::Models(args) => models::run(args, &settings).await,
         Command::Health(args) => health::run(args, &settings).await,
         Command::CheckConfig(_) => check_config::run(&settings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    /// clap itself only looks in debug builds, and finds out at the first use.
+    #[test]
+    fn no_command_has_two_arguments_of_one_name() {
+        for command in Cli::command().get_subcommands() {
+            let mut names: Vec<&str> = command.get_arguments().map(|argument| argument.get_id().as_str()).collect();
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all, "{}", command.get_name());
+        }
     }
 }

@@ -6,14 +6,13 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::way::{Refusal, Way};
 use super::{Failure, SettingsArgs, input, measure, output};
-use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
 use crate::engine::utility::UtilityRequest;
 use crate::measure::sampling::Sampling;
-use crate::rpc::client::{self, ClientError};
 use crate::rpc::v1;
-use crate::{app, telemetry};
+use crate::telemetry;
 
 /// Measure what passages did for the generator: the change of its belief in the reference answers.
 ///
@@ -90,12 +89,6 @@ impl UtilityArgs {
     }
 }
 
-/// Whoever measures: a server or this process.
-enum Way {
-    Server(String),
-    Here(Box<crate::engine::Engine>),
-}
-
 pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
@@ -104,38 +97,20 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
-    let way = match &args.server {
-        Some(address) => Way::Server(address.clone()),
-        None => Way::Here(Box::new(app::engine(&config).await?)),
-    };
+    let way = Way::open(args.server.as_ref(), &config).await?;
     let bar = output::progress(questions.len());
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {
-        let request = args.request(question);
-        let answer = match &way {
-            Way::Server(address) => {
-                let outcome = client::utility(address, &request, args.samples, config.server.message_bytes).await;
-                outcome.map_err(|error| match error {
-                    ClientError::Refused { message, .. } => Failure::Input(message),
-                    gone @ ClientError::Unreachable { .. } => gone.into(),
-                })
-            }
-            Way::Here(engine) => match engine.utility(request, None, None).await {
-                Ok(report) => Ok(client::local_utility(&report, args.samples, engine.info())),
-                Err(error @ EngineError::Precondition(_)) => return Err(error.into()),
-                Err(error) => Err(Failure::from(error)),
-            },
-        };
-        match answer {
+        match way.utility(&args.request(question), args.samples).await {
             Ok(answer) => {
                 tokens += answer.usage.as_ref().map_or(0, |usage| usage.tokens);
                 bar.suspend(|| show(question, &answer))?;
             }
-            Err(Failure::Input(problem)) => {
+            Err(Refusal::Question(problem)) => {
                 failed += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", question.line)));
             }
-            Err(other) => return Err(other),
+            Err(Refusal::Fatal(failure)) => return Err(failure),
         }
         bar.inc(1);
         let rate = tokens / started.elapsed().as_secs().max(1);

@@ -43,7 +43,9 @@ pub enum ClientError {
 
 impl From<tonic::Status> for ClientError {
     fn from(status: tonic::Status) -> Self {
-        let input = status.code() == tonic::Code::InvalidArgument;
+        // A budget that is too small is a matter of the request; a full queue is not.
+        let budget = tonic_types::StatusExt::get_details_quota_failure(&status).is_some();
+        let input = status.code() == tonic::Code::InvalidArgument || budget;
         Self::Refused { code: format!("{:?}", status.code()), input, message: status.message().to_owned() }
     }
 }
@@ -161,6 +163,16 @@ pub fn local_evaluation(
     model: &crate::model::GeneratorInfo,
 ) -> v1::EvaluateRetrievalResponse {
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
+}
+
+/// SHA-256 of the server's generator, and the version of its prompts.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn generator(address: &str) -> Result<(String, String), ClientError> {
+    let mut client = ModelServiceClient::new(connect(address).await?);
+    let info = client.get_server_info(v1::GetServerInfoRequest::default()).await?.into_inner();
+    Ok((info.generator.map(|generator| generator.sha256).unwrap_or_default(), info.template_version))
 }
 
 /// Asks for all position profiles of the server's generator.

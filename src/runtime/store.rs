@@ -285,7 +285,11 @@ impl Store {
 pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut builder = tempfile::Builder::new();
+    // Temporary files are for their owner alone; these become files like any other, as far as the user's mask allows.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder)?;
     std::io::Write::write_all(&mut file, content)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|failed| failed.error)?;
@@ -318,7 +322,9 @@ fn hash(path: &Path) -> Result<String, StoreError> {
     }
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

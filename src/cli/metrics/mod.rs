@@ -2,6 +2,8 @@
 
 mod show;
 
+pub(super) use show::p_value;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -58,7 +60,7 @@ pub(super) struct MetricsArgs {
 /// How intervals and p-values are drawn; `evaluate` takes the same.
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct StatisticsArgs {
-    /// Resamples of intervals; 0 for none.
+    /// Resamples of intervals, a fifth of them for correlations; 0 for none.
     #[arg(long, default_value_t = 1000)]
     resamples: usize,
     /// Resamples of p-values.
@@ -71,8 +73,8 @@ pub(in crate::cli) struct StatisticsArgs {
     #[arg(long, value_enum, default_value_t = TestName::Randomisation)]
     test: TestName,
     /// Seed of the resamples.
-    #[arg(long = "statistics-seed", default_value_t = 0)]
-    seed: u64,
+    #[arg(long, default_value_t = 0)]
+    statistics_seed: u64,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -113,14 +115,20 @@ impl StatisticsArgs {
 
     /// For intervals; `None` where none are wanted.
     pub fn intervals(&self) -> Option<Resampling> {
-        let how = Resampling { resamples: self.resamples, seed: self.seed, confidence: self.confidence };
+        let how = Resampling { resamples: self.resamples, seed: self.statistics_seed, confidence: self.confidence };
         Some(how).filter(|how| how.resamples > 0)
+    }
+
+    /// For correlations, which take longer: a fifth as many.
+    pub fn correlation_intervals(&self) -> Option<Resampling> {
+        self.intervals().map(|how| Resampling { resamples: how.resamples.div_ceil(5), ..how })
     }
 
     /// Compares values of the same queries.
     pub fn compare(&self, first: &[f64], second: &[f64]) -> Compared {
         let test = self.test();
-        let drawn = Resampling { resamples: self.test_resamples, seed: self.seed, confidence: self.confidence };
+        let drawn =
+            Resampling { resamples: self.test_resamples, seed: self.statistics_seed, confidence: self.confidence };
         let compared = paired(first, second, test, drawn);
         Compared { interval: compared.interval.filter(|_| self.resamples > 0), ..compared }
     }

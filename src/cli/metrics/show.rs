@@ -20,7 +20,12 @@ fn with_interval(summary: &Summary) -> String {
 
 /// A p-value with as many digits as it needs.
 pub(in crate::cli) fn p_value(p: Option<f64>) -> String {
-    p.map_or_else(|| "–".to_owned(), |p| if p < 0.001 { format!("{p:.1e}") } else { format!("{p:.3}") })
+    match p {
+        None => "–".to_owned(),
+        Some(p) if p < 1e-15 => "<1e-15".to_owned(),
+        Some(p) if p < 0.001 => format!("{p:.1e}"),
+        Some(p) => format!("{p:.3}"),
+    }
 }
 
 pub(super) fn table(report: &Report) -> String {

@@ -48,6 +48,25 @@ impl Annotator {
         Self::LlmJudgement,
     ];
 
+    /// Its name on the command line and in result files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ExactMatch => "exact-match",
+            Self::TokenF1 => "token-f1",
+            Self::RougeL => "rouge-l",
+            Self::Containment => "containment",
+            Self::Accuracy => "accuracy",
+            Self::SeperSoft => "seper-soft",
+            Self::SeperHard => "seper-hard",
+            Self::DeltaSeperSoft => "delta-seper-soft",
+            Self::DeltaSeperHard => "delta-seper-hard",
+            Self::ContainsAnswer => "contains-answer",
+            Self::Provenance => "provenance",
+            Self::LlmJudgement => "llm-judgement",
+        }
+    }
+
     /// Its score of an answer, where it is a lexical one.
     pub(super) fn lexical(self) -> Option<fn(&str, &[String]) -> f64> {
         Some(match self {
@@ -84,7 +103,8 @@ impl Annotator {
     }
 
     /// Whether it needs references.
-    pub(super) const fn needs_references(self) -> bool {
+    #[must_use]
+    pub const fn needs_references(self) -> bool {
         !matches!(self, Self::Provenance | Self::LlmJudgement)
     }
 }

@@ -35,7 +35,7 @@ pub struct EvaluateRequest {
     pub metrics: Vec<Metric>,
     /// Least label of a relevant passage.
     pub threshold: f64,
-    /// Rankings to be scored, by index; the passages as they stand where empty.
+    /// Rankings to be scored, by index; the passages as they stand where empty. A ranking may leave passages out, or hold none.
     pub rankings: Vec<Vec<usize>>,
     /// Answer from each whole ranking, too.
     pub end_to_end: bool,
@@ -177,9 +177,6 @@ impl EvaluateRequest {
         if self.rankings.len() > MOST_RANKINGS {
             return invalid("rankings", format!("are {}, the limit is {MOST_RANKINGS}", self.rankings.len()));
         }
-        if let Some(empty) = self.rankings.iter().position(Vec::is_empty) {
-            return invalid(&format!("rankings[{empty}]"), "must not be empty".into());
-        }
         self.measure.check()?;
         // What is left is checked as for any sampling; the rankings stand for the contexts.
         let texts = |contexts: Vec<Vec<usize>>, options: SampleOptions| BeliefRequest {
@@ -223,7 +220,9 @@ impl Engine {
         let grading = Grading { threshold: request.threshold, graded: true };
         let rankings = request.rankings().into_iter().enumerate().map(|(number, indices)| {
             let scores = labelled.labels.iter().enumerate().map(|(at, (annotator, labels))| {
-                let listed = Ranking::of_labels(&indices.iter().map(|&index| labels[index]).collect::<Vec<_>>());
+                // What the other rankings found is known, too, so recall and ideal count it.
+                let listed = indices.iter().map(|&index| Some(labels[index])).collect();
+                let listed = Ranking::new(listed, labels.clone());
                 AnnotatorScores {
                     annotator: *annotator,
                     metrics: request.metrics.iter().map(|metric| metric.of(&listed, grading)).collect(),
