@@ -2,7 +2,7 @@
 # make serve   a server on 127.0.0.1:50051
 # make test    every test
 # make setup   the preparation alone
-.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief
+.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -47,3 +47,11 @@ bench-scoring: setup
 # PYTHON one that has numpy, onnxruntime and tokenizers, for the comparison with its binding.
 bench-belief: setup
 	@for part in entailment peer tokens repeat gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done
+
+# A million rows beside pytrec_eval (PYTHON is one that has pytrec-eval-terrier), EvaluateRanking over gRPC, and eRAG with every
+# annotator on QUESTIONS of each file of DATA, which are as for bench-scoring.
+bench-evaluation: setup
+	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
+	@$(CARGO) bench --locked --bench evaluation -- rpc
+	@rm -rf target/evaluation
+	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50)

@@ -1,9 +1,9 @@
 //! Files of runs and judgements: TREC's, BEIR's tab-separated judgements, and JSON objects of objects (as pytrec_eval,
 //! ranx and BEIR write them).
 
-use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use rayon::prelude::*;
 
 use super::{Failure, input};
@@ -16,8 +16,11 @@ pub(super) struct Run<'a> {
     pub queries: Vec<(&'a str, Vec<(&'a str, f64)>)>,
 }
 
-/// Labels by document by query.
-pub(super) type Judgements<'a> = HashMap<&'a str, HashMap<&'a str, f64>>;
+/// Labels by document.
+pub(super) type Labels<'a> = HashMap<&'a str, f64>;
+
+/// Labels by document by query. Files are the user's own, so a fast hash will do.
+pub(super) type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
 
 /// A line's parts.
 struct Row<'a> {

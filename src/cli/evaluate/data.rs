@@ -181,7 +181,7 @@ impl DataArgs {
         let position: HashMap<&str, usize> =
             asked.iter().enumerate().map(|(index, asked)| (asked.id.as_str(), index)).collect();
         order.sort_by_key(|query| position.get(query).copied().unwrap_or(usize::MAX));
-        let unjudged = HashMap::new();
+        let unjudged = trec::Labels::default();
         let whole = |query: &&str| {
             let known = position.get(query).map(|index| &asked[*index]);
             let labels = judged.as_ref().map(|judged| judged.get(query).unwrap_or(&unjudged));
@@ -205,7 +205,7 @@ fn assembled(
     asked: Option<&Asked>,
     lists: &Lists<'_>,
     corpus: &HashMap<String, (String, String)>,
-    labels: Option<&HashMap<&str, f64>>,
+    labels: Option<&trec::Labels<'_>>,
 ) -> Query {
     let mut query = Query { id: id.to_owned(), ..Query::default() };
     match asked {

@@ -4,7 +4,6 @@ mod show;
 
 pub(super) use show::p_value;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -270,7 +269,7 @@ fn evaluated(
     }
     // trec_eval's order, and one order for all runs.
     lists.sort_by_key(|(query, _)| *query);
-    let none = HashMap::new();
+    let none = trec::Labels::default();
     let rankings: Vec<Ranking> = lists
         .par_iter()
         .map(|(query, documents)| {

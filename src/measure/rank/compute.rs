@@ -11,24 +11,34 @@ const HIGHEST: f64 = 4.0;
 /// infAP's smoothing, as in trec_eval.
 const EPSILON: f64 = 1e-5;
 
-/// A list as one metric sees it.
+/// A list as metrics of one threshold see it.
 struct View<'a> {
     labels: Cow<'a, [Option<f64>]>,
     /// Least label of a relevant document.
     least: f64,
     /// Relevant documents of the query.
     relevant: usize,
+    /// Ranks of the relevant documents in the list, from 1, ascending.
+    hits: Vec<usize>,
 }
 
-pub(super) fn value(metric: &Metric, ranking: &Ranking, grading: Grading) -> Option<f64> {
-    let least = metric.rel.unwrap_or(grading.threshold);
-    let labels: Cow<'_, [Option<f64>]> = if metric.judged_only {
-        ranking.retrieved.iter().copied().filter(|label| label.is_some_and(|label| label >= 0.0)).collect()
-    } else {
-        Cow::Borrowed(&ranking.retrieved)
+/// Several metrics of one list. Metrics of one threshold share the search for the relevant documents.
+pub(super) fn values(metrics: &[Metric], ranking: &Ranking, grading: Grading) -> Vec<Option<f64>> {
+    let mut views: Vec<(u64, bool, View<'_>)> = Vec::new();
+    let value = |metric: &Metric| {
+        let least = metric.rel.unwrap_or(grading.threshold);
+        let key = (least.to_bits(), metric.judged_only);
+        let at = views.iter().position(|(bits, judged_only, _)| (*bits, *judged_only) == key).unwrap_or_else(|| {
+            views.push((key.0, key.1, View::new(ranking, least, metric.judged_only)));
+            views.len() - 1
+        });
+        // An empty sum is -0, which nobody wants to read.
+        of(metric, &views[at].2, ranking, grading).map(|value| value + 0.0)
     };
-    let relevant = ranking.judged.iter().filter(|label| **label >= least).count();
-    let view = View { labels, least, relevant };
+    metrics.iter().map(value).collect()
+}
+
+fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> Option<f64> {
     let k = metric.cutoff.unwrap_or(view.labels.len());
     let graded = grading.graded && metric.rel.is_none();
     let labels = || view.labels.iter().take(k).map(|label| label.unwrap_or(0.0));
@@ -103,23 +113,35 @@ fn discounted(gains: impl Iterator<Item = f64>) -> f64 {
     gains.enumerate().map(|(index, gain)| gain / real(index + 2).log2()).sum()
 }
 
-impl View<'_> {
-    fn is_hit(&self, label: Option<f64>) -> bool {
-        label.is_some_and(|label| label >= self.least)
+impl<'a> View<'a> {
+    fn new(ranking: &'a Ranking, least: f64, judged_only: bool) -> Self {
+        let labels: Cow<'_, [Option<f64>]> = if judged_only {
+            ranking.retrieved.iter().copied().filter(|label| label.is_some_and(|label| label >= 0.0)).collect()
+        } else {
+            Cow::Borrowed(&ranking.retrieved)
+        };
+        let is_hit = |label: &Option<f64>| label.is_some_and(|label| label >= least);
+        let hits = labels.iter().enumerate().filter(|(_, label)| is_hit(label)).map(|(index, _)| index + 1).collect();
+        let relevant = ranking.judged.iter().filter(|label| **label >= least).count();
+        Self { labels, least, relevant, hits }
     }
 
     fn marks(&self) -> Vec<bool> {
         self.labels.iter().map(|label| self.is_hit(*label)).collect()
     }
 
-    /// Ranks of the relevant documents among the first k, from 1.
-    fn hits(&self, k: usize) -> impl Iterator<Item = usize> {
-        let ranked = self.labels.iter().take(k).enumerate();
-        ranked.filter(|(_, label)| self.is_hit(**label)).map(|(index, _)| index + 1)
+    fn is_hit(&self, label: Option<f64>) -> bool {
+        label.is_some_and(|label| label >= self.least)
     }
 
+    /// Relevant documents among the first k.
     fn found(&self, k: usize) -> usize {
-        self.hits(k).count()
+        self.hits.partition_point(|rank| *rank <= k)
+    }
+
+    /// Ranks of the relevant documents among the first k, from 1.
+    fn hits(&self, k: usize) -> impl Iterator<Item = usize> {
+        self.hits[..self.found(k)].iter().copied()
     }
 
     fn average_precision(&self, k: usize) -> f64 {

@@ -211,8 +211,7 @@ impl Metric {
     /// The metric of one query; `None` where it is not defined (Fe without a list of 2K, an alpha that divides by 0).
     #[must_use]
     pub fn of(&self, ranking: &Ranking, grading: Grading) -> Option<f64> {
-        // An empty sum is -0, which nobody wants to read.
-        compute::value(self, ranking, grading).map(|value| value + 0.0)
+        compute::values(std::slice::from_ref(self), ranking, grading).pop().flatten()
     }
 
     /// One number for many queries: the mean of the defined values, the sum of counts, the geometric mean of GMAP. `None`

@@ -2,6 +2,7 @@
 
 use rayon::prelude::*;
 
+use super::compute::values;
 use super::{Grading, Metric, Ranking};
 use crate::measure::resample::{Interval, Resampling, mean_interval};
 
@@ -28,7 +29,7 @@ pub struct Table {
 /// Evaluates every metric on every list; intervals only where asked for.
 #[must_use]
 pub fn evaluate(metrics: &[Metric], rankings: &[Ranking], grading: Grading, resampling: Option<Resampling>) -> Table {
-    let of = |ranking: &Ranking| metrics.iter().map(|metric| metric.of(ranking, grading)).collect();
+    let of = |ranking: &Ranking| values(metrics, ranking, grading);
     let values: Vec<Vec<Option<f64>>> = rankings.par_iter().map(of).collect();
     let summary = metrics.par_iter().enumerate().map(|(at, metric)| {
         let column: Vec<f64> = values.iter().filter_map(|row| row[at]).collect();

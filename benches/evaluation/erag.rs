@@ -1,0 +1,99 @@
+//! eRAG on labelled questions: how its metrics agree with the answer from the whole list, and what it costs beside that answer.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rerankd::engine::Engine;
+use rerankd::engine::belief::{BeliefRequest, SampleOptions};
+use rerankd::engine::evaluate::{Annotator, EvaluateRequest};
+use serde_json::Value;
+
+use super::data;
+use super::report::Line;
+
+/// Passages are cut to so many tokens, answers to so many.
+const PASSAGE_TOKENS: usize = 64;
+const ANSWER_TOKENS: usize = 24;
+
+/// The paper's Table 2 idea: labels of all passages against one answer from the whole list, in tokens and seconds.
+pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()> {
+    let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let (mut labels, mut naive, mut answers, mut seconds) = (0, 0, 0, [0.0, 0.0]);
+    let questions = data::read(Path::new(file), most)?;
+    for question in &questions {
+        let request = EvaluateRequest {
+            question: question.question.clone(),
+            passages: question.request_passages(),
+            references: question.answers.clone(),
+            annotators: vec![Annotator::ExactMatch],
+            answer_tokens: Some(ANSWER_TOKENS),
+            passage_tokens: Some(PASSAGE_TOKENS),
+            ..EvaluateRequest::default()
+        };
+        let whole = BeliefRequest {
+            question: question.question.clone(),
+            passages: question.request_passages(),
+            contexts: vec![(0..question.passages.len()).collect()],
+            options: SampleOptions { max_tokens: Some(ANSWER_TOKENS), ..SampleOptions::greedy() },
+            passage_tokens: Some(PASSAGE_TOKENS),
+            ..BeliefRequest::default()
+        };
+        let labelled = engine.evaluate(request, None).await?;
+        let answered = engine.sample(whole, None, None).await?;
+        labels += labelled.usage.tokens;
+        naive += labelled.usage.naive_tokens;
+        answers += answered.usage.tokens;
+        seconds[0] += labelled.usage.total_ms / 1e3;
+        seconds[1] += answered.usage.total_ms / 1e3;
+    }
+    let count = questions.len() as f64;
+    let what = |what: &str| format!("{name}, {} questions: {what}", questions.len());
+    Line::new(&what("eRAG labels"), labels as f64 / count, "tokens a question")
+        .ratio(answers as f64 / labels as f64)
+        .print();
+    Line::new(&what("eRAG labels, every prompt from its beginning"), naive as f64 / count, "tokens a question").print();
+    Line::new(&what("answer from the whole list"), answers as f64 / count, "tokens a question").print();
+    Line::new(&what("eRAG labels"), seconds[0] / count, "s a question").ratio(seconds[1] / seconds[0]).print();
+    Line::new(&what("answer from the whole list"), seconds[1] / count, "s a question").print();
+    Ok(())
+}
+
+/// The paper's Table 1: `rerankd evaluate` with every annotator, then the correlations of its summary.
+pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Result<()> {
+    let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/evaluation").join(&name);
+    let status = Command::new(env!("CARGO_BIN_EXE_rerankd"))
+        .args(["evaluate", file, "--annotators", "all", "--out"])
+        .arg(&out)
+        .args(["--limit", &questions.to_string(), "-n", &samples.to_string()])
+        .args(["--max-tokens", &ANSWER_TOKENS.to_string(), "--max-passage-tokens", &PASSAGE_TOKENS.to_string()])
+        .stdout(Stdio::null())
+        .status()?;
+    anyhow::ensure!(status.success(), "rerankd evaluate failed");
+    let document: Value = serde_json::from_str(&std::fs::read_to_string(out.join("summary.json"))?)?;
+    let summary = &document["summary"];
+    let rows = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for row in rows(&summary["systems"][0]["metrics"]).iter().chain(&rows(&summary["systems"][0]["end_to_end"])) {
+        let metric = row["metric"].as_str().unwrap_or("end to end");
+        let what = format!("{name}: mean {metric} by {}", row["annotator"].as_str().unwrap_or_default());
+        Line::new(&what, row["value"].as_f64().unwrap_or(f64::NAN), "").print();
+    }
+    for study in rows(&summary["correlations"]) {
+        let text = |field: &str| study[field].as_str().unwrap_or_default().to_owned();
+        // Word overlap and containment are what this generator's answers differ by; SePer is the target of its own labels.
+        if !["token-f1", "containment", "seper-soft"].contains(&text("target").as_str()) {
+            continue;
+        }
+        for (field, sign) in [("kendall_tau_b", "tau-b"), ("spearman_rho", "rho")] {
+            let Some(value) = study[field]["value"].as_f64() else { continue };
+            let what = format!("{name}: {sign} of {} by {} with {}", text("metric"), text("annotator"), text("target"));
+            Line::new(&what, value, &format!("n = {}", study["questions"])).print();
+        }
+    }
+    let cost = &summary["cost"];
+    let each = |field: &str| cost[field].as_f64().unwrap_or(f64::NAN) / questions as f64;
+    let naive = each("naive_tokens") / each("tokens");
+    Line::new(&format!("{name}: everything"), each("tokens"), "tokens a question").ratio(naive).print();
+    Line::new(&format!("{name}: everything"), each("seconds"), "s a question").print();
+    Ok(())
+}
