@@ -54,4 +54,4 @@ bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
 	@$(CARGO) bench --locked --bench evaluation -- rpc
 	@rm -rf target/evaluation
-	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50)
+	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50) --out docs

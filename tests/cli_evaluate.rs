@@ -12,6 +12,8 @@
     reason = "a test or benchmark that fails says where; its numbers are small"
 )]
 
+mod common;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -124,8 +126,17 @@ fn an_evaluation_writes_results_summary_and_report() {
     let other = run(&[asked.clone(), vec!["--seed", "7"]].concat());
     assert_eq!(other.status.code(), Some(2));
     assert!(error(&other).contains("seed (there 0, now 7)"), "{}", error(&other));
-    // A line of another question is not gone on from.
-    let text = String::from_utf8(before).unwrap().replace("\"id\":\"q1\"", "\"id\":\"q9\"");
+    // More questions are gone on with; one that has changed is not.
+    questions(Path::new(file), 7);
+    assert_eq!(succeeded(&run(&asked))["summary"]["evaluated"], 7);
+    let text = std::fs::read_to_string(file).unwrap();
+    std::fs::write(file, text.replacen("Esk", "Usk", 1)).unwrap();
+    let changed = run(&asked);
+    assert_eq!(changed.status.code(), Some(2));
+    assert!(error(&changed).contains("or its passages have changed since"), "{}", error(&changed));
+    std::fs::write(file, text).unwrap();
+    // Nor is a line of another question.
+    let text = std::fs::read_to_string(out.join("results.jsonl")).unwrap().replace("\"id\":\"q1\"", "\"id\":\"q9\"");
     std::fs::write(out.join("results.jsonl"), text).unwrap();
     let torn = run(&asked);
     assert_eq!(torn.status.code(), Some(2));
@@ -176,6 +187,30 @@ fn an_evaluation_killed_ten_times_ends_as_an_undisturbed_one() {
     let document = succeeded(&run(&arguments(file, broken.to_str().unwrap())));
     assert_eq!(document["summary"]["evaluated"], 36);
     assert_eq!(std::fs::read(whole.join("results.jsonl")).unwrap(), std::fs::read(&results).unwrap());
+}
+
+#[test]
+fn a_server_gives_the_results_that_this_process_gives() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("q.jsonl");
+    questions(&file, 3);
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let methods = vec!["--method", "given", "--method", "moi"];
+    let asked = |out: &Path| -> Vec<String> {
+        let plain = [arguments(file.to_str().unwrap(), out.to_str().unwrap()), methods.clone()].concat();
+        plain.into_iter().map(str::to_owned).collect()
+    };
+    let ours = asked(&here);
+    succeeded(&run(&ours.iter().map(String::as_str).collect::<Vec<_>>()));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let serve = async { common::serve(common::real_engine().await, std::sync::Arc::default(), 8).await };
+    let server = runtime.block_on(serve);
+    let theirs = [asked(&there), vec!["--server".into(), server.address.clone()]].concat();
+    succeeded(&run(&theirs.iter().map(String::as_str).collect::<Vec<_>>()));
+    let results = |folder: &Path| std::fs::read_to_string(folder.join("results.jsonl")).unwrap();
+    assert_eq!(results(&here), results(&there));
+    runtime.block_on(server.stop());
 }
 
 #[test]
@@ -259,7 +294,7 @@ fn metrics_are_printed_as_trec_eval_prints_them_and_in_three_other_ways() {
     beir(folder.path());
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (judged, good, poor) = (path("qrels/test.tsv"), path("good.run"), path("poor.run"));
-    let output = run(&["metrics", &judged, &poor, "-m", "map", "-m", "P.1,2", "-q", "--format", "trec"]);
+    let output = run(&["metrics", &judged, &poor, "-m", "num_q", "-m", "map", "-m", "P.1,2", "-q", "--format", "trec"]);
     let lines = "map                   \tq0\t0.5000\nP_1                   \tq0\t0.0000\nP_2                   \tq0\t0.5000\n\
                  map                   \tq1\t0.0000\nP_1                   \tq1\t0.0000\nP_2                   \tq1\t0.0000\n\
                  runid                 \tall\tpoor\nnum_q                 \tall\t2\n\

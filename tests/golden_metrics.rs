@@ -112,10 +112,7 @@ struct Refused {
 }
 
 fn erag(name: &str, labels: &[f64]) -> f64 {
-    // The package writes P and success without a cut-off for the whole list.
-    let metric = Metric { cutoff: None, ..name.parse::<Metric>().unwrap() };
-    let cutoff = name.parse::<Metric>().unwrap().cutoff;
-    Metric { cutoff, ..metric }.of(&Ranking::of_labels(labels), Grading::ERAG).unwrap()
+    name.parse::<Metric>().unwrap().of(&Ranking::of_labels(labels), Grading::ERAG).unwrap()
 }
 
 #[test]

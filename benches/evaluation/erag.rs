@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::evaluate::{Annotator, EvaluateRequest};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::data;
 use super::report::Line;
@@ -14,6 +14,8 @@ use super::report::Line;
 /// Passages are cut to so many tokens, answers to so many.
 const PASSAGE_TOKENS: usize = 64;
 const ANSWER_TOKENS: usize = 24;
+/// Word overlap and containment are what the default generator's answers differ by; SePer is the target of its own labels.
+const TARGETS: [&str; 3] = ["token-f1", "containment", "seper-soft"];
 
 /// The paper's Table 2 idea: labels of all passages against one answer from the whole list, in tokens and seconds.
 pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()> {
@@ -59,7 +61,7 @@ pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()
 }
 
 /// The paper's Table 1: `rerankd evaluate` with every annotator, then the correlations of its summary.
-pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Result<()> {
+pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Result<Value> {
     let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/evaluation").join(&name);
     let status = Command::new(env!("CARGO_BIN_EXE_rerankd"))
@@ -72,7 +74,6 @@ pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Res
     anyhow::ensure!(status.success(), "rerankd evaluate failed");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(out.join("summary.json"))?)?;
     let summary = &document["summary"];
-    let rows = |value: &Value| value.as_array().cloned().unwrap_or_default();
     for row in rows(&summary["systems"][0]["metrics"]).iter().chain(&rows(&summary["systems"][0]["end_to_end"])) {
         let metric = row["metric"].as_str().unwrap_or("end to end");
         let what = format!("{name}: mean {metric} by {}", row["annotator"].as_str().unwrap_or_default());
@@ -80,8 +81,7 @@ pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Res
     }
     for study in rows(&summary["correlations"]) {
         let text = |field: &str| study[field].as_str().unwrap_or_default().to_owned();
-        // Word overlap and containment are what this generator's answers differ by; SePer is the target of its own labels.
-        if !["token-f1", "containment", "seper-soft"].contains(&text("target").as_str()) {
+        if !TARGETS.contains(&text("target").as_str()) {
             continue;
         }
         for (field, sign) in [("kendall_tau_b", "tau-b"), ("spearman_rho", "rho")] {
@@ -95,5 +95,61 @@ pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Res
     let naive = each("naive_tokens") / each("tokens");
     Line::new(&format!("{name}: everything"), each("tokens"), "tokens a question").ratio(naive).print();
     Line::new(&format!("{name}: everything"), each("seconds"), "s a question").print();
+    Ok(json!({ "file": name, "samples": samples, "summary": summary }))
+}
+
+fn rows(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+/// Writes evaluation.md: the correlations, one table a file and target, as in the paper's Table 1.
+pub fn write(folder: &Path, evaluated: &[Value]) -> anyhow::Result<()> {
+    let mut text = String::from(
+        "# Which labels agree with the answer from the whole list\n\nMade by `make bench-evaluation`, after Table 1 of eRAG. Each \
+         cell: Kendall's tau-b and Spearman's rho, over questions, of a metric over the labels in the row with the quality of \
+         the answer from the whole list. – where one of the two is the same for every question.\n",
+    );
+    for one in evaluated {
+        let studies = rows(&one["summary"]["correlations"]);
+        let text_of = |study: &Value, field: &str| study[field].as_str().unwrap_or_default().to_owned();
+        let distinct = |field: &str| {
+            let mut names: Vec<String> = Vec::new();
+            for name in studies.iter().map(|study| text_of(study, field)) {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            names
+        };
+        let (metrics, annotators) = (distinct("metric"), distinct("annotator"));
+        for target in TARGETS {
+            let of: Vec<&Value> = studies.iter().filter(|study| study["target"] == target).collect();
+            let Some(first) = of.first() else { continue };
+            let title = format!(
+                "{}, quality by {target}, n = {}",
+                one["file"].as_str().unwrap_or_default(),
+                first["questions"]
+            );
+            text.push_str(&format!(
+                "\n## {title}\n\n| labels | {} |\n|---|{}\n",
+                metrics.join(" | "),
+                "---|".repeat(metrics.len())
+            ));
+            for annotator in &annotators {
+                let cell = |metric: &String| {
+                    let study =
+                        of.iter().find(|study| study["annotator"] == **annotator && study["metric"] == **metric)?;
+                    let value = |field: &str| study[field]["value"].as_f64();
+                    Some(format!("{:.2}, {:.2}", value("kendall_tau_b")?, value("spearman_rho")?))
+                };
+                let cells: Vec<String> =
+                    metrics.iter().map(|metric| cell(metric).unwrap_or_else(|| "–".into())).collect();
+                if cells.iter().any(|cell| cell != "–") {
+                    text.push_str(&format!("| {annotator} | {} |\n", cells.join(" | ")));
+                }
+            }
+        }
+    }
+    std::fs::write(folder.join("evaluation.md"), text)?;
     Ok(())
 }

@@ -49,7 +49,12 @@ fn main() -> anyhow::Result<()> {
                 runtime.block_on(erag::cost(&engine, file, questions.min(20)))?;
             }
             drop(engine);
-            files.iter().try_for_each(|file| erag::correlations(file, questions, samples))
+            let evaluated: Result<Vec<_>, _> =
+                files.iter().map(|file| erag::correlations(file, questions, samples)).collect();
+            match data::option(&rest, "out") {
+                Some(folder) => erag::write(std::path::Path::new(folder), &evaluated?),
+                None => evaluated.map(drop),
+            }
         }
         other => anyhow::bail!("unknown part {other:?}: rows, rpc or erag"),
     }

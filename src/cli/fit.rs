@@ -75,7 +75,9 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
         return Err(bad(format!("scores: must be one a permutation ({orders}), are {scores}")));
     }
     let length = file.l.unwrap_or(file.n);
-    if let Some(index) = file.permutations.iter().position(|order| order.len() != length) {
+    // Without passages the length says nothing; that is what the fit will complain of.
+    let other = |order: &Vec<usize>| file.n > 0 && order.len() != length;
+    if let Some(index) = file.permutations.iter().position(other) {
         return Err(bad(format!("permutations[{index}]: must have l = {length} positions")));
     }
     let domain = file.domain.map(|name| match name {

@@ -30,6 +30,14 @@ pub(super) fn progress(questions: usize) -> ProgressBar {
     bar
 }
 
+/// A sign of life for work without steps; hidden where nobody watches.
+pub(super) fn spinner(message: &'static str) -> ProgressBar {
+    let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let spinner = ProgressBar::with_draw_target(None, target).with_message(message);
+    spinner.enable_steady_tick(std::time::Duration::from_millis(120));
+    spinner
+}
+
 /// Writes text to standard output. A reader that closed the pipe has all it wanted.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();

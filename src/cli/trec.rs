@@ -153,7 +153,8 @@ pub(super) fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a
     // BEIR writes a head over its three columns.
     let first = text.lines().next().unwrap_or_default();
     let mut columns = first.split_ascii_whitespace();
-    let headed = columns.clone().count() == 3 && columns.nth(2).is_some_and(|label| label.parse::<f64>().is_err());
+    let headed = columns.clone().count() == 3
+        && columns.nth(2).is_some_and(|name| ["score", "label", "relevance"].contains(&name.to_lowercase().as_str()));
     let body = if headed { &text[(first.len() + 1).min(text.len())..] } else { text };
     let mut judged: Judgements<'_> = HashMap::new();
     let found = if body.trim_ascii_start().starts_with('{') {
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(of_run(" \n"), "f.txt: is empty");
         assert!(of_run("{\"q\": 3}").contains("object of objects"));
         let of_judgements = |text| judgements(text, path()).err().unwrap().to_string();
-        assert!(of_judgements("q 0 a\nq 0 b 1").contains("f.txt:"));
+        assert!(of_judgements("q 0 a\nq 0 b 1").starts_with("f.txt:1: the label must be a number"));
         assert!(of_judgements("q 0 a 1\nq 0 a 2").contains("two labels"));
         assert_eq!(of_judgements("query-id\tcorpus-id\tscore\n"), "f.txt: is empty");
     }

@@ -16,6 +16,8 @@ use crate::measure::resample::{self, Interval, Resampling};
 
 /// Passages of a fit.
 const MOST_PASSAGES: usize = 2_000;
+/// Lists on which alpha is chosen.
+const MOST_LISTS: usize = 100_000;
 /// Resamples of an interval.
 const MOST_RESAMPLES: usize = 100_000;
 /// Numbers drawn for the intervals of one request: resamples times values.
@@ -201,8 +203,8 @@ pub fn correlated(kind: Correlation, left: &[f64], right: &[f64], resampling: Op
 /// # Errors
 /// [`EngineError::Invalid`] with the field at fault, also where the correlation is nowhere defined.
 pub fn choose_alpha(samples: &[Sample], family: Family, correlation: Correlation) -> Result<Chosen, EngineError> {
-    if samples.len() < 2 {
-        return Err(EngineError::invalid("lists", format!("must be at least two, are {}", samples.len())));
+    if samples.len() < 2 || samples.len() > MOST_LISTS {
+        return Err(EngineError::invalid("lists", format!("must be 2 to {MOST_LISTS}, are {}", samples.len())));
     }
     for (index, sample) in samples.iter().enumerate() {
         let invalid = |part: &str, problem: &str| Err(EngineError::invalid(format!("lists[{index}].{part}"), problem));

@@ -171,7 +171,20 @@ pub(super) fn alpha_response(chosen: &Chosen) -> v1::ChooseAlphaResponse {
     }
 }
 
+/// Bounds on a fit that a server makes; it takes seconds at both.
+const MOST_PASSAGES: u32 = 200;
+const MOST_ORDERS: usize = 5_000;
+
 pub(super) fn fit_task(wire: v1::FitMoiRequest) -> Result<FitTask, EngineError> {
+    if wire.passages > MOST_PASSAGES {
+        return Err(EngineError::invalid("passages", format!("must be at most {MOST_PASSAGES}, is {}", wire.passages)));
+    }
+    if wire.orders.len() > MOST_ORDERS {
+        return Err(EngineError::invalid(
+            "orders",
+            format!("must be at most {MOST_ORDERS}, are {}", wire.orders.len()),
+        ));
+    }
     let order = |order: v1::ScoredOrder| Observation {
         order: order.passages.into_iter().map(count).collect(),
         score: order.score,

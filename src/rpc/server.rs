@@ -81,7 +81,7 @@ pub async fn serve(
         .max_encoding_message_size(bound)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-    let metrics = MetricsServiceServer::new(metrics::Service)
+    let metrics = MetricsServiceServer::new(metrics::Service::default())
         .max_decoding_message_size(bound)
         .max_encoding_message_size(bound)
         .accept_compressed(CompressionEncoding::Gzip)

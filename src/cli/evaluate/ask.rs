@@ -81,6 +81,7 @@ pub(super) async fn evaluate(args: &EvaluateArgs, task: &Task, way: &Way, query:
     let usage = answer.usage.unwrap_or_default();
     Ok(Line {
         id: query.id.clone(),
+        data: query.fingerprint().map_err(Refusal::Fatal)?,
         error: None,
         passages: query.passages.iter().map(|passage| passage.id.clone()).collect(),
         systems: systems.collect(),

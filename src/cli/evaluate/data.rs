@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::cli::{Failure, input, trec};
 use crate::engine::rerank::Passage;
 use crate::measure::descending;
+use crate::runtime::store::hex;
 
 /// Where the questions come from.
 #[derive(Debug, Args)]
@@ -59,6 +61,14 @@ pub(super) struct Query {
 
 fn passages<S: serde::Serializer>(passages: &[Passage], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)))
+}
+
+impl Query {
+    /// What a line of results belongs to.
+    pub fn fingerprint(&self) -> Result<String, Failure> {
+        let bytes = serde_json::to_vec(self).map_err(|error| Failure::Other(error.into()))?;
+        Ok(hex(&Sha256::digest(bytes)[..8]))
+    }
 }
 
 /// All questions, by one list of systems.
@@ -141,13 +151,12 @@ impl DataArgs {
             return Err(Failure::Input("a file of questions, or a run (--run FILE), is missing".to_owned()));
         }
         let asked = queries(&self.file(self.queries.as_ref(), "queries", "queries.jsonl")?)?;
-        let within = format!("qrels/{}.tsv", self.split);
-        let judgements = match (&self.qrels, &self.data) {
-            (None, None) => None,
-            (given, _) => {
-                let path = self.file(given.as_ref(), "qrels", &within)?;
-                Some((input::read(&path)?, path))
-            }
+        // A folder need not hold judgements; a file that is named must be there.
+        let in_folder =
+            || self.file(None, "qrels", &format!("qrels/{}.tsv", self.split)).ok().filter(|path| path.exists());
+        let judgements = match self.qrels.clone().or_else(in_folder) {
+            Some(path) => Some((input::read(&path)?, path)),
+            None => None,
         };
         let judged = judgements.as_ref().map(|(text, path)| trec::judgements(text, path)).transpose()?;
         let texts: Vec<(String, &PathBuf)> =

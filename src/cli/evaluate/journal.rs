@@ -37,9 +37,14 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 impl Journal {
-    /// Opens the results in `folder`, which must belong to the same manifest, and checks every line against the ids in their
-    /// order. With `restart` what is there is thrown away.
-    pub fn open(folder: &Path, manifest: &Map<String, Value>, ids: &[&str], restart: bool) -> Result<Self, Failure> {
+    /// Opens the results in `folder`, which must belong to the same manifest, and checks every line against the questions' ids
+    /// and fingerprints in their order; there may be more questions than lines. With `restart` what is there is thrown away.
+    pub fn open(
+        folder: &Path,
+        manifest: &Map<String, Value>,
+        expected: &[(&str, String)],
+        restart: bool,
+    ) -> Result<Self, Failure> {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
         let path = folder.join("results.jsonl");
         let open = |path: &Path| {
@@ -66,7 +71,7 @@ impl Journal {
         write_atomically(&place, format!("{text}\n").as_bytes()).map_err(|error| Failure::Other(error.into()))?;
         drop_torn(&mut timing, &folder.join("timing.jsonl"))?;
         drop_torn(&mut results, &path)?;
-        let done = check(&mut results, &path, ids)?;
+        let done = check(&mut results, &path, expected)?;
         results.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
         timing.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
         Ok(Self { results, timing, path, done })
@@ -154,18 +159,25 @@ fn drop_torn(file: &mut File, path: &Path) -> Result<(), Failure> {
 }
 
 /// The number of lines, each of which must belong to its question.
-fn check(file: &mut File, path: &Path, ids: &[&str]) -> Result<usize, Failure> {
+fn check(file: &mut File, path: &Path, expected: &[(&str, String)]) -> Result<usize, Failure> {
     file.rewind().map_err(|error| failed(path, &error))?;
     let mut done = 0;
     for (index, line) in BufReader::new(file).lines().enumerate() {
         let bad = |problem: String| Failure::Input(format!("{}:{}: {problem}", path.display(), index + 1));
         let line = line.map_err(|error| bad(error.to_string()))?;
         let line: Line = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
-        match ids.get(index) {
-            Some(id) if *id == line.id => done += 1,
-            Some(id) => return Err(bad(format!("is of question {:?}, must be of {id:?}", line.id))),
+        match expected.get(index) {
+            Some((id, _)) if *id != line.id => {
+                return Err(bad(format!("is of question {:?}, must be of {id:?}; --restart begins anew", line.id)));
+            }
+            Some((id, data)) if *data != line.data => {
+                let problem = format!("question {id:?} or its passages have changed since; --restart begins anew");
+                return Err(bad(problem));
+            }
+            Some(_) => done += 1,
             None => {
-                return Err(bad(format!("is of question {:?}, but there are only {} questions", line.id, ids.len())));
+                let problem = format!("is of question {:?}, but there are only {} questions", line.id, expected.len());
+                return Err(bad(problem));
             }
         }
     }

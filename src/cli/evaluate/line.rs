@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Line {
     /// The question's id.
     pub id: String,
+    /// The beginning of the SHA-256 of the question with its passages, rankings and labels.
+    pub data: String,
     /// Why it could not be evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -13,7 +13,6 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use self::data::Data;
 use self::journal::Journal;
@@ -24,7 +23,7 @@ use super::{Failure, SettingsArgs, measure, output};
 use crate::engine::evaluate::{Annotator, default_metrics};
 use crate::engine::rerank::Method;
 use crate::measure::rank::Metric;
-use crate::runtime::store::{hex, write_atomically};
+use crate::runtime::store::write_atomically;
 use crate::telemetry;
 
 /// Evaluate retrieval by what the generator does with it (eRAG): each passage alone before the generator, rank metrics over
@@ -182,17 +181,11 @@ impl EvaluateArgs {
     }
 
     /// What the results depend on.
-    fn manifest(&self, data: &Data, task: &Task, generator: &(String, String)) -> Result<Map<String, Value>, Failure> {
-        let mut hash = Sha256::new();
-        for query in &data.queries {
-            hash.update(serde_json::to_vec(query).map_err(|error| Failure::Other(error.into()))?);
-        }
+    fn manifest(&self, task: &Task, generator: &(String, String)) -> Map<String, Value> {
         let names: Vec<&str> = task.annotators.iter().map(|annotator| annotator.name()).collect();
         let metrics: Vec<String> = task.metrics.iter().map(ToString::to_string).collect();
         let manifest = json!({
             "format": 1,
-            "questions": data.queries.len(),
-            "data_sha256": hex(&hash.finalize()),
             "generator_sha256": generator.0,
             "prompts": generator.1,
             "systems": task.systems,
@@ -207,8 +200,8 @@ impl EvaluateArgs {
             "measure": format!("{:?}", self.measure.options()),
         });
         match manifest {
-            Value::Object(manifest) => Ok(manifest),
-            _ => Ok(Map::new()),
+            Value::Object(manifest) => manifest,
+            _ => Map::new(),
         }
     }
 }
@@ -220,9 +213,10 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let data = args.data.load()?;
     let task = args.task(&data)?;
     let way = Way::open(args.server.as_ref(), &config).await?;
-    let manifest = args.manifest(&data, &task, &way.generator().await?)?;
-    let ids: Vec<&str> = data.queries.iter().map(|query| query.id.as_str()).collect();
-    let mut journal = Journal::open(&args.out, &manifest, &ids, args.restart)?;
+    let manifest = args.manifest(&task, &way.generator().await?);
+    let expected: Result<Vec<(&str, String)>, Failure> =
+        data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
+    let mut journal = Journal::open(&args.out, &manifest, &expected?, args.restart)?;
     let bar = output::progress(data.queries.len());
     bar.set_position(journal.done as u64);
     bar.reset_eta();
@@ -232,16 +226,12 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
             Ok(line) => line,
             Err(Refusal::Question(problem)) => {
                 bar.suspend(|| output::complain(&format!("question {:?}: {problem}", query.id)));
-                Line { id: query.id.clone(), error: Some(problem), ..Line::default() }
+                Line { id: query.id.clone(), data: query.fingerprint()?, error: Some(problem), ..Line::default() }
             }
             Err(Refusal::Fatal(failure)) => {
                 bar.finish_and_clear();
-                let place = args.out.display();
-                output::complain(&format!(
-                    "{} of {} questions are done; the same command goes on in {place}",
-                    journal.done,
-                    ids.len()
-                ));
+                let (done, all, place) = (journal.done, data.queries.len(), args.out.display());
+                output::complain(&format!("{done} of {all} questions are done; the same command goes on in {place}"));
                 return Err(failure);
             }
         };
@@ -249,8 +239,10 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let spinner = output::spinner("intervals, correlations and comparisons");
     let lines = journal.lines()?;
     let summary = summary::Summary::new(&task, &lines, &journal.seconds()?, &args.statistics);
+    spinner.finish_and_clear();
     let written = |name: &str, text: &str| {
         let path = args.out.join(name);
         write_atomically(&path, text.as_bytes())

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Evaluated, Report};
 use crate::cli::{Failure, output};
+use crate::measure::rank::Kind;
 use crate::measure::rank::summary::Summary;
 use crate::measure::resample::{Compared, Interval};
 
@@ -166,7 +167,10 @@ pub(super) fn trec(report: &Report) -> String {
                 }
             }
         }
-        text.push_str(&format!("{:<22}\tall\t{}\n{:<22}\tall\t{}\n", "runid", run.name, "num_q", run.queries.len()));
+        // trec_eval names the run beside the number of its queries.
+        if report.metrics.iter().any(|metric| metric.kind == Kind::NumQ) {
+            text.push_str(&format!("{:<22}\tall\t{}\n", "runid", run.name));
+        }
         for (metric, summary) in report.metrics.iter().zip(&run.table.summary) {
             if let Some(value) = summary.value {
                 text.push_str(&format!("{}\n", metric.trec_line("all", value)));

@@ -202,12 +202,6 @@ fn order(documents: &[(&str, f64)], ties: Ties) -> Vec<usize> {
 }
 
 impl Metric {
-    /// A metric with nothing but a cut-off.
-    #[must_use]
-    pub const fn new(kind: Kind, cutoff: Option<usize>) -> Self {
-        Self { kind, cutoff, rel: None, judged_only: false }
-    }
-
     /// The metric of one query; `None` where it is not defined (Fe without a list of 2K, an alpha that divides by 0).
     #[must_use]
     pub fn of(&self, ranking: &Ranking, grading: Grading) -> Option<f64> {

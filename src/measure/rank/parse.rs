@@ -59,8 +59,19 @@ const NAMES: &[(&[&str], Kind)] = &[
 const TREC_CUTOFFS: [usize; 9] = [5, 10, 15, 20, 30, 100, 200, 500, 1000];
 
 /// What trec_eval prints without being asked, in its order.
-pub(super) const OFFICIAL: [&str; 10] =
-    ["num_ret", "num_rel", "num_rel_ret", "map", "gm_map", "Rprec", "bpref", "recip_rank", "iprec_at_recall", "P"];
+const OFFICIAL: [&str; 11] = [
+    "num_q",
+    "num_ret",
+    "num_rel",
+    "num_rel_ret",
+    "map",
+    "gm_map",
+    "Rprec",
+    "bpref",
+    "recip_rank",
+    "iprec_at_recall",
+    "P",
+];
 
 fn folded(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
