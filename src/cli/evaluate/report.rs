@@ -269,7 +269,13 @@ fn ranks(summary: &Summary) -> Result<Markup, Failure> {
             of_system.map(|curve| Curve { name: curve.annotator.to_owned(), values: curve.by_rank.clone() }).collect();
         let svg = charts::lines(&curves, &Axes { x: "rank", y: "mean label" })?;
         let caption = format!("Mean label by rank, system {}", plain(&system.name));
-        parts.push(figure(&caption, &svg, &curve_table("labels", &curves)));
+        let counts = summary.utility_by_rank.iter().find(|curve| curve.system == system.name);
+        let numbers = html! {
+            (curve_table("labels", &curves))
+            p { small { "Questions whose list is so long: "
+                (counts.iter().flat_map(|curve| &curve.questions).map(ToString::to_string).collect::<Vec<_>>().join(", ")) } }
+        };
+        parts.push(figure(&caption, &svg, &numbers));
     }
     Ok(html! { h2 id="ranks" { "Utility by rank" } @for part in &parts { (part) } })
 }

@@ -97,6 +97,8 @@ pub(super) struct Curve {
     pub system: String,
     pub annotator: &'static str,
     pub by_rank: Vec<f64>,
+    /// Questions whose list is so long.
+    pub questions: Vec<usize>,
 }
 
 #[derive(Debug, Serialize)]
@@ -331,8 +333,12 @@ fn curve(column: &Column<'_>, annotator: Annotator, lines: &[&Line]) -> Curve {
             by_rank[rank].extend(usize::try_from(*index).ok().and_then(|index| labels.get(index)));
         }
     }
-    let by_rank = by_rank.iter().map(|labels| mean(labels)).collect();
-    Curve { system: column.name.to_owned(), annotator: annotator.name(), by_rank }
+    Curve {
+        system: column.name.to_owned(),
+        annotator: annotator.name(),
+        questions: by_rank.iter().map(Vec::len).collect(),
+        by_rank: by_rank.iter().map(|labels| mean(labels)).collect(),
+    }
 }
 
 /// Fits of several lengths cannot be averaged, so each length has its own curve.
