@@ -173,11 +173,14 @@ fn an_evaluation_killed_ten_times_ends_as_an_undisturbed_one() {
     succeeded(&run(&arguments(file, whole.to_str().unwrap())));
     let results = broken.join("results.jsonl");
     let mut kills = 0;
-    // Moments that fall before, into and between questions.
-    for pause in [0, 3, 170, 40, 90, 11, 230, 60, 130, 25] {
+    // Moments that fall before, into and between questions, on a fast machine as on a slow one.
+    let timing = std::fs::read_to_string(whole.join("timing.jsonl")).unwrap();
+    let seconds = timing.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seconds"].as_f64().unwrap());
+    let question = seconds.sum::<f64>() / 36.0;
+    for pause in [0.0, 0.02, 0.9, 0.2, 0.5, 0.06, 1.3, 0.3, 0.7, 0.1] {
         let child =
             command(&arguments(file, broken.to_str().unwrap())).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        kills += usize::from(killed_after(child.unwrap(), &results, Duration::from_millis(pause)));
+        kills += usize::from(killed_after(child.unwrap(), &results, Duration::from_secs_f64(pause * question)));
     }
     assert_eq!(kills, 10, "an evaluation ended before it was killed: it needs more questions");
     // The worst moment of all: half a line.
