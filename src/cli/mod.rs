@@ -132,6 +132,17 @@ impl From<crate::rpc::client::ClientError> for Failure {
     }
 }
 
+/// Each thing once, where it first stands.
+fn once<T: PartialEq>(things: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for thing in things {
+        if !kept.contains(&thing) {
+            kept.push(thing);
+        }
+    }
+    kept
+}
+
 /// Parses the arguments, runs the command, and says how it ended.
 #[must_use]
 pub fn main() -> ExitCode {

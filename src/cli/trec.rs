@@ -105,15 +105,17 @@ fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, Failure> {
     Ok(rows)
 }
 
+/// The rows of `body`, which is `text` without a head.
 fn read<'a>(
     text: &'a str,
+    body: &'a str,
     path: &Path,
     parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
 ) -> Result<Vec<Row<'a>>, Failure> {
-    let found = if text.trim_ascii_start().starts_with('{') {
-        object(text, path)?
+    let found = if body.trim_ascii_start().starts_with('{') {
+        object(body, path)?
     } else {
-        rows(text, parse).map_err(|fault| fault.place(text, path))?
+        rows(body, parse).map_err(|fault| fault.place(text, path))?
     };
     if found.is_empty() {
         return Err(Failure::Input(format!("{}: is empty", input::name(path))));
@@ -125,7 +127,7 @@ fn read<'a>(
 pub(super) fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, Failure> {
     let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
-    for row in read(text, path, run_row)? {
+    for row in read(text, text, path, run_row)? {
         // Lines of a query mostly stand together.
         let place = match queries.last() {
             Some((query, _)) if *query == row.query => queries.len() - 1,
@@ -157,20 +159,12 @@ pub(super) fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a
         && columns.nth(2).is_some_and(|name| ["score", "label", "relevance"].contains(&name.to_lowercase().as_str()));
     let body = if headed { &text[(first.len() + 1).min(text.len())..] } else { text };
     let mut judged: Judgements<'_> = HashMap::new();
-    let found = if body.trim_ascii_start().starts_with('{') {
-        object(body, path)?
-    } else {
-        rows(body, judgement_row).map_err(|fault| fault.place(text, path))?
-    };
-    for row in found {
+    for row in read(text, body, path, judgement_row)? {
         let of_query = judged.entry(row.query).or_default();
         if of_query.insert(row.document, row.number).is_some_and(|label| label.total_cmp(&row.number).is_ne()) {
             let problem = format!("document {:?} has two labels for query {:?}", row.document, row.query);
             return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
         }
-    }
-    if judged.is_empty() {
-        return Err(Failure::Input(format!("{}: is empty", input::name(path))));
     }
     Ok(judged)
 }

@@ -83,20 +83,13 @@ impl List {
             return Err(EngineError::invalid(format!("{field}.judgements"), problem));
         }
         // Documents without scores stand in their order.
-        let score = |index: usize| self.documents[index].score.unwrap_or(0.0);
         let ties = if scored == 0 { Ties::InputOrder } else { ties };
+        let documents: Vec<(&str, f64)> =
+            self.documents.iter().map(|document| (document.id.as_str(), document.score.unwrap_or(0.0))).collect();
         if by_id {
-            let documents: Vec<(&str, f64)> = self
-                .documents
-                .iter()
-                .enumerate()
-                .map(|(index, document)| (document.id.as_str(), score(index)))
-                .collect();
             let judged: HashMap<&str, f64> = self.judgements.iter().map(|(id, label)| (id.as_str(), *label)).collect();
             return Ok(Ranking::ranked(&documents, &judged, ties));
         }
-        let documents: Vec<(&str, f64)> =
-            self.documents.iter().enumerate().map(|(index, document)| (document.id.as_str(), score(index))).collect();
         let labels: Vec<Option<f64>> = self.documents.iter().map(|document| document.label).collect();
         Ok(Ranking::labelled(&documents, &labels, &self.missed, ties))
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::belief::report::{self, BeliefReport, Response, Verdicts};
-use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled};
+use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, milliseconds};
 use crate::measure::belief::Measured;
@@ -146,17 +146,7 @@ impl UtilityRequest {
         if self.references.len() > 64 {
             return Err(EngineError::invalid("references", format!("are {}, the limit is 64", self.references.len())));
         }
-        for (number, subset) in self.subsets.iter().enumerate() {
-            if let Some(index) = subset.iter().find(|index| **index >= self.passages.len()) {
-                let problem = format!("names passage {index}, there are {}", self.passages.len());
-                return Err(EngineError::invalid(format!("subsets[{number}]"), problem));
-            }
-            if let Some(index) =
-                subset.iter().enumerate().find_map(|(at, index)| subset[..at].contains(index).then_some(index))
-            {
-                return Err(EngineError::invalid(format!("subsets[{number}]"), format!("names passage {index} twice")));
-            }
-        }
+        check_orders("subsets", &self.subsets, self.passages.len())?;
         if self.contexts().is_empty() {
             return Err(EngineError::invalid("measure_list", "nothing is to be measured"));
         }

@@ -23,6 +23,11 @@ pub(super) fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
+/// A count or index from the wire; one that this machine cannot hold is beyond every bound like any other.
+pub(super) fn count(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 /// A number of zero means that the caller left it to the server.
 pub(super) fn given(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)

@@ -1,6 +1,6 @@
 //! Wire types of beliefs and utilities to and from the engine's.
 
-use super::convert::{given, known, narrow, passages, truncation, usage};
+use super::convert::{count, given, known, narrow, passages, truncation, usage};
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::belief::report::BeliefReport;
@@ -106,13 +106,19 @@ pub(super) fn sample_request(wire: v1::SampleRequest) -> Result<BeliefRequest, E
     })
 }
 
+/// Passages by index.
+pub(super) fn indices(subset: v1::PassageSubset) -> Vec<usize> {
+    subset.indices.into_iter().map(count).collect()
+}
+
+/// The other way.
+pub(super) fn subset(indices: &[usize]) -> v1::PassageSubset {
+    v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() }
+}
+
 pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<UtilityRequest, EngineError> {
     let (truncate, passage_tokens) = truncation(wire.truncation)?;
     let chosen = wire.measure_each || wire.measure_prefixes || wire.measure_leave_one_out || !wire.subsets.is_empty();
-    let indices = |subset: v1::PassageSubset| {
-        // A 32-bit index that this machine cannot hold is out of range like any other.
-        subset.indices.into_iter().map(|index| usize::try_from(index).unwrap_or(usize::MAX)).collect()
-    };
     Ok(UtilityRequest {
         question: wire.question,
         passages: passages(wire.passages),
@@ -132,7 +138,6 @@ pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<Utility
 
 /// The other way, for clients.
 pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: bool) -> v1::MeasureUtilityRequest {
-    let subset = |indices: &Vec<usize>| v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() };
     v1::MeasureUtilityRequest {
         question: request.question.clone(),
         passages: super::convert::passages_to_wire(&request.passages),
@@ -141,7 +146,7 @@ pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: 
         measure_each: request.each,
         measure_prefixes: request.prefixes,
         measure_leave_one_out: request.leave_one_out,
-        subsets: request.subsets.iter().map(subset).collect(),
+        subsets: request.subsets.iter().map(|indices| subset(indices)).collect(),
         sampling: Some(sampling_to_wire(&request.sampling)),
         measure: Some(measure_to_wire(&request.measure)),
         return_answers,

@@ -1,7 +1,7 @@
 //! Wire types of eRAG evaluations to and from the engine's.
 
 use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
-use super::convert_belief::{answer, measure, measure_to_wire, sampling, sampling_to_wire};
+use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling, sampling_to_wire, subset};
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, default_metrics};
@@ -49,10 +49,6 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
     };
     let annotators: Result<Vec<Annotator>, EngineError> = wire.annotators.iter().enumerate().map(annotator).collect();
     let annotators = Some(annotators?).filter(|annotators| !annotators.is_empty());
-    let indices = |subset: v1::PassageSubset| {
-        // A 32-bit index that this machine cannot hold is out of range like any other.
-        subset.indices.into_iter().map(|index| usize::try_from(index).unwrap_or(usize::MAX)).collect()
-    };
     Ok(EvaluateRequest {
         question: wire.question,
         passages: passages(wire.passages),
@@ -74,7 +70,6 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
 
 /// The other way, for clients.
 pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -> v1::EvaluateRetrievalRequest {
-    let subset = |indices: &Vec<usize>| v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() };
     v1::EvaluateRetrievalRequest {
         question: request.question.clone(),
         passages: passages_to_wire(&request.passages),
@@ -83,7 +78,7 @@ pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -
         provenance: request.provenance.clone(),
         metrics: request.metrics.iter().map(Metric::to_string).collect(),
         threshold: Some(request.threshold),
-        rankings: request.rankings.iter().map(subset).collect(),
+        rankings: request.rankings.iter().map(|indices| subset(indices)).collect(),
         end_to_end: request.end_to_end,
         answer_tokens: narrow(request.answer_tokens.unwrap_or(0)),
         sampling: Some(sampling_to_wire(&request.sampling)),

@@ -1,6 +1,6 @@
 //! Wire types of the arithmetic to and from the engine's.
 
-use super::convert::{known, narrow};
+use super::convert::{count, known, narrow};
 use super::convert_evaluate::{metric_values, metrics};
 use super::convert_fit::{domain, estimate_diagnostics, paper_objective};
 use super::v1;
@@ -29,11 +29,6 @@ pub(super) struct CorrelationTask {
     pub series: Vec<(String, Vec<f64>)>,
     pub kinds: Vec<Correlation>,
     pub resampling: Option<Resampling>,
-}
-
-/// A 32-bit count that this machine cannot hold is beyond every bound like any other.
-fn count(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn resampling(wire: Option<v1::Resampling>) -> Option<Resampling> {

@@ -19,7 +19,7 @@ use self::journal::Journal;
 use self::line::Line;
 use super::metrics::StatisticsArgs;
 use super::way::{Refusal, Way};
-use super::{Failure, SettingsArgs, measure, output};
+use super::{Failure, SettingsArgs, measure, once, output};
 use crate::engine::evaluate::{Annotator, default_metrics};
 use crate::engine::rerank::Method;
 use crate::measure::rank::Metric;
@@ -147,25 +147,14 @@ impl EvaluateArgs {
             }
             chosen.push(*known);
         }
-        let mut once: Vec<Annotator> = Vec::new();
-        for annotator in chosen {
-            if !once.contains(&annotator) {
-                once.push(annotator);
-            }
-        }
-        Ok(once)
+        Ok(once(chosen))
     }
 
     fn task(&self, data: &Data) -> Result<Task, Failure> {
         let metrics: Result<Vec<Metric>, _> = self.metric.iter().map(|name| name.parse()).collect();
         let metrics: Vec<Metric> =
             metrics.map_err(|error: crate::measure::rank::MetricError| Failure::Input(error.to_string()))?;
-        let mut methods: Vec<MethodName> = Vec::new();
-        for method in &self.method {
-            if !methods.contains(method) {
-                methods.push(*method);
-            }
-        }
+        let methods = once(self.method.iter().copied());
         let alone = data.systems.len() == 1;
         let name = |list: &String, method: &MethodName| match method {
             MethodName::Given => list.clone(),

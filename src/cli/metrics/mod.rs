@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::trec::{self, Judgements, Run};
-use super::{Failure, input, output};
+use super::{Failure, input, once, output};
 use crate::measure::rank::summary::{Table, evaluate};
 use crate::measure::rank::{Grading, Metric, Ranking, Ties};
 use crate::measure::resample::{Compared, Resampling, Test, paired};
@@ -235,13 +235,7 @@ fn metrics(names: &[String]) -> Result<Vec<Metric>, Failure> {
     let usual = ["nDCG@10", "AP", "RR", "P@10", "R@100"].map(str::to_owned);
     let names = if names.is_empty() { &usual[..] } else { names };
     let lists: Result<Vec<Vec<Metric>>, _> = names.iter().map(|name| Metric::parse_all(name)).collect();
-    let mut metrics: Vec<Metric> = Vec::new();
-    for metric in lists.map_err(|error| Failure::Input(error.to_string()))?.concat() {
-        if !metrics.contains(&metric) {
-            metrics.push(metric);
-        }
-    }
-    Ok(metrics)
+    Ok(once(lists.map_err(|error| Failure::Input(error.to_string()))?.concat()))
 }
 
 fn evaluated(

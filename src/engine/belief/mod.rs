@@ -84,47 +84,60 @@ pub struct Sampled {
 }
 
 impl BeliefRequest {
-    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
-        let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
-        if self.question.trim().is_empty() {
-            return invalid("question".into(), "must not be empty".into());
-        }
-        if self.question.len() > limits.query_bytes {
-            let problem = format!("has {} bytes, the limit is {}", self.question.len(), limits.query_bytes);
-            return invalid("question".into(), problem);
-        }
-        if self.passages.len() > limits.passages {
-            let problem = format!("are {}, the limit is {}", self.passages.len(), limits.passages);
-            return invalid("passages".into(), problem);
-        }
-        for (index, passage) in self.passages.iter().enumerate() {
-            let field = format!("passages[{index}].text");
-            if passage.text.trim().is_empty() {
-                return invalid(field, "must not be empty".into());
-            }
-            let bytes = passage.text.len() + passage.title.len();
-            if bytes > limits.passage_bytes {
-                return invalid(field, format!("has {bytes} bytes, the limit is {}", limits.passage_bytes));
-            }
-        }
+    fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        check_texts(&self.question, &self.passages, limits)?;
         if self.contexts.len() > limits.orders {
             let problem = format!("are {}, the limit is {}", self.contexts.len(), limits.orders);
-            return invalid("contexts".into(), problem);
+            return Err(EngineError::invalid("contexts", problem));
         }
-        for (number, context) in self.contexts.iter().enumerate() {
-            let mut seen = std::collections::HashSet::new();
-            for index in context {
-                if *index >= self.passages.len() {
-                    let problem = format!("names passage {index}, there are {}", self.passages.len());
-                    return invalid(format!("contexts[{number}]"), problem);
-                }
-                if !seen.insert(index) {
-                    return invalid(format!("contexts[{number}]"), format!("names passage {index} twice"));
-                }
-            }
-        }
+        check_orders("contexts", &self.contexts, self.passages.len())?;
         self.options.check()
     }
+}
+
+/// Refuses a question or passages that are empty or beyond the bounds.
+pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+    let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
+    if question.trim().is_empty() {
+        return invalid("question".into(), "must not be empty".into());
+    }
+    if question.len() > limits.query_bytes {
+        let problem = format!("has {} bytes, the limit is {}", question.len(), limits.query_bytes);
+        return invalid("question".into(), problem);
+    }
+    if passages.len() > limits.passages {
+        let problem = format!("are {}, the limit is {}", passages.len(), limits.passages);
+        return invalid("passages".into(), problem);
+    }
+    for (index, passage) in passages.iter().enumerate() {
+        let field = format!("passages[{index}].text");
+        if passage.text.trim().is_empty() {
+            return invalid(field, "must not be empty".into());
+        }
+        let bytes = passage.text.len() + passage.title.len();
+        if bytes > limits.passage_bytes {
+            return invalid(field, format!("has {bytes} bytes, the limit is {}", limits.passage_bytes));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses lists of passage indices that name one twice, or one that is not there.
+pub(super) fn check_orders(field: &str, orders: &[Vec<usize>], passages: usize) -> Result<(), EngineError> {
+    for (number, order) in orders.iter().enumerate() {
+        let mut seen = std::collections::HashSet::new();
+        for index in order {
+            let problem = if *index >= passages {
+                format!("names passage {index}, there are {passages}")
+            } else if !seen.insert(index) {
+                format!("names passage {index} twice")
+            } else {
+                continue;
+            };
+            return Err(EngineError::invalid(format!("{field}[{number}]"), problem));
+        }
+    }
+    Ok(())
 }
 
 impl Engine {

@@ -62,7 +62,7 @@ impl SampleOptions {
         mixed ^ (mixed >> 31)
     }
 
-    pub(super) fn check(&self) -> Result<(), EngineError> {
+    pub(in crate::engine) fn check(&self) -> Result<(), EngineError> {
         let between = |field: &str, value: usize, most: usize| {
             let problem = format!("must be between 1 and {most}, is {value}");
             if (1..=most).contains(&value) { Ok(()) } else { Err(EngineError::invalid(field, problem)) }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 pub use annotator::Annotator;
 
-use super::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
+use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_texts};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
 use crate::measure::rank::{Grading, Metric, Ranking};
@@ -174,26 +174,15 @@ impl EvaluateRequest {
         if self.end_to_end && !self.has(Annotator::scores_answers) {
             return invalid("end_to_end", "needs an annotator that scores answers".into());
         }
-        if self.rankings.len() > MOST_RANKINGS {
-            return invalid("rankings", format!("are {}, the limit is {MOST_RANKINGS}", self.rankings.len()));
+        let most = MOST_RANKINGS.min(limits.orders);
+        if self.rankings.len() > most {
+            return invalid("rankings", format!("are {}, the limit is {most}", self.rankings.len()));
         }
         self.measure.check()?;
-        // What is left is checked as for any sampling; the rankings stand for the contexts.
-        let texts = |contexts: Vec<Vec<usize>>, options: SampleOptions| BeliefRequest {
-            question: self.question.clone(),
-            passages: self.passages.clone(),
-            contexts,
-            options,
-            ..BeliefRequest::default()
-        };
-        let ranked = texts(self.rankings.clone(), self.sampling.clone()).check(limits);
-        ranked.map_err(|error| match error {
-            EngineError::Invalid { field, problem } => {
-                EngineError::Invalid { field: field.replacen("contexts", "rankings", 1), problem }
-            }
-            other => other,
-        })?;
-        texts(Vec::new(), self.greedy()).check(limits).map_err(|error| match error {
+        check_texts(&self.question, &self.passages, limits)?;
+        check_orders("rankings", &self.rankings, self.passages.len())?;
+        self.sampling.check()?;
+        self.greedy().check().map_err(|error| match error {
             EngineError::Invalid { field, problem } if field == "sampling.max_tokens" => {
                 EngineError::invalid("answer_tokens", problem)
             }
