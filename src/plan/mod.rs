@@ -6,13 +6,15 @@
 
 mod grow;
 mod order;
+mod step;
 mod walk;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use grow::{Finish, Grow, Stop};
-pub use walk::{Fork, Piece, Source, Step, Walk};
+pub use step::{Fork, Piece, Source, Step};
+pub use walk::Walk;
 
 /// A token of the generator's vocabulary.
 pub type Token = i32;

@@ -6,63 +6,17 @@
 //! Cells held early are released when their subtree ends, which the depth-first order always reaches, so a walk that was
 //! given at least `D` cells never waits for itself. Sequences are counted the same way.
 //!
+//! A chain of only children goes through in one step as far as the step reaches, like one node.
+//!
 //! A sequence is passed on from a node to the child that starts last; the other children get a copy. So a sequence ends
 //! exactly when a leaf does, and cells shared by several sequences are free when the last of them ends.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::order::{branching, preorder};
+use super::step::{Fork, Piece, Source, Step};
 use super::{NodeId, Plan, Token};
-
-/// Where a fork copies from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// A sequence of the walk.
-    Own(usize),
-    /// A sequence that the caller promised with [`Walk::promise`], by the caller's number.
-    Kept(usize),
-}
-
-/// A copy of the leading cells of a sequence, to be made before the pieces of the same step are evaluated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fork {
-    /// Sequence to copy from.
-    pub from: Source,
-    /// Sequence of the walk that receives them. It is a fresh one, unless `from` is kept: then what it holds goes first.
-    pub to: usize,
-    /// Number of leading positions to copy.
-    pub length: usize,
-}
-
-/// A run of tokens of one node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// The node.
-    pub node: NodeId,
-    /// Range of its tokens.
-    pub tokens: Range<usize>,
-    /// Sequence that the tokens extend.
-    pub sequence: usize,
-}
-
-/// What to evaluate next.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Step {
-    /// Copies to make first.
-    pub forks: Vec<Fork>,
-    /// Token runs, in an order in which every run follows what it depends on.
-    pub pieces: Vec<Piece>,
-}
-
-impl Step {
-    /// Tokens in the step.
-    #[must_use]
-    pub fn tokens(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.tokens.len()).sum()
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -157,6 +111,12 @@ impl Walk {
         self.held
     }
 
+    /// Whether samples have begun to grow.
+    #[must_use]
+    pub fn growing(&self) -> bool {
+        !self.grown.is_empty()
+    }
+
     /// Whether everything is evaluated.
     #[must_use]
     pub fn finished(&self) -> bool {
@@ -190,18 +150,23 @@ impl Walk {
         let path_slots = self.slots(&on_path);
         let mut early_cells = self.held - path_held;
         let mut early_slots = self.sequences_used.saturating_sub(path_slots);
+        let mut front = self.head;
         for index in self.head..self.order.len() {
             if left == 0 {
                 break;
             }
             let node = self.order[index];
             if self.states[node] == State::Waiting {
-                let ready = self.plan.nodes[node].parent.is_none_or(|parent| self.states[parent] == State::Done);
-                if !ready {
+                let goes_on = self.goes_on(node, step.pieces.last());
+                if goes_on && index == front + 1 {
+                    front = index;
+                }
+                let parent = self.plan.nodes[node].parent;
+                if !goes_on && !parent.is_none_or(|parent| self.states[parent] == State::Done) {
                     continue;
                 }
                 let size = self.limit[node];
-                if index > self.head {
+                if index > front {
                     let fresh = usize::from(!self.inherits(node));
                     let cells_fit = early_cells + size + self.path_cells <= self.cells;
                     let slots_fit = early_slots + fresh + self.path_sequences <= self.max_sequences;
@@ -226,6 +191,17 @@ impl Walk {
             }
         }
         step
+    }
+
+    /// Whether `node` can follow its parent in the same step: the step's last piece ends the parent, whose sequence it takes
+    /// over as its only child. Another child would need a copy of cells that are not there yet, a sample a token that is
+    /// not drawn yet.
+    fn goes_on(&self, node: usize, last: Option<&Piece>) -> bool {
+        let here = &self.plan.nodes[node];
+        let ends = |parent| last.is_some_and(|last| last.node.0 == parent && last.tokens.end == self.limit[parent]);
+        here.grow.is_none()
+            && !self.promises.contains_key(&node)
+            && here.parent.is_some_and(|parent| self.plan.nodes[parent].children.len() == 1 && ends(parent))
     }
 
     /// Tokens to predict after each token of a piece: `(offset, node and index of the predicted token, token)`.

@@ -36,6 +36,15 @@ pub struct Settings {
     pub cache_entries: usize,
 }
 
+/// The model that is loaded when it is needed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConfiguredModel {
+    /// Catalogue name or file name.
+    pub name: String,
+    /// SHA-256 of the network's file; empty where it was not in the store when the worker was set up.
+    pub sha256: String,
+}
+
 /// Verdicts and what they took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
@@ -65,6 +74,7 @@ pub struct Judge {
     jobs: Sender<Job>,
     places: Arc<Semaphore>,
     judged: Arc<AtomicU64>,
+    model: ConfiguredModel,
 }
 
 impl std::fmt::Debug for Judge {
@@ -85,7 +95,21 @@ impl Judge {
         let worker =
             Worker { queue, cache: entries.map(LruCache::new), turns: VecDeque::new(), judged: Arc::clone(&judged) };
         std::thread::Builder::new().name("entailment".into()).spawn(move || worker.run(lender))?;
-        Ok(Self { jobs, places: Arc::new(Semaphore::new(settings.queue_length)), judged })
+        let places = Arc::new(Semaphore::new(settings.queue_length));
+        Ok(Self { jobs, places, judged, model: ConfiguredModel::default() })
+    }
+
+    /// The same, and it can tell what will be loaded.
+    #[must_use]
+    pub fn with_model(mut self, model: ConfiguredModel) -> Self {
+        self.model = model;
+        self
+    }
+
+    /// The model that is configured, loaded or not.
+    #[must_use]
+    pub const fn model(&self) -> &ConfiguredModel {
+        &self.model
     }
 
     /// Judges pairs. Dropping the future drops the work before its next turn.

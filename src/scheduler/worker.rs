@@ -204,19 +204,17 @@ impl<'a> Worker<'a> {
 
     /// Gives every active request its part of the step.
     fn share(&mut self) {
-        let views: Vec<_> = self.active.iter().map(|active| (active.walk.remaining(), active.job.arrival)).collect();
-        let order = queue::turns(&views);
-        let Some((&leader, followers)) = order.split_first() else { return };
-        let most = queue::leaders_share(self.capacity.batch, followers.len());
-        self.active[leader].step = self.active[leader].walk.take(most);
-        let taken = self.active[leader].step.tokens();
-        let mut share = self.claim.due(self.capacity.batch, taken, followers.len());
-        for &follower in followers {
-            self.active[follower].step = self.active[follower].walk.take(share);
-            let took = self.active[follower].step.tokens();
-            self.claim.paid(took);
-            share -= took;
-        }
+        let view = |active: &mut Active| {
+            active.step = Step::default();
+            let (left, growing) = (active.walk.remaining(), active.walk.growing());
+            queue::View { left, arrival: active.job.arrival, growing }
+        };
+        let views: Vec<_> = self.active.iter_mut().map(view).collect();
+        self.claim.share(self.capacity.batch, &views, |index, limit| {
+            let active = &mut self.active[index];
+            active.step = active.walk.take(limit);
+            active.step.tokens()
+        });
     }
 
     /// Makes the forks and lines up the rows of all steps.
