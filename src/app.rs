@@ -18,7 +18,7 @@ use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::runtime::onnx;
 use crate::runtime::profiles::{Origin, ProfileFile};
 use crate::runtime::store::{Store, StoreError};
-use crate::scheduler::entailment::{self, Judge};
+use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
 use crate::scheduler::{Lender, Scheduler, Status};
 
 /// Loads the generator and waits until it is ready.
@@ -75,6 +75,11 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
 pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     let Some(model) = config.entailment.model.clone() else { return Ok(None) };
     let (store, entailment) = (config.store.clone(), config.entailment.clone());
+    let known = match store.locate(&model, Role::Entailment) {
+        Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
+        // A model that is not there yet, or damaged, is told of when it is needed.
+        Err(_) => ConfiguredModel { name: model.clone(), sha256: String::new() },
+    };
     let lender: entailment::Lender = Box::new(move |lend| {
         let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
         let located = store.locate(&model, Role::Entailment).map_err(unusable)?;
@@ -92,7 +97,8 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
         };
         onnx::lend(&settings, lend)
     });
-    Ok(Some(Judge::start(config.entailment.worker, lender).context("no thread for the entailment model")?))
+    let judge = Judge::start(config.entailment.worker, lender).context("no thread for the entailment model")?;
+    Ok(Some(judge.with_model(known)))
 }
 
 /// The file of position-bias profiles of a generator.

@@ -199,7 +199,8 @@ fn a_server_gives_the_results_that_this_process_gives() {
     let file = folder.path().join("q.jsonl");
     questions(&file, 3);
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
-    let methods = vec!["--method", "given", "--method", "moi"];
+    let mut methods = vec!["--method", "given", "--method", "moi", "--annotators", "containment,seper-soft"];
+    methods.extend(["--count", "2"]);
     let asked = |out: &Path| -> Vec<String> {
         let plain = [arguments(file.to_str().unwrap(), out.to_str().unwrap()), methods.clone()].concat();
         plain.into_iter().map(str::to_owned).collect()
@@ -211,8 +212,12 @@ fn a_server_gives_the_results_that_this_process_gives() {
     let server = runtime.block_on(serve);
     let theirs = [asked(&there), vec!["--server".into(), server.address.clone()]].concat();
     succeeded(&run(&theirs.iter().map(String::as_str).collect::<Vec<_>>()));
-    let results = |folder: &Path| std::fs::read_to_string(folder.join("results.jsonl")).unwrap();
-    assert_eq!(results(&here), results(&there));
+    let file = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(file(&here, "results.jsonl"), file(&there, "results.jsonl"));
+    let manifest = file(&here, "manifest.json");
+    assert_eq!(manifest, file(&there, "manifest.json"));
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["entailment_sha256"].as_str().unwrap().len(), 64, "another model would mix labels");
     runtime.block_on(server.stop());
 }
 

@@ -184,6 +184,7 @@ async fn health_info_reflection_and_gzip_answer() {
     assert_eq!(info.generator.unwrap().name, "scripted");
     assert_eq!(info.limits.unwrap().passages, 20);
     assert!(info.worker.unwrap().ready);
+    assert_eq!(info.entailment, None, "none is configured here");
     let gzip = server.client().await.send_compressed(CompressionEncoding::Gzip);
     let answer = gzip.accept_compressed(CompressionEncoding::Gzip).rerank(wire("question", &PASSAGES)).await.unwrap();
     assert_eq!(answer.metadata().get("grpc-encoding").unwrap(), "gzip");

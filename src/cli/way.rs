@@ -16,6 +16,16 @@ pub(super) enum Way {
     Here(Box<Engine>),
 }
 
+/// What results depend on beside the request.
+pub(super) struct Models {
+    /// SHA-256 of the generator's file.
+    pub generator: String,
+    /// SHA-256 of the entailment model; empty where there is none.
+    pub entailment: String,
+    /// Version of the prompts.
+    pub prompts: String,
+}
+
 /// Why a question has no answer.
 pub(super) enum Refusal {
     /// The question is at fault; others may be answered.
@@ -53,12 +63,23 @@ impl Way {
         })
     }
 
-    /// SHA-256 of the generator's file, and the version of the prompts.
-    pub async fn generator(&self) -> Result<(String, String), Failure> {
-        match self {
-            Self::Server { address, .. } => Ok(client::generator(address).await?),
-            Self::Here(engine) => Ok((engine.info().sha256.clone(), crate::model::prompt::TEMPLATE_VERSION.to_owned())),
-        }
+    /// The models that answer.
+    pub async fn models(&self) -> Result<Models, Failure> {
+        Ok(match self {
+            Self::Server { address, .. } => {
+                let info = client::server_info(address).await?;
+                Models {
+                    generator: info.generator.map(|model| model.sha256).unwrap_or_default(),
+                    entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
+                    prompts: info.template_version,
+                }
+            }
+            Self::Here(engine) => Models {
+                generator: engine.info().sha256.clone(),
+                entailment: engine.entailment_model().map(|model| model.sha256.clone()).unwrap_or_default(),
+                prompts: crate::model::prompt::TEMPLATE_VERSION.to_owned(),
+            },
+        })
     }
 
     pub async fn rerank(&self, request: &RerankRequest) -> Result<v1::RerankResponse, Refusal> {

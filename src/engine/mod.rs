@@ -20,7 +20,7 @@ use position_bias::PositionBias;
 use crate::model::prompt::Template;
 use crate::model::{GeneratorInfo, Tokenizer};
 use crate::scheduler::Scheduler;
-use crate::scheduler::entailment::Judge;
+use crate::scheduler::entailment::{ConfiguredModel, Judge};
 
 /// Bounds on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +87,12 @@ impl Engine {
     pub fn with_judge(mut self, judge: Judge) -> Self {
         self.judge = Some(judge);
         self
+    }
+
+    /// The entailment model that is configured, loaded or not.
+    #[must_use]
+    pub fn entailment_model(&self) -> Option<&ConfiguredModel> {
+        self.judge.as_ref().map(Judge::model)
     }
 
     /// The way to the entailment model.

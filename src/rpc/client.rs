@@ -165,14 +165,13 @@ pub fn local_evaluation(
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
 }
 
-/// SHA-256 of the server's generator, and the version of its prompts.
+/// Asks what the server runs.
 ///
 /// # Errors
 /// [`ClientError`].
-pub async fn generator(address: &str) -> Result<(String, String), ClientError> {
+pub async fn server_info(address: &str) -> Result<v1::GetServerInfoResponse, ClientError> {
     let mut client = ModelServiceClient::new(connect(address).await?);
-    let info = client.get_server_info(v1::GetServerInfoRequest::default()).await?.into_inner();
-    Ok((info.generator.map(|generator| generator.sha256).unwrap_or_default(), info.template_version))
+    Ok(client.get_server_info(v1::GetServerInfoRequest::default()).await?.into_inner())
 }
 
 /// Asks for all position profiles of the server's generator.

@@ -69,6 +69,10 @@ impl ModelService for Service {
                 abandoned: stats.abandoned.load(Ordering::Relaxed),
             }),
             template_version: TEMPLATE_VERSION.to_owned(),
+            entailment: self
+                .engine
+                .entailment_model()
+                .map(|model| v1::EntailmentModelInfo { name: model.name.clone(), sha256: model.sha256.clone() }),
         }))
     }
     async fn get_position_bias(

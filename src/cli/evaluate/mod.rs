@@ -18,7 +18,7 @@ use self::data::Data;
 use self::journal::Journal;
 use self::line::Line;
 use super::metrics::StatisticsArgs;
-use super::way::{Refusal, Way};
+use super::way::{Models, Refusal, Way};
 use super::{Failure, SettingsArgs, measure, once, output};
 use crate::engine::evaluate::{Annotator, default_metrics};
 use crate::engine::rerank::Method;
@@ -170,13 +170,14 @@ impl EvaluateArgs {
     }
 
     /// What the results depend on.
-    fn manifest(&self, task: &Task, generator: &(String, String)) -> Map<String, Value> {
+    fn manifest(&self, task: &Task, models: &Models) -> Map<String, Value> {
         let names: Vec<&str> = task.annotators.iter().map(|annotator| annotator.name()).collect();
         let metrics: Vec<String> = task.metrics.iter().map(ToString::to_string).collect();
         let manifest = json!({
             "format": 1,
-            "generator_sha256": generator.0,
-            "prompts": generator.1,
+            "generator_sha256": models.generator,
+            "entailment_sha256": task.annotators.iter().any(|a| a.is_belief()).then_some(&models.entailment),
+            "prompts": models.prompts,
             "systems": task.systems,
             "annotators": names,
             "metrics": metrics,
@@ -202,7 +203,7 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let data = args.data.load()?;
     let task = args.task(&data)?;
     let way = Way::open(args.server.as_ref(), &config).await?;
-    let manifest = args.manifest(&task, &way.generator().await?);
+    let manifest = args.manifest(&task, &way.models().await?);
     let expected: Result<Vec<(&str, String)>, Failure> =
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
     let mut journal = Journal::open(&args.out, &manifest, &expected?, args.restart)?;
