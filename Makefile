@@ -33,15 +33,16 @@ test: setup
 	$(CARGO) test --release --locked
 
 # The engine against a bare loop and a naive program; every design and arrangement on labelled questions; docs/scoring.md and
-# its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text, supporting}.
+# its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text, supporting}; QUESTIONS
+# of a file are judged, its last CALIBRATE measure the position profiles. Takes hours; broken off, it goes on with the questions not yet scored.
+SCORES ?= target/scores.jsonl
 bench-scoring: setup
 	@$(CARGO) bench --locked --bench scoring -- engine --data $(firstword $(DATA))
-	@rm -f target/scores.jsonl
 	@for file in $(DATA); do \
-	  $(CARGO) bench --locked --bench scoring -- collect --data $$file --out target/scores.jsonl --questions $(or $(QUESTIONS),40) --passage-tokens 48 --designs latin,cyclic,random:30,trie,pruned && \
-	  $(CARGO) bench --locked --bench scoring -- arrange --data $$file --questions $(or $(QUESTIONS),40) || exit 1; \
+	  $(CARGO) bench --locked --bench scoring -- collect --data $$file --out $(SCORES) --questions $(or $(QUESTIONS),100) --passage-tokens 48 --designs latin,cyclic,random:30,trie,pruned && \
+	  $(CARGO) bench --locked --bench scoring -- arrange --data $$file --questions $(or $(QUESTIONS),100) --calibrate $(or $(CALIBRATE),50) || exit 1; \
 	done
-	@$(CARGO) bench --locked --bench scoring -- judge --out docs target/scores.jsonl
+	@$(CARGO) bench --locked --bench scoring -- judge --out docs $(SCORES)
 
 # Entailment, sampling and belief measures. DATA is a folder with nli/, equivalence/ and qa/ as benches/belief/main.rs says;
 # PYTHON one that has numpy, onnxruntime and tokenizers, for the comparison with its binding.

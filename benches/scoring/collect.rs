@@ -1,11 +1,12 @@
 //! Runs the generator over the union of the designs of each question and keeps every score.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::Context;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
 use rerankd::measure::moi::design::{Design, orders, prefixes, pruned};
@@ -29,6 +30,12 @@ pub struct Record {
     pub scores: Vec<(Vec<usize>, f64, Option<f64>)>,
     pub seconds: f64,
     pub tokens: usize,
+    /// Designs and tokens of a passage that the scores are of.
+    #[serde(default)]
+    pub task: String,
+    /// SHA-256 of the generator's file that ran.
+    #[serde(default)]
+    pub model: String,
 }
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -36,8 +43,9 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let out = data::option(arguments, "out").ok_or_else(|| anyhow::anyhow!("--out FILE is missing"))?;
     let number = |name: &str, default: usize| data::option(arguments, name).map_or(Ok(default), str::parse);
     let (most, skip, cap) = (number("questions", 100)?, number("skip", 0)?, number("passage-tokens", 64)?);
-    let families: Vec<Family> = data::option(arguments, "designs")
-        .unwrap_or("latin")
+    let designs = data::option(arguments, "designs").unwrap_or("latin");
+    let task = format!("{designs}, {cap} tokens");
+    let families: Vec<Family> = designs
         .split(',')
         .map(|name| Family::parse(name).ok_or_else(|| anyhow::anyhow!("--designs: unknown {name:?}")))
         .collect::<Result<_, _>>()?;
@@ -46,10 +54,18 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    let mut out = std::fs::File::options().create(true).append(true).open(out)?;
+    let model = engine.info().running_sha256.clone();
+    let (mut out, done) = reopen(Path::new(out))?;
     let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for (index, question) in questions.iter().enumerate().skip(skip) {
-        let record = runtime.block_on(score(&engine, question, &name, cap, &families))?;
+        let here = |record: &Record| {
+            (&record.file, &record.id, &record.task, &record.model) == (&name, &question.id, &task, &model)
+        };
+        if done.iter().any(here) {
+            continue;
+        }
+        let scored = runtime.block_on(score(&engine, question, &name, cap, &families))?;
+        let record = Record { task: task.clone(), model: model.clone(), ..scored };
         eprintln!(
             "{name} {}: {} scores, {} tokens, {:.1} s",
             index + 1,
@@ -60,6 +76,24 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(&record)?)?;
     }
     Ok(())
+}
+
+/// Opens the file to append to, and tells what is in it: hours of work go on where they were broken off. A torn last line
+/// is cut away.
+fn reopen(path: &Path) -> anyhow::Result<(std::fs::File, Vec<Record>)> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut file = std::fs::File::options().create(true).read(true).append(true).open(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    file.set_len(whole as u64)?;
+    let records = text[..whole]
+        .lines()
+        .enumerate()
+        .map(|(number, line)| serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), number + 1)));
+    Ok((file, records.collect::<Result<_, _>>()?))
 }
 
 /// Prompts to score.
@@ -156,5 +190,7 @@ async fn score(
         scores,
         seconds: started.elapsed().as_secs_f64(),
         tokens: outcome.tokens,
+        task: String::new(),
+        model: String::new(),
     })
 }

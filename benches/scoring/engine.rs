@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use llama_cpp_2::context::params::LlamaContextParams;
@@ -12,15 +12,18 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::engine::rerank::{Method, MoiOptions, Outcome, Passage, RerankRequest, Scheme};
+use rerankd::engine::rerank::{Method, MoiOptions, Outcome, RerankRequest, Scheme};
 use rerankd::plan::{Plan, Segment, Token};
 use rerankd::runtime::llama;
 use tokio::runtime::Runtime;
 
 use super::data::{self, Question};
+use super::load;
 use super::report::{self, Line};
 
 const PROMPT: usize = 1024;
+/// Prompts of the bare loop between two measurements of the engine.
+const NEIGHBOUR: usize = 3;
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let path = data::option(arguments, "data").context("--data FILE is missing")?;
@@ -35,7 +38,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         tokens(&runtime, &engine, &questions)?;
     }
     if wanted("prefill") {
-        prefill(&runtime, &engine, &config)?;
+        prefill(&runtime, &engine, &config, arguments)?;
     }
     if wanted("methods") {
         methods(&runtime, &engine, &questions)?;
@@ -44,15 +47,21 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         against_naive(&runtime, &engine, &config, &questions)?;
     }
     if wanted("fairness") {
-        fairness(&runtime, &engine, &questions)?;
+        load::fairness(&runtime, &engine, &questions)?;
+    }
+    if wanted("small") {
+        load::small(&runtime, &engine, &questions)?;
+    }
+    if wanted("samples") {
+        load::samples(&runtime, &engine, &questions)?;
     }
     if wanted("memory") {
-        memory(&runtime, &engine)?;
+        load::memory(&runtime, &engine)?;
     }
     Ok(())
 }
 
-fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> RerankRequest {
+pub fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> RerankRequest {
     let mut chosen = question.request_passages();
     chosen.truncate(passages);
     RerankRequest {
@@ -105,39 +114,45 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
     Ok(())
 }
 
-/// Tokens a second through the scheduler over those of a bare loop of full batches, taken in turn.
-fn prefill(runtime: &Runtime, engine: &Engine, config: &Config) -> anyhow::Result<()> {
+/// Tokens a second through the scheduler over those of a bare loop of full batches before and after; the median of these
+/// ratios, because the machine's speed wanders.
+fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::runtime::catalog::Role::Generator)?;
     let most = config.generator.reencode.unwrap_or(0);
     let settings = config.generator.settings(located.path);
     let path = llama::reencode::choose(&settings, &located.sha256, &config.store, most)?.path;
     let mut bare = Bare::load(&path, config)?;
-    for concurrency in [1, 4, 16] {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for round in 0..4 {
+    let rounds: usize = data::option(arguments, "rounds").map_or(Ok(11), str::parse)?;
+    for concurrency in data::option(arguments, "concurrent").unwrap_or("1,4,16").split(',') {
+        let concurrency: usize = concurrency.parse()?;
+        let (mut ours, mut ratios) = (Vec::new(), Vec::new());
+        // The first round pays for cold caches.
+        let mut before = bare.rate(NEIGHBOUR)?;
+        for round in 0..=rounds {
             let rate = engine_rate(runtime, engine, concurrency, round)?;
-            let reference = bare.rate(8)?;
-            // The first round of each pays for cold caches.
+            let after = bare.rate(NEIGHBOUR)?;
             if round > 0 {
                 ours.push(rate);
-                theirs.push(reference);
+                ratios.push(2.0 * rate / (before + after));
             }
+            before = after;
         }
-        let median = |values: &mut Vec<f64>| {
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2]
-        };
-        let (ours, theirs) = (median(&mut ours), median(&mut theirs));
-        Line::new(&format!("prefill, {concurrency} concurrent"), ours, "tokens/s")
-            .ratio(ours / theirs)
-            .at_least(0.95)
-            .print();
+        let (ours, ratio) = (median(&mut ours), median(&mut ratios));
+        let quarters = (ratios[rounds / 4], ratios[rounds - 1 - rounds / 4]);
+        eprintln!("{concurrency} concurrent: half of the ratios lie within {:.3} and {:.3}", quarters.0, quarters.1);
+        let name = format!("prefill, {concurrency} concurrent");
+        Line::new(&name, ours, "tokens/s").ratio(ratio).at_least(0.95).print();
     }
     Ok(())
 }
 
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: usize) -> anyhow::Result<f64> {
-    let prompts = concurrency.max(8);
+    let prompts = concurrency.max(NEIGHBOUR);
     let started = Instant::now();
     runtime.block_on(async {
         let gate = Arc::new(tokio::sync::Semaphore::new(concurrency));
@@ -271,62 +286,4 @@ fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::R
         sequence(&mut context, &mut batch, naive.batch, &prompt, scored)?;
     }
     Ok(total)
-}
-
-/// A request of three passages alone and beside one of twenty.
-fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
-    let mut large = questions[1].clone();
-    large.passages = questions.iter().flat_map(|question| question.passages.iter().take(1).cloned()).take(20).collect();
-    let large = request(&large, 20, Some(Scheme::Latin));
-    let small = || request(&questions[0], 3, None);
-    let timed = || {
-        let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(small(), None, None));
-        answer.map(|_| started.elapsed().as_secs_f64())
-    };
-    timed()?;
-    let (mut alone, mut beside) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
-        alone.push(timed()?);
-        let (engine, large) = (engine.clone(), large.clone());
-        let other = runtime.spawn(async move { engine.rerank(large, None, None).await });
-        std::thread::sleep(Duration::from_millis(1_500));
-        beside.push(timed()?);
-        other.abort();
-        let _ = runtime.block_on(other);
-        std::thread::sleep(Duration::from_millis(1_500));
-    }
-    alone.sort_by(f64::total_cmp);
-    beside.sort_by(f64::total_cmp);
-    Line::new("3 passages alone", alone[2], "s").print();
-    Line::new("3 passages beside 20", beside[2], "s").ratio(beside[2] / alone[2]).at_most(1.5).print();
-    Ok(())
-}
-
-/// Resident memory after the first and after the last of 1,000 mixed requests, every third given up.
-fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
-    let resident = || -> anyhow::Result<f64> {
-        let pages: f64 = std::fs::read_to_string("/proc/self/statm")?.split(' ').nth(1).unwrap_or("0").parse()?;
-        Ok(pages * 4096.0 / 1e6)
-    };
-    let text = |seed: usize| format!("Passage {seed} tells of wheel {} and weir {}.", seed * 7 % 31, seed * 13 % 17);
-    let mixed = |index: usize| RerankRequest {
-        query: format!("which wheel is {index}?"),
-        passages: (0..=index % 5)
-            .map(|p| Passage { id: p.to_string(), text: text(index + p), ..Passage::default() })
-            .collect(),
-        ..RerankRequest::default()
-    };
-    let mut before = 0.0;
-    for index in 0..1_000 {
-        let work = engine.rerank(mixed(index), None, None);
-        let patience = if index % 3 == 0 { Duration::from_millis(5) } else { Duration::from_secs(600) };
-        let _ = runtime.block_on(async { tokio::time::timeout(patience, work).await });
-        if index == 100 {
-            before = resident()?;
-        }
-    }
-    let after = resident()?;
-    Line::new("resident memory after 1,000 mixed requests", after, "MB").ratio(after / before).at_most(1.02).print();
-    Ok(())
 }

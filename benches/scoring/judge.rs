@@ -163,7 +163,10 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
             let known = files.entry(record.file.clone()).or_default();
             // Scores of one question may come from several runs.
             match known.get_mut(&record.id) {
-                Some(earlier) => earlier.scores.extend(record.scores),
+                Some(earlier) => {
+                    anyhow::ensure!(earlier.model == record.model, "{path}: scores of two models for {}", record.id);
+                    earlier.scores.extend(record.scores);
+                }
                 None => drop(known.insert(record.id.clone(), record)),
             }
         }

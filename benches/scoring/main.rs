@@ -22,6 +22,7 @@ mod collect;
 mod data;
 mod engine;
 mod judge;
+mod load;
 mod plot;
 mod report;
 

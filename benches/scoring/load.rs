@@ -1,0 +1,133 @@
+//! The engine under load: requests beside each other, and memory.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use rerankd::engine::Engine;
+use rerankd::engine::belief::{BeliefRequest, SampleOptions};
+use rerankd::engine::rerank::{Passage, RerankRequest, Scheme};
+use tokio::runtime::Runtime;
+
+use super::data::Question;
+use super::engine::{median, request};
+use super::report::Line;
+
+/// A request of three passages alone and beside one of twenty.
+pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
+    let mut large = questions[1].clone();
+    large.passages = questions.iter().flat_map(|question| question.passages.iter().take(1).cloned()).take(20).collect();
+    let large = request(&large, 20, Some(Scheme::Latin));
+    let small = || request(&questions[0], 3, None);
+    let timed = || {
+        let started = Instant::now();
+        let answer = runtime.block_on(engine.rerank(small(), None, None));
+        answer.map(|_| started.elapsed().as_secs_f64())
+    };
+    timed()?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        alone.push(timed()?);
+        let (engine, large) = (engine.clone(), large.clone());
+        let other = runtime.spawn(async move { engine.rerank(large, None, None).await });
+        std::thread::sleep(Duration::from_millis(1_500));
+        beside.push(timed()?);
+        other.abort();
+        let _ = runtime.block_on(other);
+        std::thread::sleep(Duration::from_millis(1_500));
+    }
+    alone.sort_by(f64::total_cmp);
+    beside.sort_by(f64::total_cmp);
+    Line::new("3 passages alone", alone[2], "s").print();
+    Line::new("3 passages beside 20", beside[2], "s").ratio(beside[2] / alone[2]).at_most(1.5).print();
+    Ok(())
+}
+
+/// Seconds that `works` take one after another, and all at once; the median ratio of a few turns.
+fn together<F>(runtime: &Runtime, works: impl Fn() -> Vec<F>) -> anyhow::Result<(f64, f64)>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let mut turns = Vec::new();
+    for _ in 0..5 {
+        let started = Instant::now();
+        for work in works() {
+            runtime.block_on(work)?;
+        }
+        let apart = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        runtime.block_on(async {
+            for running in works().into_iter().map(tokio::spawn).collect::<Vec<_>>() {
+                running.await??;
+            }
+            anyhow::Ok(())
+        })?;
+        turns.push((started.elapsed().as_secs_f64(), apart));
+    }
+    let ratio = median(&mut turns.iter().map(|(at_once, apart)| apart / at_once).collect::<Vec<_>>());
+    Ok((median(&mut turns.iter().map(|(at_once, _)| *at_once).collect::<Vec<_>>()), ratio))
+}
+
+/// Sixteen requests of two short passages, one after another and at once: what small requests gain by sharing steps.
+pub fn small(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
+    let works = || {
+        let work = |question: &Question| {
+            let (engine, request) = (engine.clone(), request(question, 2, None));
+            let request = RerankRequest { passage_tokens: Some(24), ..request };
+            async move { Ok(engine.rerank(request, None, None).await.map(drop)?) }
+        };
+        questions[..16].iter().map(work).collect()
+    };
+    let (seconds, ratio) = together(runtime, works)?;
+    Line::new("16 reranks of 2 short passages at once", 16.0 / seconds, "requests/s").ratio(ratio).print();
+    Ok(())
+}
+
+/// Four requests of five samples each, one after another and at once: samples of several requests grow side by side.
+pub fn samples(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
+    let works = || {
+        let work = |question: &Question| {
+            let request = BeliefRequest {
+                question: question.question.clone(),
+                passages: question.request_passages(),
+                contexts: vec![vec![0, 1, 2]],
+                passage_tokens: Some(24),
+                options: SampleOptions { samples: Some(5), ..SampleOptions::default() },
+                ..BeliefRequest::default()
+            };
+            let engine = engine.clone();
+            async move { Ok(engine.sample(request, None, None).await.map(drop)?) }
+        };
+        questions[..4].iter().map(work).collect()
+    };
+    let (seconds, ratio) = together(runtime, works)?;
+    Line::new("4 requests of 5 samples at once", 4.0 / seconds, "requests/s").ratio(ratio).print();
+    Ok(())
+}
+
+/// Resident memory after the first and after the last of 1,000 mixed requests, every third given up.
+pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
+    let resident = || -> anyhow::Result<f64> {
+        let pages: f64 = std::fs::read_to_string("/proc/self/statm")?.split(' ').nth(1).unwrap_or("0").parse()?;
+        Ok(pages * 4096.0 / 1e6)
+    };
+    let text = |seed: usize| format!("Passage {seed} tells of wheel {} and weir {}.", seed * 7 % 31, seed * 13 % 17);
+    let mixed = |index: usize| RerankRequest {
+        query: format!("which wheel is {index}?"),
+        passages: (0..=index % 5)
+            .map(|p| Passage { id: p.to_string(), text: text(index + p), ..Passage::default() })
+            .collect(),
+        ..RerankRequest::default()
+    };
+    let mut before = 0.0;
+    for index in 0..1_000 {
+        let work = engine.rerank(mixed(index), None, None);
+        let patience = if index % 3 == 0 { Duration::from_millis(5) } else { Duration::from_secs(600) };
+        let _ = runtime.block_on(async { tokio::time::timeout(patience, work).await });
+        if index == 100 {
+            before = resident()?;
+        }
+    }
+    let after = resident()?;
+    Line::new("resident memory after 1,000 mixed requests", after, "MB").ratio(after / before).at_most(1.02).print();
+    Ok(())
+}
