@@ -6,13 +6,14 @@
 //! first in line does not fit into the free cache cells, nobody behind it is admitted: small ones cannot starve it.
 //!
 //! **Sharing.** The active request with the fewest tokens left leads and takes up to half a batch, the [`quantum`]; so much
-//! is as fast as a whole one and halves what a newcomer waits for the step in flight. What it leaves goes to the others only
-//! where they end with it, or for samples that grow, up to an eighth of a batch; more of a long prompt would make the leader
-//! wait. They do have a claim to a fifth of what it takes, at least [`LEAST_SHARE`] tokens a step; below [`PATIENCE`] batches it is
-//! remembered, because a short leader is then gone before it falls due; above, they are given a step of their own, oldest
-//! first. So a leader of up to ten batches runs as if alone, a longer one at five sixths of that, and the others get a sixth
-//! of the machine in the long run. They are given steps and not a slice of each, because long prompts side by side make
-//! attention look at the cells of both and end in the middle of its tiles, which took a fifth of the speed.
+//! is as fast as a whole one and halves what a newcomer waits for the step in flight. Beside it go what makes the step
+//! hardly longer or the leader's wait worth while: a token of each growing sample, up to an eighth of a batch; requests that
+//! end within what the leader leaves; and, where its own samples grow, the prompts of others that sample, so that all grow
+//! together. The others have a claim to a fifth of what the leader takes, at least [`LEAST_SHARE`] tokens a step; below
+//! [`PATIENCE`] batches it is remembered, because a short leader is then gone before it falls due; above, they are given a
+//! step of their own, oldest first. So a leader of up to ten batches runs as if alone, a longer one at five sixths of that,
+//! and the others get a sixth of the machine in the long run. They are given steps and not a slice of each, because long
+//! prompts side by side make attention look at the cells of both and end in the middle of its tiles: a fifth of the speed.
 
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,19 @@ pub struct View<T> {
     pub left: usize,
     /// Time of arrival.
     pub arrival: T,
-    /// Whether its samples grow, a token of each in a step.
-    pub growing: bool,
+    /// What it does now.
+    pub phase: Phase,
+}
+
+/// What a request does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Scores prompts, and nothing else.
+    Scoring,
+    /// Reads the prompts that it will sample from.
+    Reading,
+    /// Its samples grow, a token of each in a step.
+    Growing,
 }
 
 /// The order in which active requests take from a step: the one with the fewest tokens left (of equals the oldest), then
@@ -69,29 +81,33 @@ impl Claim {
     pub fn share<T: Ord>(&mut self, batch: usize, active: &[View<T>], mut take: impl FnMut(usize, usize) -> usize) {
         let order = turns(active);
         let Some((&leader, followers)) = order.split_first() else { return };
+        let mut take = |index, limit| if limit > 0 { take(index, limit) } else { 0 };
         let mut room = quantum(batch);
-        let mut theirs = 0;
+        // Growing samples hold nobody up: they have a place of their own.
+        let mut cheap = batch / 8;
+        let growing = |index: usize| active[index].phase == Phase::Growing;
+        let mut paid = 0;
         let leaders;
         if self.owed >= PATIENCE * batch {
             for &follower in followers {
-                let took = if room > 0 { take(follower, room) } else { 0 };
+                let took = take(follower, room);
                 room -= took;
-                theirs += took;
+                paid += took;
             }
-            leaders = if room > 0 { take(leader, room) } else { 0 };
+            leaders = take(leader, if growing(leader) { room.max(cheap) } else { room });
         } else {
             leaders = take(leader, room);
             room -= leaders;
             for &follower in followers {
-                let View { left, growing, .. } = active[follower];
-                let cheap = if growing { (batch / 8).saturating_sub(leaders + theirs) } else { 0 };
-                let limit = if left <= room { room } else { cheap };
-                let took = if limit > 0 { take(follower, limit) } else { 0 };
-                room -= took;
-                theirs += took;
+                let together = growing(leader) && active[follower].phase == Phase::Reading;
+                if growing(follower) {
+                    cheap -= take(follower, cheap);
+                } else if active[follower].left <= room || together {
+                    room -= take(follower, room);
+                }
             }
         }
-        let owed = (self.owed + (leaders / 5).max(LEAST_SHARE)).saturating_sub(theirs);
+        let owed = (self.owed + (leaders / 5).max(LEAST_SHARE)).saturating_sub(paid);
         self.owed = if followers.is_empty() { 0 } else { owed };
     }
 }
@@ -124,7 +140,7 @@ mod tests {
                 let request = waiting.swap_remove(best);
                 active.push((request, requests[request].1));
             }
-            let view = |&(r, left): &(usize, usize)| View { left, arrival: requests[r].0, growing: false };
+            let view = |&(r, left): &(usize, usize)| View { left, arrival: requests[r].0, phase: Phase::Scoring };
             let views: Vec<_> = active.iter().map(view).collect();
             if views.is_empty() {
                 clock = requests[arrivals[next]].0;
@@ -163,14 +179,15 @@ mod tests {
     /// What each takes of a step of 512: a prompt with so many tokens to go, or so many samples that grow.
     fn step(claim: &mut Claim, active: &[Work]) -> Vec<usize> {
         let view = |(arrival, work): (usize, &Work)| match *work {
-            Work::Prompt(left) => View { left, arrival, growing: false },
-            Work::Samples(number) => View { left: 24 * number, arrival, growing: true },
+            Work::Prompt(left) => View { left, arrival, phase: Phase::Scoring },
+            Work::ToSample(prompt) => View { left: prompt + 240, arrival, phase: Phase::Reading },
+            Work::Samples(number) => View { left: 24 * number, arrival, phase: Phase::Growing },
         };
         let views: Vec<_> = active.iter().enumerate().map(view).collect();
         let mut taken = vec![0; active.len()];
         claim.share(512, &views, |index, limit| {
             taken[index] = match active[index] {
-                Work::Prompt(most) | Work::Samples(most) => most.min(limit),
+                Work::Prompt(most) | Work::ToSample(most) | Work::Samples(most) => most.min(limit),
             };
             taken[index]
         });
@@ -179,6 +196,7 @@ mod tests {
 
     enum Work {
         Prompt(usize),
+        ToSample(usize),
         Samples(usize),
     }
 
@@ -205,7 +223,21 @@ mod tests {
     fn samples_of_several_requests_grow_together_and_no_prompt_holds_them_up() {
         let mut claim = Claim::default();
         let active = [Work::Samples(10), Work::Samples(30), Work::Samples(40), Work::Prompt(5_000)];
-        assert_eq!(step(&mut claim, &active), [10, 30, 24, 0]);
+        assert_eq!(step(&mut claim, &active), [10, 30, 34, 0], "64 beside the leader");
+        let active = [Work::Prompt(200), Work::Samples(30)];
+        assert_eq!(step(&mut claim, &active), [200, 30], "nor do they stop for a short prompt");
+        let active = [Work::Samples(10), Work::ToSample(100), Work::ToSample(400), Work::Prompt(5_000)];
+        assert_eq!(step(&mut claim, &active), [10, 100, 146, 0], "prompts are read, to grow with the leader");
+    }
+
+    #[test]
+    fn a_prompt_behind_samples_without_end_has_its_turn() {
+        let mut claim = Claim::default();
+        let active = [Work::Samples(10), Work::Samples(20), Work::Prompt(5_000)];
+        let steps: Vec<Vec<usize>> = (0..1_000).map(|_| step(&mut claim, &active)).collect();
+        let turns = steps.iter().filter(|step| step[2] > 0).count();
+        assert!(turns >= 1_000 / 20, "{turns}");
+        assert!(steps.iter().all(|step| step[0] == 10 && step[1] == 20), "the samples grow on meanwhile");
     }
 
     #[test]

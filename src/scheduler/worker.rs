@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::active::Active;
 use super::prefix::PrefixCache;
+use super::queue::{Phase, View};
 use super::{Job, ScheduleError, Settings, Stats, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
@@ -206,8 +207,12 @@ impl<'a> Worker<'a> {
     fn share(&mut self) {
         let view = |active: &mut Active| {
             active.step = Step::default();
-            let (left, growing) = (active.walk.remaining(), active.walk.growing());
-            queue::View { left, arrival: active.job.arrival, growing }
+            let phase = match (active.walk.growing(), active.job.plan.has_samples()) {
+                (true, _) => Phase::Growing,
+                (false, true) => Phase::Reading,
+                (false, false) => Phase::Scoring,
+            };
+            View { left: active.walk.remaining(), arrival: active.job.arrival, phase }
         };
         let views: Vec<_> = self.active.iter_mut().map(view).collect();
         self.claim.share(self.capacity.batch, &views, |index, limit| {
