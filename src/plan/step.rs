@@ -9,7 +9,7 @@ use super::NodeId;
 pub enum Source {
     /// A sequence of the walk.
     Own(usize),
-    /// A sequence that the caller promised with [`Walk::promise`], by the caller's number.
+    /// A sequence that the caller promised with [`Walk::promise`](super::Walk::promise), by the caller's number.
     Kept(usize),
 }
 
