@@ -1,10 +1,12 @@
 //! Files of runs and judgements: TREC's, BEIR's tab-separated judgements, and JSON objects of objects (as pytrec_eval,
 //! ranx and BEIR write them).
 
+use std::marker::PhantomData;
 use std::path::Path;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use rayon::prelude::*;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::{Failure, input};
 
@@ -87,18 +89,66 @@ fn rows<'a>(
     text.par_lines().filter(|line| !line.trim_ascii().is_empty()).map(parse).collect()
 }
 
-/// A JSON object of objects of numbers, borrowed where the names have no escapes.
+/// A name in a JSON object: a piece of the text, or a copy where it has escapes. Copies live as long as the process, which
+/// reads a few files and ends.
+struct Name<'a>(&'a str);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = &'de str;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<&'de str, E> {
+                Ok(name)
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<&'de str, E> {
+                Ok(Box::leak(name.into()))
+            }
+        }
+        from.deserialize_str(Reader).map(Self)
+    }
+}
+
+/// The entries of a JSON object, one that stands twice among them.
+struct Entries<'a, V>(Vec<(&'a str, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<'de, V> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Reader<V> {
+            type Value = Vec<(&'de str, V)>;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    entries.push((name, value));
+                }
+                Ok(entries)
+            }
+        }
+        from.deserialize_map(Reader(PhantomData)).map(Self)
+    }
+}
+
+/// A JSON object of objects of numbers. Objects have no order; names give one that does not change with the writer.
 fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, Failure> {
-    type Inner<'a> = HashMap<&'a str, f64>;
-    let parsed: HashMap<&'a str, Inner<'a>> = serde_json::from_str(text).map_err(|error| {
+    let parsed: Entries<'a, Entries<'a, f64>> = serde_json::from_str(text).map_err(|error| {
         Failure::Input(format!("{}: must be an object of objects of numbers: {error}", input::name(path)))
     })?;
-    let mut queries: Vec<(&str, Inner)> = parsed.into_iter().collect();
-    // A map has no order; names give one that does not change between runs.
+    let mut queries = parsed.0;
     queries.sort_by_key(|(query, _)| *query);
     let mut rows = Vec::new();
-    for (query, inner) in queries {
-        let mut documents: Vec<(&str, f64)> = inner.into_iter().collect();
+    for (query, Entries(mut documents)) in queries {
         documents.sort_by_key(|(document, _)| *document);
         rows.extend(documents.into_iter().map(|(document, number)| Row { query, document, number }));
     }
@@ -196,6 +246,12 @@ mod tests {
     }
 
     #[test]
+    fn names_in_json_may_have_escapes() {
+        let found = run(r#"{"q\u00e91": {"a\"b": 2, "c": 1}, "q2": {"d/\ud83d\ude00": 0}}"#, path()).unwrap();
+        assert_eq!(found.queries, [("q2", vec![("d/😀", 0.0)]), ("qé1", vec![("a\"b", 2.0), ("c", 1.0)])]);
+    }
+
+    #[test]
     fn faults_name_the_line() {
         let of_run = |text| run(text, path()).err().unwrap().to_string();
         assert_eq!(
@@ -207,6 +263,7 @@ mod tests {
         assert!(of_run("q1 Q0 a 1 1 t\nq1 Q0 a 2 0 t").contains("\"a\" stands twice in the list of query \"q1\""));
         assert_eq!(of_run(" \n"), "f.txt: is empty");
         assert!(of_run("{\"q\": 3}").contains("object of objects"));
+        assert!(of_run(r#"{"q": {"a": 1, "a": 2}}"#).contains("\"a\" stands twice in the list of query \"q\""));
         let of_judgements = |text| judgements(text, path()).err().unwrap().to_string();
         assert!(of_judgements("q 0 a\nq 0 b 1").starts_with("f.txt:1: the label must be a number"));
         assert!(of_judgements("q 0 a 1\nq 0 a 2").contains("two labels"));
