@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -123,6 +124,29 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
+/// How often a running server looks whether the generator was calibrated.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
+
+/// Takes calibrated profiles up when `file` changes, for ever: a server need not be started again after `rerankd calibrate`.
+pub async fn follow(engine: Engine, file: ProfileFile, pause: Duration) {
+    // What was there at the start is read once more: it may have changed since the engine was put together.
+    let mut seen = None;
+    loop {
+        tokio::time::sleep(pause).await;
+        let now = file.stamp();
+        if now == seen || now.is_none() {
+            continue;
+        }
+        let profiles = file.load().map_err(|problem| problem.to_string());
+        match &profiles {
+            Ok(_) => tracing::info!(path = %file.path().display(), "calibrated position-bias profiles taken up"),
+            Err(problem) => tracing::error!(%problem, "position-bias profiles not used"),
+        }
+        engine.position_bias().recalibrate(profiles);
+        seen = now;
+    }
+}
+
 /// Waits for the first outcome of loading.
 async fn ready(scheduler: &Scheduler) -> anyhow::Result<()> {
     let mut status = scheduler.status();
@@ -150,7 +174,10 @@ pub async fn serve(
         drain: config.server.drain,
     };
     engine.position_bias().set_learning(config.learn_position_bias);
+    let calibrated = profile_file(&config.store, &engine.info().sha256, Origin::Calibrated);
+    let following = tokio::spawn(follow(engine.clone(), calibrated, BETWEEN_LOOKS));
     let ended = server::serve(engine.clone(), settings, listener, stop).await;
+    following.abort();
     engine.position_bias().save();
     ended
 }

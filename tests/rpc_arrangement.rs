@@ -15,14 +15,17 @@
 mod common;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{Running, Scripted, wire};
+use rerankd::config::Config;
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::position_bias::{Keeper, PositionBias};
 use rerankd::engine::rerank::Passage;
 use rerankd::measure::moi::profile::{Profiles, Subject};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+use rerankd::runtime::profiles::Origin;
 
 const PASSAGES: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
 
@@ -154,4 +157,37 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
     ] {
         assert!(engine.answer_profile(&broken).await.unwrap_err().to_string().starts_with(field));
     }
+}
+
+#[tokio::test]
+async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("[models]\nstore = {:?}", folder.path());
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, text).unwrap();
+    let store = Config::load(Some(&config), &[]).unwrap().store;
+    let server = Scripted::default().serve().await;
+    let file = rerankd::app::profile_file(&store, "scripted", Origin::Calibrated);
+    let following = tokio::spawn(rerankd::app::follow(server.engine.clone(), file.clone(), Duration::from_millis(5)));
+    let strict = || ask(&server, v1::ContextOrder::ByPositionBias, 0);
+    file.save(&known(Subject::Answer, &[0.0, 0.1, 0.2, 0.3], 8)).unwrap();
+    let position_bias = server.engine.position_bias();
+    wait_until(|| position_bias.profiles().iter().count() == 1).await;
+    let (ranking, arranged) = strict().await;
+    assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, where the profile is high");
+    std::fs::write(file.path(), "{").unwrap();
+    wait_until(|| !position_bias.problems().is_empty()).await;
+    assert!(position_bias.problems()[0].contains("set aside"), "{:?}", position_bias.problems());
+    assert_eq!(strict().await.1.original_indices, arranged.original_indices, "the good ones stay in use");
+    following.abort();
+    server.stop().await;
+}
+
+async fn wait_until(done: impl Fn() -> bool) {
+    let done = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("it never becomes true");
 }

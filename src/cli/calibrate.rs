@@ -17,7 +17,7 @@ use crate::{app, telemetry};
 /// Measure the generator's position bias on labelled questions and keep it beside the models.
 ///
 /// Lines are objects with "question", "answers" and "passages", each passage with "text", maybe "title", and
-/// "supporting": true where it holds the answer. A running server reads the result at its next start.
+/// "supporting": true where it holds the answer. A running server takes the result up within seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd calibrate --data labelled.jsonl --questions 50")]
 pub(super) struct CalibrateArgs {

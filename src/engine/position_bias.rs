@@ -73,13 +73,18 @@ struct Learnt {
     saved: Option<Instant>,
 }
 
-/// The profiles of one generator: calibrated ones, which stay, and learnt ones, which grow.
-pub struct PositionBias {
+/// Calibrated profiles, and what could not be used of files.
+struct Found {
     calibrated: Profiles,
+    problems: Vec<String>,
+}
+
+/// The profiles of one generator: calibrated ones, which stay until they are measured again, and learnt ones, which grow.
+pub struct PositionBias {
+    found: Mutex<Found>,
     learnt: Mutex<Learnt>,
     keeper: Keeper,
     learning: AtomicBool,
-    problems: Vec<String>,
 }
 
 impl std::fmt::Debug for PositionBias {
@@ -99,7 +104,16 @@ impl PositionBias {
     #[must_use]
     pub fn new(calibrated: Profiles, learnt: Profiles, keeper: Keeper, problems: Vec<String>) -> Self {
         let learnt = Mutex::new(Learnt { profiles: learnt, unsaved: false, saved: None });
-        Self { calibrated, learnt, keeper, learning: AtomicBool::new(false), problems }
+        Self { found: Mutex::new(Found { calibrated, problems }), learnt, keeper, learning: AtomicBool::new(false) }
+    }
+
+    /// Takes the place of the calibrated profiles; a file that cannot be used leaves them and is told of.
+    pub fn recalibrate(&self, profiles: Result<Profiles, String>) {
+        let mut found = lock(&self.found);
+        match profiles {
+            Ok(profiles) => found.calibrated = profiles,
+            Err(problem) => found.problems.push(problem),
+        }
     }
 
     /// Whether fits of requests add to the learnt profiles.
@@ -109,15 +123,15 @@ impl PositionBias {
 
     /// Files that could not be used, each with its reason.
     #[must_use]
-    pub fn problems(&self) -> &[String] {
-        &self.problems
+    pub fn problems(&self) -> Vec<String> {
+        lock(&self.found).problems.clone()
     }
 
     /// All profiles, learnt and calibrated together.
     #[must_use]
     pub fn profiles(&self) -> Profiles {
-        let mut all = self.calibrated.clone();
-        all.merge(&self.lock().profiles);
+        let mut all = lock(&self.found).calibrated.clone();
+        all.merge(&lock(&self.learnt).profiles);
         all
     }
 
@@ -128,7 +142,7 @@ impl PositionBias {
         if !self.learning.load(Ordering::Relaxed) || !settled || !signal {
             return false;
         }
-        let mut learnt = self.lock();
+        let mut learnt = lock(&self.learnt);
         for weights in &fit.bias {
             learnt.unsaved |= learnt.profiles.observe(Subject::Question, weights);
         }
@@ -138,13 +152,13 @@ impl PositionBias {
     /// Writes down what is not yet written. A failure is logged and tried again at the next occasion.
     pub fn save(&self) {
         let (profiles, due) = {
-            let mut learnt = self.lock();
+            let mut learnt = lock(&self.learnt);
             learnt.saved = Some(Instant::now());
             (learnt.profiles.clone(), std::mem::take(&mut learnt.unsaved))
         };
         if due && let Err(problem) = (self.keeper)(&profiles) {
             tracing::error!(%problem, "learnt position-bias profiles not saved");
-            self.lock().unsaved = true;
+            lock(&self.learnt).unsaved = true;
         }
     }
 
@@ -191,11 +205,11 @@ impl PositionBias {
             }
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Learnt> {
-        // Nothing in here leaves the profiles half-changed.
-        self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here leaves the profiles half-changed.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -245,7 +259,7 @@ mod tests {
                 },
             );
         let known = PositionBias::new(Profiles::default(), Profiles::default(), keeper, Vec::new());
-        known.lock().unsaved = true;
+        lock(&known.learnt).unsaved = true;
         known.save();
         known.save();
         known.save();

@@ -95,7 +95,7 @@ impl ModelService for Service {
             profiles: profiles.into_iter().filter(wanted).collect(),
             model_sha256: self.engine.info().sha256.clone(),
             template_version: TEMPLATE_VERSION.to_owned(),
-            problems: known.problems().to_vec(),
+            problems: known.problems(),
         }))
     }
 }

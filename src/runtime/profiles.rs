@@ -95,6 +95,13 @@ impl ProfileFile {
         &self.path
     }
 
+    /// Changes when the file does: time of the last change and length; `None` where there is no file.
+    #[must_use]
+    pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
+        let metadata = std::fs::metadata(&self.path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    }
+
     /// Reads the profiles; none where there is no file yet.
     ///
     /// # Errors
