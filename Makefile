@@ -34,7 +34,8 @@ test: setup
 
 # The engine against a bare loop and a naive program; every design and arrangement on labelled questions; docs/scoring.md and
 # its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text, supporting}; QUESTIONS
-# of a file are judged, its last CALIBRATE measure the position profiles. Takes hours; broken off, it goes on with the questions not yet scored.
+# of a file are judged, its last CALIBRATE measure the position profiles. Takes hours; broken off, it goes on with the
+# questions not yet scored.
 SCORES ?= target/scores.jsonl
 bench-scoring: setup
 	@$(CARGO) bench --locked --bench scoring -- engine --data $(firstword $(DATA))

@@ -137,12 +137,18 @@ pub async fn follow(engine: Engine, file: ProfileFile, pause: Duration) {
         if now == seen || now.is_none() {
             continue;
         }
-        let profiles = file.load().map_err(|problem| problem.to_string());
-        match &profiles {
-            Ok(_) => tracing::info!(path = %file.path().display(), "calibrated position-bias profiles taken up"),
-            Err(problem) => tracing::error!(%problem, "position-bias profiles not used"),
+        let known = engine.position_bias();
+        match file.load() {
+            Ok(profiles) => {
+                if known.recalibrate(profiles) {
+                    tracing::info!(path = %file.path().display(), "calibrated position-bias profiles taken up");
+                }
+            }
+            Err(problem) => {
+                tracing::error!(%problem, "position-bias profiles not used");
+                known.report(problem.to_string());
+            }
         }
-        engine.position_bias().recalibrate(profiles);
         seen = now;
     }
 }

@@ -264,7 +264,7 @@ async fn the_real_generator_finds_the_passage_that_answers() {
     assert_eq!(answer.labels[0].labels, [1.0, 0.0, 0.0], "{:?}", answer.passage_answers);
     assert!(answer.labels[1].labels[0] > answer.labels[1].labels[1]);
     assert!(answer.labels[2].labels.iter().all(|label| *label > 0.0 && *label < 1.0));
-    assert!(answer.rankings[0].scores[0].end_to_end.is_some());
+    assert_eq!(answer.rankings[0].scores[0].end_to_end, Some(1.0));
     let again = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
     assert_eq!((answer.labels, answer.rankings), (again.labels, again.rankings));
     server.stop().await;

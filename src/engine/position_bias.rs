@@ -107,13 +107,17 @@ impl PositionBias {
         Self { found: Mutex::new(Found { calibrated, problems }), learnt, keeper, learning: AtomicBool::new(false) }
     }
 
-    /// Takes the place of the calibrated profiles; a file that cannot be used leaves them and is told of.
-    pub fn recalibrate(&self, profiles: Result<Profiles, String>) {
+    /// Puts these in the place of the calibrated profiles; true where they differ.
+    pub fn recalibrate(&self, profiles: Profiles) -> bool {
         let mut found = lock(&self.found);
-        match profiles {
-            Ok(profiles) => found.calibrated = profiles,
-            Err(problem) => found.problems.push(problem),
-        }
+        let differ = found.calibrated != profiles;
+        found.calibrated = profiles;
+        differ
+    }
+
+    /// Tells of a file that cannot be used.
+    pub fn report(&self, problem: String) {
+        lock(&self.found).problems.push(problem);
     }
 
     /// Whether fits of requests add to the learnt profiles.

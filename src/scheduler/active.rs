@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::queue::Phase;
 use super::{Event, Job, Outcome, Sample, ScheduleError};
 use crate::measure::sampling::unit;
 use crate::model::Draw;
@@ -23,6 +24,8 @@ pub(super) struct Active {
     /// The step being evaluated.
     pub step: Step,
     admitted: Instant,
+    /// Whether the plan samples; asked every step, and a plan has thousands of nodes.
+    has_samples: bool,
     scores: Vec<Vec<f64>>,
     samples: HashMap<NodeId, Growing>,
     missing: Vec<usize>,
@@ -54,6 +57,7 @@ impl Active {
             held: HashMap::new(),
             step: Step::default(),
             admitted: Instant::now(),
+            has_samples: job.plan.has_samples(),
             scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
             samples: HashMap::new(),
             missing: counts,
@@ -61,6 +65,15 @@ impl Active {
             cached: 0,
             steps: 0,
             job,
+        }
+    }
+
+    /// What it does now.
+    pub fn phase(&self) -> Phase {
+        match (self.walk.growing(), self.has_samples) {
+            (true, _) => Phase::Growing,
+            (false, true) => Phase::Reading,
+            (false, false) => Phase::Scoring,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::active::Active;
 use super::prefix::PrefixCache;
-use super::queue::{Phase, View};
+use super::queue::View;
 use super::{Job, ScheduleError, Settings, Stats, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
@@ -207,12 +207,7 @@ impl<'a> Worker<'a> {
     fn share(&mut self) {
         let view = |active: &mut Active| {
             active.step = Step::default();
-            let phase = match (active.walk.growing(), active.job.plan.has_samples()) {
-                (true, _) => Phase::Growing,
-                (false, true) => Phase::Reading,
-                (false, false) => Phase::Scoring,
-            };
-            View { left: active.walk.remaining(), arrival: active.job.arrival, phase }
+            View { left: active.walk.remaining(), arrival: active.job.arrival, phase: active.phase() }
         };
         let views: Vec<_> = self.active.iter_mut().map(view).collect();
         self.claim.share(self.capacity.batch, &views, |index, limit| {
