@@ -10,17 +10,17 @@ use tokio::net::TcpListener;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::position_bias::{Keeper, PositionBias};
-use crate::measure::moi::profile::Profiles;
-use crate::model::prompt::TEMPLATE_VERSION;
+use crate::engine::prompt::TEMPLATE_VERSION;
+use crate::fit::profile::Profiles;
 use crate::model::{GeneratorInfo, ModelError, Tokenizer};
 use crate::rpc::server;
-use crate::runtime::catalog::Role;
 use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::runtime::onnx;
-use crate::runtime::profiles::{Origin, ProfileFile};
-use crate::runtime::store::{Store, StoreError};
 use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
 use crate::scheduler::{Lender, Scheduler, Status};
+use crate::storage::catalog::Role;
+use crate::storage::profiles::{Origin, ProfileFile};
+use crate::storage::store::{Store, StoreError};
 
 /// Loads the generator and waits until it is ready.
 ///

@@ -15,13 +15,24 @@
 //! the `use` lines and fails where something does.
 
 pub mod app;
+pub mod belief;
 pub mod cli;
 pub mod config;
 pub mod engine;
-pub mod measure;
+pub mod fit;
+pub mod metrics;
 pub mod model;
+pub mod numeric;
 pub mod plan;
 pub mod rpc;
 pub mod runtime;
 pub mod scheduler;
+pub mod storage;
 pub mod telemetry;
+
+// The scripted models are shared with the integration tests, which name this crate from outside.
+#[cfg(test)]
+extern crate self as rerankd;
+#[cfg(test)]
+#[path = "../tests/common/scripted.rs"]
+mod scripted;

@@ -16,9 +16,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rerankd::runtime::catalog::{Catalog, Role};
-use rerankd::runtime::fetch::Hub;
-use rerankd::runtime::store::{Store, StoreError};
+use rerankd::storage::catalog::{Catalog, Role};
+use rerankd::storage::fetch::Hub;
+use rerankd::storage::store::{Store, StoreError};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -18,10 +18,10 @@ mod common;
 use std::path::Path;
 
 use common::real_judge;
+use rerankd::belief::{Likelihood, Verdict, Weighting};
 use rerankd::engine::EngineError;
 use rerankd::engine::belief::MeasureOptions;
 use rerankd::engine::belief::report::{BeliefReport, Brought, Response, measure_brought};
-use rerankd::measure::belief::{Likelihood, Verdict, Weighting};
 use rerankd::model::entailment::TextPair;
 use rerankd::runtime::onnx;
 use rerankd::scheduler::ScheduleError;
@@ -187,8 +187,8 @@ fn broken(network: &Path, library: &Path) -> Judge {
 #[tokio::test]
 async fn faults_of_the_model_name_the_file() {
     let config = common::real_config();
-    let located = config.store.locate("deberta-v3-xsmall-nli", rerankd::runtime::catalog::Role::Entailment).unwrap();
-    let library = config.store.locate("onnxruntime", rerankd::runtime::catalog::Role::Library).unwrap().path;
+    let located = config.store.locate("deberta-v3-xsmall-nli", rerankd::storage::catalog::Role::Entailment).unwrap();
+    let library = config.store.locate("onnxruntime", rerankd::storage::catalog::Role::Library).unwrap().path;
     let folder = tempfile::tempdir().unwrap();
     let network = folder.path().join("net.onnx");
     let judge = |network: &Path, library: &Path| broken(network, library);

@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 
-use rerankd::measure::agreement::Correlation;
-use rerankd::measure::rank::{Grading, Metric, Ranking, Ties};
-use rerankd::measure::recall::{Family, Sample, choose_alpha};
+use rerankd::metrics::agreement::Correlation;
+use rerankd::metrics::rank::{Grading, Metric, Ranking, Ties};
+use rerankd::metrics::recall::{Family, Sample, choose_alpha};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -12,9 +12,9 @@
     reason = "a test or benchmark that fails says where; its numbers are small"
 )]
 
-use rerankd::measure::moi::domain::Domain;
-use rerankd::measure::moi::varpro::Starts;
-use rerankd::measure::moi::{Estimate, Objective, Observation, Settings, estimate};
+use rerankd::fit::domain::Domain;
+use rerankd::fit::varpro::Starts;
+use rerankd::fit::{Estimate, Objective, Observation, Settings, estimate};
 use serde_json::Value;
 
 fn floats(value: &Value) -> Vec<f64> {

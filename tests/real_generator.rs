@@ -17,10 +17,10 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::scripted::Observed;
 use common::{real_engine, serve, wire};
 use rerankd::engine::rerank::{Method, MoiOptions, Passage, RerankRequest, Reranked, Scheme};
 use rerankd::engine::{Engine, EngineError};
-use rerankd::model::scripted::Observed;
 use rerankd::plan::{NodeId, Plan, Segment, Token};
 use rerankd::rpc::v1;
 
@@ -264,7 +264,7 @@ async fn a_file_that_is_no_model_is_refused_by_name() {
     let good = std::fs::read(
         common::real_config()
             .store
-            .locate("smollm2-135m-instruct", rerankd::runtime::catalog::Role::Generator)
+            .locate("smollm2-135m-instruct", rerankd::storage::catalog::Role::Generator)
             .unwrap()
             .path,
     )

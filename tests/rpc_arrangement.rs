@@ -22,10 +22,10 @@ use rerankd::config::Config;
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::position_bias::{Keeper, PositionBias};
 use rerankd::engine::rerank::Passage;
-use rerankd::measure::moi::profile::{Profiles, Subject};
+use rerankd::fit::profile::{Profiles, Subject};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::model_service_client::ModelServiceClient;
-use rerankd::runtime::profiles::Origin;
+use rerankd::storage::profiles::Origin;
 
 const PASSAGES: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
 

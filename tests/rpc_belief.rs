@@ -317,7 +317,7 @@ async fn a_rerank_measures_both_orders_within_its_budget() {
 
 #[tokio::test]
 async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
-    let fault = Some(rerankd::model::scripted::Fault::Panic(3));
+    let fault = Some(common::scripted::Fault::Panic(3));
     let (server, _) = server(Scripted { fault, ..Scripted::default() }).await;
     let request = v1::SampleRequest {
         question: "which".into(),
@@ -342,7 +342,7 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
 
 #[tokio::test]
 async fn an_entailment_worker_that_dies_costs_one_request() {
-    use rerankd::model::scripted::ScriptedEntailment;
+    use common::scripted::ScriptedEntailment;
     use rerankd::scheduler::entailment::{Judge, Settings};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let mut first = true;
@@ -360,7 +360,7 @@ async fn an_entailment_worker_that_dies_costs_one_request() {
 
 #[tokio::test]
 async fn a_two_way_model_is_taken_for_what_it_can() {
-    use rerankd::model::scripted::ScriptedEntailment;
+    use common::scripted::ScriptedEntailment;
     use rerankd::scheduler::entailment::{Judge, Settings};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {

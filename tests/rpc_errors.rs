@@ -16,10 +16,10 @@ mod common;
 
 use std::time::{Duration, Instant};
 
+use common::scripted::Fault;
 use common::{LIMITS, Running, Scripted, wire};
 use rerankd::engine::Limits;
 use rerankd::model::Capacity;
-use rerankd::model::scripted::Fault;
 use rerankd::rpc::v1;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;

@@ -17,7 +17,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Running, Scripted, fields, real_engine, wire};
-use rerankd::measure::lexical;
+use rerankd::metrics::lexical;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::Annotator;
 use rerankd::rpc::v1::evaluate_retrieval_stream_response::Outcome;

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use rerankd::config::Config;
 use rerankd::model::entailment::TextPair;
-use rerankd::runtime::catalog::Role;
 use rerankd::runtime::onnx::graft;
 use rerankd::scheduler::entailment::Judge;
+use rerankd::storage::catalog::Role;
 use serde_json::Value;
 
 use super::report::{self, Line};

@@ -5,7 +5,8 @@ use std::path::Path;
 use rerankd::config::Config;
 use rerankd::engine::belief::SampleOptions;
 use rerankd::engine::utility::{Of, UtilityRequest};
-use rerankd::measure::{lexical, mean, pearson};
+use rerankd::metrics::lexical;
+use rerankd::numeric::{mean, pearson};
 
 use super::report::Line;
 use super::{data, sampling};

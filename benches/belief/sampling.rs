@@ -6,7 +6,7 @@ use std::time::Instant;
 use rerankd::config::Config;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::utility::UtilityRequest;
-use rerankd::measure::{mean, standard_deviation};
+use rerankd::numeric::{mean, standard_deviation};
 
 use super::data;
 use super::report::Line;

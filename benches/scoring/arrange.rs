@@ -7,8 +7,8 @@ use rerankd::config::Config;
 use rerankd::engine::Engine;
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::rerank::{MoiOptions, RerankRequest, Reranked, Scheme};
-use rerankd::measure::moi::profile::{Profile, Profiles, Subject, arrange};
-use rerankd::measure::{mean, standard_deviation as sd};
+use rerankd::fit::profile::{Profile, Profiles, Subject, arrange};
+use rerankd::numeric::{mean, standard_deviation as sd};
 
 use super::data::{self, Question};
 use super::judge::{auc, reciprocal_rank};

@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::Context;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::measure::moi::design::{Design, orders, prefixes, pruned};
-use rerankd::model::prompt::{PassageTokens, query_tokens};
+use rerankd::engine::prompt::{PassageTokens, query_tokens};
+use rerankd::fit::design::{Design, orders, prefixes, pruned};
 use rerankd::plan::{NodeId, Plan, Segment};
 use serde::{Deserialize, Serialize};
 

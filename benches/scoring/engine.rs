@@ -117,7 +117,7 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
 /// Tokens a second through the scheduler over those of a bare loop of full batches before and after; the median of these
 /// ratios, because the machine's speed wanders.
 fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
-    let located = config.store.locate(&config.generator.model, rerankd::runtime::catalog::Role::Generator)?;
+    let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
     let most = config.generator.reencode.unwrap_or(0);
     let settings = config.generator.settings(located.path);
     let path = llama::reencode::choose(&settings, &located.sha256, &config.store, most)?.path;
@@ -231,7 +231,7 @@ fn sequence(
         for offset in 0..chunk.len() {
             if start * size + offset >= scored {
                 let row = context.get_logits_ith(i32::try_from(offset)?);
-                std::hint::black_box(rerankd::measure::logspace::logsumexp(row));
+                std::hint::black_box(rerankd::numeric::logspace::logsumexp(row));
             }
         }
     }
@@ -241,7 +241,7 @@ fn sequence(
 
 /// Whole reranks against the naive program: 3N whole orders, each from its beginning, on the file as shipped.
 fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions: &[Question]) -> anyhow::Result<()> {
-    let located = config.store.locate(&config.generator.model, rerankd::runtime::catalog::Role::Generator)?;
+    let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
     let naive = Bare::load(&located.path, config)?;
     let (mut ours, mut theirs, mut our_tokens, mut their_tokens) = (0.0, 0.0, 0.0, 0.0);
     for question in questions.iter().take(2) {
@@ -263,8 +263,8 @@ fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions:
 }
 
 fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::Result<usize> {
-    use rerankd::measure::moi::design::{Design, orders};
-    use rerankd::model::prompt::{PassageTokens, query_tokens};
+    use rerankd::engine::prompt::{PassageTokens, query_tokens};
+    use rerankd::fit::design::{Design, orders};
     let tokenizer = engine.tokenizer();
     let query = engine.template().query(&query_tokens(tokenizer, &question.question));
     let passages: Vec<Vec<Token>> = question

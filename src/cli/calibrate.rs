@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 
 use super::{Failure, SettingsArgs, input, output, position_bias};
 use crate::engine::calibrate::Labelled;
+use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
 use crate::engine::{Engine, EngineError};
-use crate::measure::moi::profile::{Profiles, Subject};
-use crate::model::prompt::TEMPLATE_VERSION;
+use crate::fit::profile::{Profiles, Subject};
 use crate::rpc::{client, v1};
-use crate::runtime::profiles::Origin;
+use crate::storage::profiles::Origin;
 use crate::{app, telemetry};
 
 /// Measure the generator's position bias on labelled questions and keep it beside the models.

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Failure, input, output};
-use crate::engine::metrics::{FitTask, fit_moi};
-use crate::measure::moi::domain::Domain;
-use crate::measure::moi::{FitError, Observation, Orientation, prior};
+use crate::fit::domain::Domain;
+use crate::fit::task::{FitTask, fit_moi};
+use crate::fit::{FitError, Observation, Orientation, prior};
 
 /// Fit utilities and position bias to scores that were made elsewhere.
 ///

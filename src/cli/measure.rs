@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
+use crate::belief::seper::Aggregate;
+use crate::belief::{Likelihood, Measured, Rule, Verdict, Weighting};
 use crate::engine::belief::MeasureOptions;
 use crate::engine::belief::report::{BeliefReport, Brought, Response, measure_brought};
-use crate::measure::belief::seper::Aggregate;
-use crate::measure::belief::{Likelihood, Measured, Rule, Verdict, Weighting};
 
 /// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, and what context changed of them.
 ///

@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+mod backend;
 mod calibrate;
 mod check_config;
 mod evaluate;
@@ -16,7 +17,6 @@ mod rerank;
 mod serve;
 mod trec;
 mod utility;
-mod way;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,8 +4,8 @@ use clap::{Args, Subcommand};
 
 use super::{Failure, SettingsArgs, output};
 use crate::config::Config;
-use crate::runtime::catalog::Entry;
-use crate::runtime::store::{Store, StoreError};
+use crate::storage::catalog::Entry;
+use crate::storage::store::{Store, StoreError};
 
 /// List, fetch and verify models.
 #[derive(Debug, Args)]

@@ -160,8 +160,8 @@ fn inline(measured: &v1::InlineUtilityReport) -> String {
 }
 
 fn took(usage: &v1::Usage) -> String {
-    let ratio = crate::measure::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
-        / crate::measure::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
+    let ratio = crate::numeric::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
+        / crate::numeric::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
     format!(
         "\ntokens evaluated {} (from scratch {}, {ratio:.1} times as many; {} from earlier requests)\n\
          milliseconds: tokenising {:.1}, queue {:.1}, scoring {:.1}, fit {:.1}, in all {:.1}\n",

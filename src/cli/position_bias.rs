@@ -4,10 +4,10 @@ use clap::Args;
 
 use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
-use crate::model::prompt::TEMPLATE_VERSION;
+use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::rpc::{client, v1};
-use crate::runtime::catalog::Role;
-use crate::runtime::profiles::Origin;
+use crate::storage::catalog::Role;
+use crate::storage::profiles::Origin;
 
 /// Show what is known of a generator's position bias.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
                 template_version: TEMPLATE_VERSION.to_owned(),
                 ..v1::GetPositionBiasResponse::default()
             };
-            let mut profiles = crate::measure::moi::profile::Profiles::default();
+            let mut profiles = crate::fit::profile::Profiles::default();
             for origin in [Origin::Calibrated, Origin::Learnt] {
                 match app::profile_file(&store, &located.sha256, origin).load() {
                     Ok(found) => profiles.merge(&found),

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::{Failure, SettingsArgs, input, output};
 use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Inline, Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
-use crate::measure::moi::domain::Domain;
+use crate::fit::domain::Domain;
 use crate::rpc::client;
 use crate::{app, telemetry};
 

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::net::TcpListener;
 
 use super::{Failure, SettingsArgs};
-use crate::{app, runtime, telemetry};
+use crate::{app, storage, telemetry};
 
 /// Serve over gRPC until interrupted.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     let address = listener.local_addr().context("the socket has no address")?;
     let engine = app::engine(&config).await?;
     if let Some(path) = &args.address_file {
-        runtime::store::write_atomically(path, address.to_string().as_bytes())
+        storage::store::write_atomically(path, address.to_string().as_bytes())
             .with_context(|| format!("{}: cannot be written", path.display()))?;
     }
     let info = engine.info();

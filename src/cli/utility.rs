@@ -6,11 +6,11 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::way::{Refusal, Way};
+use super::backend::{Backend, Refusal};
 use super::{Failure, SettingsArgs, input, measure, output};
 use crate::engine::belief::SampleOptions;
 use crate::engine::utility::UtilityRequest;
-use crate::measure::sampling::Sampling;
+use crate::numeric::sampling::Sampling;
 use crate::rpc::v1;
 use crate::telemetry;
 
@@ -97,11 +97,11 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
-    let way = Way::open(args.server.as_ref(), &config).await?;
+    let backend = Backend::open(args.server.as_ref(), &config).await?;
     let bar = output::progress(questions.len());
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {
-        match way.utility(&args.request(question), args.samples).await {
+        match backend.utility(&args.request(question), args.samples).await {
             Ok(answer) => {
                 tokens += answer.usage.as_ref().map_or(0, |usage| usage.tokens);
                 bar.suspend(|| show(question, &answer))?;

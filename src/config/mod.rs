@@ -9,9 +9,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::engine;
-use crate::runtime::store::Store;
-use crate::runtime::{catalog, fetch, llama};
+use crate::runtime::llama;
 use crate::scheduler;
+use crate::storage::store::Store;
+use crate::storage::{catalog, fetch};
 
 pub use raw::DEFAULTS;
 

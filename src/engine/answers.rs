@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::rerank::Passage;
 use super::{Engine, EngineError, truncate};
-use crate::model::prompt::{PassageTokens, query_tokens};
+use crate::engine::prompt::{PassageTokens, query_tokens};
 use crate::plan::{Segment, Token};
 
 /// A question and its passages, as they go into prompts.

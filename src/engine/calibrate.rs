@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::answers::{AnswerPrompts, Asked};
 use super::rerank::Passage;
 use super::{Engine, EngineError};
-use crate::measure::{mean, real};
-use crate::model::prompt::query_tokens;
+use crate::engine::prompt::query_tokens;
+use crate::numeric::{mean, real};
 use crate::plan::{NodeId, Plan, Segment};
 
 /// A question whose answer and answering passages are known.

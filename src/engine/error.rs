@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::measure::moi::FitError;
+use crate::fit::FitError;
+use crate::metrics::InvalidInput;
 use crate::model::ModelError;
 use crate::scheduler::ScheduleError;
 
@@ -76,6 +77,12 @@ impl From<ScheduleError> for EngineError {
             ScheduleError::Model(ModelError::Unusable { .. }) => Self::Precondition(error.to_string()),
             ScheduleError::Model(error) => Self::Internal(error.to_string()),
         }
+    }
+}
+
+impl From<InvalidInput> for EngineError {
+    fn from(error: InvalidInput) -> Self {
+        Self::Invalid { field: error.field, problem: error.problem }
     }
 }
 

@@ -5,8 +5,8 @@ pub mod belief;
 pub mod calibrate;
 mod error;
 pub mod evaluate;
-pub mod metrics;
 pub mod position_bias;
+pub mod prompt;
 pub mod rerank;
 mod truncate;
 pub mod utility;
@@ -17,7 +17,7 @@ use std::time::Instant;
 pub use error::EngineError;
 use position_bias::PositionBias;
 
-use crate::model::prompt::Template;
+use crate::engine::prompt::Template;
 use crate::model::{GeneratorInfo, Tokenizer};
 use crate::scheduler::Scheduler;
 use crate::scheduler::entailment::{ConfiguredModel, Judge};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::EngineError;
 use super::rerank::FitReport;
-use crate::measure::moi::Orientation;
-use crate::measure::moi::profile::{Profiles, Subject, arrange};
+use crate::fit::Orientation;
+use crate::fit::profile::{Profiles, Subject, arrange};
 
 /// Writes learnt profiles down.
 pub type Keeper = Box<dyn Fn(&Profiles) -> Result<(), String> + Send + Sync>;

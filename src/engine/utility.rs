@@ -10,7 +10,7 @@ use super::belief::report::{self, BeliefReport, Response, Verdicts};
 use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, milliseconds};
-use crate::measure::belief::Measured;
+use crate::belief::Measured;
 
 /// What is measured of a list of passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The seam to a model of natural-language inference.
 
 use super::ModelError;
-use crate::measure::belief::Verdict;
+use crate::belief::Verdict;
 
 /// A premise and a hypothesis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,12 +4,10 @@
 //! lives on one thread and needs neither `Send` nor `Sync`.
 
 pub mod entailment;
-pub mod prompt;
-pub mod scripted;
 
 use std::ops::Range;
 
-use crate::measure::sampling::Sampling;
+use crate::numeric::sampling::Sampling;
 use crate::plan::Token;
 
 /// Why a model could not answer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Token;
-use crate::measure::sampling::Sampling;
+use crate::numeric::sampling::Sampling;
 
 /// Why a sample ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

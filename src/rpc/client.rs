@@ -16,7 +16,7 @@ use super::{convert, convert_belief, convert_evaluate, v1};
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::{UtilityReport, UtilityRequest};
-use crate::measure::moi::profile::Profiles;
+use crate::fit::profile::Profiles;
 
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]

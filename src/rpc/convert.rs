@@ -9,8 +9,8 @@ use crate::engine::rerank::{
     Inline, InlineReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
 use crate::engine::utility::Utility;
-use crate::measure::moi::domain::Domain;
-use crate::measure::moi::profile::Subject;
+use crate::fit::domain::Domain;
+use crate::fit::profile::Subject;
 use crate::model::GeneratorInfo;
 
 /// A count on the wire; counts are bounded far below 2^32 by the limits.

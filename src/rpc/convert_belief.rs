@@ -2,14 +2,14 @@
 
 use super::convert::{count, given, known, narrow, passages, truncation, usage};
 use super::v1;
+use crate::belief::seper::Aggregate;
+use crate::belief::{Measured, Rule, Verdict, Weighting};
 use crate::engine::EngineError;
 use crate::engine::belief::report::BeliefReport;
 use crate::engine::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
 use crate::engine::utility::{Of, Utility, UtilityReport, UtilityRequest};
-use crate::measure::belief::seper::Aggregate;
-use crate::measure::belief::{Measured, Rule, Verdict, Weighting};
-use crate::measure::sampling::Sampling;
 use crate::model::GeneratorInfo;
+use crate::numeric::sampling::Sampling;
 use crate::plan::Finish;
 
 pub(super) fn sampling(wire: Option<v1::SamplingOptions>) -> SampleOptions {

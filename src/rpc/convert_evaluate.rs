@@ -5,7 +5,7 @@ use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling,
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, default_metrics};
-use crate::measure::rank::{Grading, Metric};
+use crate::metrics::rank::{Grading, Metric};
 use crate::model::GeneratorInfo;
 
 /// Both names of every annotator.
@@ -32,7 +32,7 @@ fn to_wire(annotator: Annotator) -> v1::Annotator {
 /// Metrics by name, with the field of the one that is wrong.
 pub(super) fn metrics(names: &[String]) -> Result<Vec<Metric>, EngineError> {
     let parse = |(index, name): (usize, &String)| {
-        name.parse().map_err(|error: crate::measure::rank::MetricError| {
+        name.parse().map_err(|error: crate::metrics::rank::MetricError| {
             EngineError::invalid(format!("metrics[{index}]"), error.to_string())
         })
     };

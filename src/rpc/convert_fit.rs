@@ -4,9 +4,9 @@ use super::convert::{known, narrow};
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::rerank::FitReport;
-use crate::measure::moi::domain::Domain;
-use crate::measure::moi::uncertainty::Diagnostics;
-use crate::measure::moi::{Estimate, Orientation};
+use crate::fit::domain::Domain;
+use crate::fit::uncertainty::Diagnostics;
+use crate::fit::{Estimate, Orientation};
 
 /// A score domain; `None` where the caller left it to the server.
 pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result<Option<Domain>, EngineError> {

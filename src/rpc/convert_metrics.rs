@@ -5,13 +5,14 @@ use super::convert_evaluate::{metric_values, metrics};
 use super::convert_fit::{domain, estimate_diagnostics, paper_objective};
 use super::v1;
 use crate::engine::EngineError;
-use crate::engine::metrics::{Correlated, Document, FitTask, List};
-use crate::measure::agreement::Correlation;
-use crate::measure::moi::{Estimate, FitError, Observation};
-use crate::measure::rank::summary::Table;
-use crate::measure::rank::{Grading, Metric, Ties};
-use crate::measure::recall::{Chosen, Family, Sample};
-use crate::measure::resample::{Interval, Resampling};
+use crate::fit::task::FitTask;
+use crate::fit::{Estimate, FitError, Observation};
+use crate::metrics::agreement::Correlation;
+use crate::metrics::input::{Correlated, Document, List};
+use crate::metrics::rank::summary::Table;
+use crate::metrics::rank::{Grading, Metric, Ties};
+use crate::metrics::recall::{Chosen, Family, Sample};
+use crate::metrics::resample::{Interval, Resampling};
 
 /// What `EvaluateRanking` is asked.
 pub(super) struct RankingTask {

@@ -7,7 +7,9 @@ use tonic::{Request, Response, Status};
 
 use super::v1::metrics_service_server::MetricsService;
 use super::{convert_metrics as convert, status, v1};
-use crate::engine::{EngineError, metrics};
+use crate::engine::EngineError;
+use crate::fit::task::fit_moi;
+use crate::metrics::input as metrics;
 
 #[derive(Clone)]
 pub(super) struct Service {
@@ -76,7 +78,7 @@ impl MetricsService for Service {
     async fn fit_moi(&self, call: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
         self.beside(|| {
             let task = convert::fit_task(call.into_inner())?;
-            let fitted = metrics::fit_moi(&task).map_err(convert::fit_error)?;
+            let fitted = fit_moi(&task).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))
         })
         .await

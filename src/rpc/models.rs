@@ -8,8 +8,8 @@ use super::convert::{known, narrow, wide};
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
 use crate::engine::Engine;
-use crate::measure::moi::profile::{Profile, Profiles, Subject};
-use crate::model::prompt::TEMPLATE_VERSION;
+use crate::engine::prompt::TEMPLATE_VERSION;
+use crate::fit::profile::{Profile, Profiles, Subject};
 
 pub(super) struct Service {
     pub engine: Engine,

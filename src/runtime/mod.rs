@@ -1,8 +1,4 @@
-//! Adapters: llama.cpp behind the `model` traits, and the files that models are.
+//! Adapters: llama.cpp and ONNX Runtime behind the traits of `model`.
 
-pub mod catalog;
-pub mod fetch;
 pub mod llama;
 pub mod onnx;
-pub mod profiles;
-pub mod store;

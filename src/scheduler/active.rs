@@ -8,8 +8,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::queue::Phase;
 use super::{Event, Job, Outcome, Sample, ScheduleError};
-use crate::measure::sampling::unit;
 use crate::model::Draw;
+use crate::numeric::sampling::unit;
 use crate::plan::{Finish, NodeId, Step, Token, Walk};
 
 pub(super) struct Active {

@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::ScheduleError;
 use super::supervisor::panic_text;
-use crate::measure::belief::Verdict;
+use crate::belief::Verdict;
 use crate::model::ModelError;
 use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
 
@@ -241,7 +241,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::model::scripted::ScriptedEntailment;
+    use crate::scripted::ScriptedEntailment;
 
     fn pair(premise: &str, hypothesis: &str) -> TextPair {
         TextPair { premise: premise.into(), hypothesis: hypothesis.into() }

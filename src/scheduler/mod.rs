@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc::UnboundedSender, oneshot, watch};
 
-use crate::measure::real;
 use crate::model::{Capacity, Generator, ModelError};
+use crate::numeric::real;
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 
 /// Builds a generator on the worker's thread and lends it to the callback until that returns.

@@ -26,7 +26,7 @@ pub const PATIENCE: usize = 2;
 /// When a waiting request would be done if it were served at once: the key of the admission order.
 #[must_use]
 pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64) -> Instant {
-    let seconds = crate::measure::real(tokens) / tokens_per_second.max(1.0);
+    let seconds = crate::numeric::real(tokens) / tokens_per_second.max(1.0);
     arrival + Duration::from_secs_f64(seconds.min(86_400.0))
 }
 

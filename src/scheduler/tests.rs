@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::measure::sampling::Sampling;
-use crate::model::scripted::{Fault, Observed, ScriptedGenerator, overlap_script};
+use crate::numeric::sampling::Sampling;
 use crate::plan::{Grow, Segment, Stop, Token};
+use crate::scripted::{Fault, Observed, ScriptedGenerator, overlap_script};
 
 const CAPACITY: Capacity = Capacity { cells: 400, sequences: 24, batch: 32 };
 
@@ -303,8 +303,8 @@ fn drawn_alone(plan: &Plan, node: NodeId) -> Sample {
     while sample.tokens.len() < grow.most {
         #[allow(clippy::cast_possible_truncation)]
         let logits: Vec<f32> = (0..258).map(|token| script(&path, token) as f32).collect();
-        let uniform = crate::measure::sampling::unit(rand::Rng::next_u64(&mut source));
-        let found = crate::measure::sampling::draw(&logits, &grow.sampling, uniform).unwrap();
+        let uniform = crate::numeric::sampling::unit(rand::Rng::next_u64(&mut source));
+        let found = crate::numeric::sampling::draw(&logits, &grow.sampling, uniform).unwrap();
         path.push(Token::try_from(found.token).unwrap());
         sample.tokens.push(path[path.len() - 1]);
         sample.log_probabilities.push(found.log_probability);

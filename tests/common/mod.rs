@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use rerankd::config::Config;
 use rerankd::engine::{Engine, Limits};
-use rerankd::model::scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
+pub mod scripted;
+
 use rerankd::model::{Capacity, GeneratorInfo};
 use rerankd::rpc::server;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use rerankd::scheduler::{Scheduler, Settings, Status};
+use scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
 use tonic::transport::Channel;
 
 pub const LIMITS: Limits =
@@ -147,8 +149,8 @@ pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
 
 /// The engine with entailment by words in common.
 pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
-    use rerankd::model::scripted::ScriptedEntailment;
     use rerankd::scheduler::entailment::{Judge, Settings};
+    use scripted::ScriptedEntailment;
     let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = Arc::clone(&judged);
     let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::data::Query;
 use super::line::{Line, Ranked};
 use super::{EvaluateArgs, Task};
-use crate::cli::way::{Refusal, Way};
+use crate::cli::backend::{Backend, Refusal};
 use crate::engine::belief::SampleOptions;
 use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::rerank::RerankRequest;
@@ -18,7 +18,12 @@ struct Made {
     tokens: u64,
 }
 
-pub(super) async fn evaluate(args: &EvaluateArgs, task: &Task, way: &Way, query: &Query) -> Result<Line, Refusal> {
+pub(super) async fn evaluate(
+    args: &EvaluateArgs,
+    task: &Task,
+    backend: &Backend,
+    query: &Query,
+) -> Result<Line, Refusal> {
     if let Some(fault) = &query.fault {
         return Err(Refusal::Question(fault.clone()));
     }
@@ -36,7 +41,7 @@ pub(super) async fn evaluate(args: &EvaluateArgs, task: &Task, way: &Way, query:
                         passage_tokens: args.max_passage_tokens,
                         ..RerankRequest::default()
                     };
-                    reranked(list, way.rerank(&request).await?)
+                    reranked(list, backend.rerank(&request).await?)
                 }
             });
         }
@@ -70,7 +75,7 @@ pub(super) async fn evaluate(args: &EvaluateArgs, task: &Task, way: &Way, query:
         truncate: None,
         token_budget: None,
     };
-    let answer = way.evaluate(&request, true).await?;
+    let answer = backend.evaluate(&request, true).await?;
     let names: BTreeMap<i32, &str> =
         request.annotators.iter().zip(&answer.labels).map(|(ours, wire)| (wire.annotator, ours.name())).collect();
     let name = |wire: i32| names.get(&wire).copied().unwrap_or_default().to_owned();

@@ -4,7 +4,7 @@
 use anyhow::anyhow;
 use plotters::prelude::*;
 
-use crate::measure::real;
+use crate::numeric::real;
 
 const SIZE: (u32, u32) = (720, 320);
 const GREY: RGBColor = RGBColor(128, 128, 128);

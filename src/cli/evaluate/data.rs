@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::cli::{Failure, input, trec};
 use crate::engine::rerank::Passage;
-use crate::measure::descending;
-use crate::runtime::store::hex;
+use crate::numeric::descending;
+use crate::storage::store::hex;
 
 /// Where the questions come from.
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::line::Line;
 use crate::cli::Failure;
-use crate::runtime::store::write_atomically;
+use crate::storage::store::write_atomically;
 
 /// An open results file.
 pub(super) struct Journal {

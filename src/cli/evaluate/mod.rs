@@ -17,13 +17,13 @@ use serde_json::{Map, Value, json};
 use self::data::Data;
 use self::journal::Journal;
 use self::line::Line;
+use super::backend::{Backend, Models, Refusal};
 use super::metrics::StatisticsArgs;
-use super::way::{Models, Refusal, Way};
 use super::{Failure, SettingsArgs, measure, once, output};
 use crate::engine::evaluate::{Annotator, default_metrics};
 use crate::engine::rerank::Method;
-use crate::measure::rank::Metric;
-use crate::runtime::store::write_atomically;
+use crate::metrics::rank::Metric;
+use crate::storage::store::write_atomically;
 use crate::telemetry;
 
 /// Evaluate retrieval by what the generator does with it (eRAG): each passage alone before the generator, rank metrics over
@@ -153,7 +153,7 @@ impl EvaluateArgs {
     fn task(&self, data: &Data) -> Result<Task, Failure> {
         let metrics: Result<Vec<Metric>, _> = self.metric.iter().map(|name| name.parse()).collect();
         let metrics: Vec<Metric> =
-            metrics.map_err(|error: crate::measure::rank::MetricError| Failure::Input(error.to_string()))?;
+            metrics.map_err(|error: crate::metrics::rank::MetricError| Failure::Input(error.to_string()))?;
         let methods = once(self.method.iter().copied());
         let alone = data.systems.len() == 1;
         let name = |list: &String, method: &MethodName| match method {
@@ -202,8 +202,8 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     args.statistics.check()?;
     let data = args.data.load()?;
     let task = args.task(&data)?;
-    let way = Way::open(args.server.as_ref(), &config).await?;
-    let manifest = args.manifest(&task, &way.models().await?);
+    let backend = Backend::open(args.server.as_ref(), &config).await?;
+    let manifest = args.manifest(&task, &backend.models().await?);
     let expected: Result<Vec<(&str, String)>, Failure> =
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
     let mut journal = Journal::open(&args.out, &manifest, &expected?, args.restart)?;
@@ -212,7 +212,7 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     bar.reset_eta();
     for query in &data.queries[journal.done..] {
         let started = Instant::now();
-        let line = match ask::evaluate(&args, &task, &way, query).await {
+        let line = match ask::evaluate(&args, &task, &backend, query).await {
             Ok(line) => line,
             Err(Refusal::Question(problem)) => {
                 bar.suspend(|| output::complain(&format!("question {:?}: {problem}", query.id)));

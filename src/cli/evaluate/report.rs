@@ -10,7 +10,7 @@ use super::line::Line;
 use super::summary::{Coefficient, Comparison, Mean, Row, Study, Summary, System};
 use crate::cli::Failure;
 use crate::cli::metrics::p_value;
-use crate::measure::real;
+use crate::numeric::real;
 
 /// Questions that are shown with each comparison.
 const SHOWN: usize = 20;

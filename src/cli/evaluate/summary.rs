@@ -10,10 +10,10 @@ use super::line::{Line, Ranked};
 use crate::cli::metrics::StatisticsArgs;
 use crate::cli::output;
 use crate::engine::evaluate::Annotator;
-use crate::engine::metrics::correlated;
-use crate::measure::agreement::Correlation;
-use crate::measure::resample::{Compared, mean_interval};
-use crate::measure::{mean, real};
+use crate::metrics::agreement::Correlation;
+use crate::metrics::input::correlated;
+use crate::metrics::resample::{Compared, mean_interval};
+use crate::numeric::{mean, real};
 
 /// Bars of the histogram of DeltaSePer over [-1, 1].
 const BARS: usize = 20;

@@ -11,9 +11,9 @@ use rayon::prelude::*;
 
 use super::trec::{self, Judgements, Run};
 use super::{Failure, input, once, output};
-use crate::measure::rank::summary::{Table, evaluate};
-use crate::measure::rank::{Grading, Metric, Ranking, Ties};
-use crate::measure::resample::{Compared, Resampling, Test, paired};
+use crate::metrics::rank::summary::{Table, evaluate};
+use crate::metrics::rank::{Grading, Metric, Ranking, Ties};
+use crate::metrics::resample::{Compared, Resampling, Test, paired};
 
 /// Compute rank metrics of runs from their judgements, as trec_eval does.
 ///

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Evaluated, Report};
 use crate::cli::{Failure, output};
-use crate::measure::rank::Kind;
-use crate::measure::rank::summary::Summary;
-use crate::measure::resample::{Compared, Interval};
+use crate::metrics::rank::Kind;
+use crate::metrics::rank::summary::Summary;
+use crate::metrics::resample::{Compared, Interval};
 
 fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))

@@ -1,9 +1,9 @@
 //! How answers are sampled and measured.
 
+use crate::belief::seper::Aggregate;
+use crate::belief::{Rule, Weighting};
 use crate::engine::EngineError;
-use crate::measure::belief::seper::Aggregate;
-use crate::measure::belief::{Rule, Weighting};
-use crate::measure::sampling::Sampling;
+use crate::numeric::sampling::Sampling;
 
 /// Most samples of one prompt.
 pub const MOST_SAMPLES: usize = 100;

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use super::options::MeasureOptions;
+use crate::belief::cluster::{Clusterer, Clusters};
+use crate::belief::seper::{self, Against};
+use crate::belief::{Likelihood, Measured, Rule, Verdict, entropy};
 use crate::engine::{EngineError, no_judge};
-use crate::measure::belief::cluster::{Clusterer, Clusters};
-use crate::measure::belief::seper::{self, Against};
-use crate::measure::belief::{Likelihood, Measured, Rule, Verdict, entropy};
 use crate::model::entailment::TextPair;
 use crate::scheduler::entailment::Judge;
 

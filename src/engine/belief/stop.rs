@@ -58,7 +58,7 @@ impl Stop for TextStop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::scripted::{ByteTokenizer, END};
+    use crate::scripted::{ByteTokenizer, END};
 
     fn stop() -> TextStop {
         TextStop::new(Arc::new(ByteTokenizer::default()), vec!["\n".into(), "Question:".into()])

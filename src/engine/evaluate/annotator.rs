@@ -1,6 +1,6 @@
 //! What gives a passage its label (eRAG, Eq. 1, and the baselines of its Table 1).
 
-use crate::measure::lexical;
+use crate::metrics::lexical;
 
 /// A way to label passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,10 +6,11 @@ use super::{Annotator, EvaluateRequest};
 use crate::engine::answers::Asked;
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
 use crate::engine::belief::{Answer, Bounds, Drawing};
+use crate::engine::prompt::query_tokens;
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
-use crate::measure::{lexical, sigmoid};
-use crate::model::prompt::query_tokens;
+use crate::metrics::lexical;
+use crate::numeric::sigmoid;
 use crate::plan::NodeId;
 use crate::scheduler::{Event, Outcome};
 

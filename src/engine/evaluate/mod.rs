@@ -11,12 +11,11 @@ pub use annotator::Annotator;
 use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_texts};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
-use crate::measure::rank::{Grading, Metric, Ranking};
+use crate::metrics::MOST_METRICS;
+use crate::metrics::rank::{Grading, Metric, Ranking};
 
 /// Rankings of one request.
 const MOST_RANKINGS: usize = 64;
-/// Metrics of one request.
-pub(super) const MOST_METRICS: usize = 256;
 
 /// A question, its passages, and how its retrieval is judged.
 #[derive(Debug, Clone, PartialEq)]

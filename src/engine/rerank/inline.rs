@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use super::{Arrangement, RerankRequest};
+use crate::belief::Measured;
 use crate::engine::belief::SampleOptions;
 use crate::engine::rerank::Usage;
 use crate::engine::utility::{Utility, UtilityRequest};
 use crate::engine::{Engine, EngineError};
-use crate::measure::belief::Measured;
 
 /// What is to be measured.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -16,9 +16,9 @@ use prepared::Prepared;
 
 use super::position_bias::{Arrangement, ContextOrder};
 use super::{Engine, EngineError};
-use crate::measure::moi::Orientation;
-use crate::measure::moi::uncertainty::Diagnostics;
-use crate::measure::{descending, sigmoid};
+use crate::fit::Orientation;
+use crate::fit::uncertainty::Diagnostics;
+use crate::numeric::{descending, sigmoid};
 use crate::plan::Cost;
 use crate::scheduler;
 
@@ -222,7 +222,7 @@ impl Engine {
             Method::Moi => moi::score(self, &mut task).await?,
             _ => pointwise::score(self, &mut task).await?,
         };
-        let query_tokens = crate::measure::real(task.query_tokens.max(1));
+        let query_tokens = crate::numeric::real(task.query_tokens.max(1));
         if let Some(fit) = &scored.fit
             && self.position_bias.learn(fit)
         {
@@ -294,7 +294,7 @@ fn by_retriever(request: &RerankRequest) -> (Scored, Vec<String>) {
     let mut warnings = Vec::new();
     let utilities = given.unwrap_or_else(|| {
         warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
-        (0..count).map(|index| -crate::measure::real(index)).collect()
+        (0..count).map(|index| -crate::numeric::real(index)).collect()
     });
     let ranking = descending(&utilities);
     (Scored { utilities, standard_errors: None, ranking, outranks_next: None, fit: None }, warnings)

@@ -3,7 +3,7 @@
 use super::super::{Engine, EngineError};
 use super::prepared::Prepared;
 use super::{Method, Scored};
-use crate::measure::descending;
+use crate::numeric::descending;
 use crate::plan::Plan;
 
 pub(super) async fn score(engine: &Engine, task: &mut Prepared) -> Result<Scored, EngineError> {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::super::{Engine, EngineError, Limits, milliseconds, truncate};
 use super::{Method, RerankEvent, RerankRequest, Usage, relay};
-use crate::model::prompt::{PassageTokens, query_tokens};
+use crate::engine::prompt::{PassageTokens, query_tokens};
 use crate::plan::{NodeId, Plan, Segment, Token};
 use crate::scheduler;
 

@@ -15,9 +15,9 @@ use llama_cpp_2::token::LlamaToken;
 use rayon::prelude::*;
 
 use super::Settings;
-use crate::measure::logspace::logsumexp;
-use crate::measure::sampling::draw;
 use crate::model::{Batch, Capacity, Decoded, Draw, Generator, ModelError};
+use crate::numeric::logspace::logsumexp;
+use crate::numeric::sampling::draw;
 use crate::plan::Token;
 
 /// llama.cpp's own bound on sequences in one context.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Settings, backend, lend};
 use crate::model::{Batch, ModelError, Row};
-use crate::runtime::store::{Store, write_atomically};
+use crate::storage::store::{Store, write_atomically};
 
 /// How much faster an encoding must be to be preferred to the file as it is.
 const WORTH_IT: f64 = 1.15;
@@ -166,7 +166,7 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
                 }
                 let started = Instant::now();
                 generator.decode(&batch)?;
-                let rate = crate::measure::real(PROBE) / started.elapsed().as_secs_f64();
+                let rate = crate::numeric::real(PROBE) / started.elapsed().as_secs_f64();
                 generator.release(0)?;
                 // The first round pays for pages that are not in memory yet.
                 Ok(if round == 0 { 0.0 } else { rate })

@@ -7,7 +7,6 @@ use llama_cpp_2::model::{LlamaChatMessage, LlamaModel};
 use llama_cpp_2::token::LlamaToken;
 
 use super::load;
-use crate::model::prompt::{FRAME_MARK, split_frame};
 use crate::model::{ModelError, Tokenizer};
 use crate::plan::Token;
 
@@ -46,6 +45,15 @@ impl Vocabulary {
     pub fn metadata(&self, key: &str) -> Option<String> {
         self.model.meta_val_str(key).ok()
     }
+}
+
+/// Stands for the user's message while the chat template is rendered.
+const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
+
+/// Splits a rendered chat message at [`FRAME_MARK`].
+fn split_frame(rendered: &str) -> Option<(String, String)> {
+    let (before, after) = rendered.split_once(FRAME_MARK)?;
+    Some((before.to_owned(), after.to_owned()))
 }
 
 /// The chat template with a mark for the message, split there. Control text inside is the template's own.
@@ -88,5 +96,17 @@ impl Tokenizer for Vocabulary {
 
     fn chat_frame(&self) -> Option<(String, String)> {
         self.frame.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_split_at_the_mark() {
+        let rendered = format!("<user>{FRAME_MARK}</user><assistant>");
+        assert_eq!(split_frame(&rendered), Some(("<user>".into(), "</user><assistant>".into())));
+        assert_eq!(split_frame("nothing"), None);
     }
 }

@@ -11,7 +11,7 @@ use tokenizers::{Encoding, Tokenizer, TruncationDirection, TruncationParams, Tru
 
 use super::labels::{Labels, ModelConfig};
 use super::{Settings, environment, graft};
-use crate::measure::belief::Verdict;
+use crate::belief::Verdict;
 use crate::model::ModelError;
 use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
 
@@ -198,7 +198,7 @@ impl Entailment for Network {
 }
 
 fn verdict(logits: &[f32], labels: Labels) -> Result<Verdict, ModelError> {
-    let normaliser = crate::measure::logspace::logsumexp(logits);
+    let normaliser = crate::numeric::logspace::logsumexp(logits);
     let probability = |place: usize| (f64::from(logits[place]) - normaliser).exp();
     let verdict = Verdict {
         entailment: probability(labels.entailment),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::RerankEvent;
 use super::Probe;
-use crate::measure::moi::{Observation, Settings, estimate};
+use crate::fit::{Observation, Settings, estimate};
 use crate::plan::NodeId;
 
 pub(super) struct Interim {

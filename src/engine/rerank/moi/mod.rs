@@ -13,7 +13,7 @@ use options::{Size, prompts};
 use super::super::{Engine, EngineError, milliseconds};
 use super::prepared::Prepared;
 use super::{FitReport, RerankRequest, Scored};
-use crate::measure::moi::{Estimate, Observation, Settings, adaptive, design, estimate};
+use crate::fit::{Estimate, Observation, Settings, adaptive, design, estimate};
 use crate::plan::{NodeId, Plan};
 use crate::scheduler;
 

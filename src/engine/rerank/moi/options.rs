@@ -2,10 +2,10 @@
 
 use super::super::RerankRequest;
 use crate::engine::{EngineError, Limits};
-use crate::measure::moi::design::{self, Design};
-use crate::measure::moi::domain::Domain;
-use crate::measure::moi::varpro::Starts;
-use crate::measure::moi::{Objective, Settings};
+use crate::fit::design::{self, Design};
+use crate::fit::domain::Domain;
+use crate::fit::varpro::Starts;
+use crate::fit::{Objective, Settings};
 
 /// What is scored of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,0 +1,162 @@
+//! Which prompts to score next, and when to stop.
+//!
+//! A prompt with design row `z` lowers the uncertainty of the utilities by `yy' / (σ² + z'y)`, `y = Vz`, `V` their
+//! covariance. What matters is the order of the first places: with `W` the Laplacian of the pairs around them, each weighted
+//! by the probability that it is the wrong way round, the gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts of a round are
+//! picked one after another, `V` lowered after each.
+
+use std::collections::HashSet;
+
+use nalgebra::{DMatrix, DVector};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::Estimate;
+use super::uncertainty::outranks;
+
+/// Random prompts considered for each pick where not all can be.
+const DRAWS: usize = 80;
+
+/// What must be known before it is enough.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Goal {
+    /// Places that must be settled.
+    pub top: usize,
+    /// Probability at which a passage is taken to outrank the next.
+    pub probability: f64,
+}
+
+impl Goal {
+    /// Whether every one of the first places outranks the next with the wanted probability.
+    #[must_use]
+    pub fn reached(&self, estimate: &Estimate) -> bool {
+        estimate.outranks_next.iter().take(self.top).all(|probability| *probability >= self.probability)
+    }
+}
+
+/// Up to `count` orders of `length` passages that are not in `seen`, best first.
+#[must_use]
+pub fn next_orders(
+    estimate: &Estimate,
+    length: usize,
+    count: usize,
+    seen: &HashSet<Vec<usize>>,
+    goal: Goal,
+    seed: u64,
+) -> Vec<Vec<usize>> {
+    let n = estimate.utilities.len();
+    let Some(weights) = estimate.bias.iter().find(|weights| weights.len() == length) else { return Vec::new() };
+    let mut source = ChaCha8Rng::seed_from_u64(seed);
+    let mut covariance = estimate.covariance.clone();
+    let noise = estimate.diagnostics.noise_variance.max(1e-9);
+    let mut taken: HashSet<Vec<usize>> = HashSet::new();
+    let mut picked = Vec::new();
+    for _ in 0..count {
+        let attention = attention(estimate, &covariance, goal);
+        let gain = |order: &[usize]| {
+            let z = row(order, weights, n);
+            let y = &covariance * &z;
+            y.dot(&(&attention * &y)) / (noise + z.dot(&y))
+        };
+        let fresh = |order: &Vec<usize>| !seen.contains(order) && !taken.contains(order);
+        let pool = candidates(n, length, &mut source).into_iter().filter(fresh);
+        let best = pool.map(|order| (gain(&order), order)).max_by(|left, right| left.0.total_cmp(&right.0));
+        let Some((_, order)) = best else { break };
+        let z = row(&order, weights, n);
+        let y = &covariance * &z;
+        covariance -= &y * y.transpose() / (noise + z.dot(&y));
+        taken.insert(order.clone());
+        picked.push(order);
+    }
+    picked
+}
+
+fn row(order: &[usize], weights: &[f64], n: usize) -> DVector<f64> {
+    let mut z = DVector::zeros(n);
+    for (&p, &weight) in order.iter().zip(weights) {
+        z[p] = weight;
+    }
+    z
+}
+
+/// All ordered pairs, or random orders where there are too many.
+fn candidates(n: usize, length: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
+    if length == 2 && n <= 20 {
+        return (0..n).flat_map(|p| (0..n).filter(move |q| *q != p).map(move |q| vec![p, q])).collect();
+    }
+    let mut all: Vec<usize> = (0..n).collect();
+    (0..DRAWS)
+        .map(|_| {
+            all.shuffle(source);
+            all[..length.min(n)].to_vec()
+        })
+        .collect()
+}
+
+/// Laplacian over neighbouring places from the first to the one behind the last that matters.
+fn attention(estimate: &Estimate, covariance: &DMatrix<f64>, goal: Goal) -> DMatrix<f64> {
+    let n = estimate.utilities.len();
+    let mut laplacian = DMatrix::zeros(n, n);
+    for pair in estimate.ranking.windows(2).take(goal.top) {
+        let (left, right) = (pair[0], pair[1]);
+        let doubt = 1.0 - outranks(&estimate.fitted, covariance, left, right);
+        laplacian[(left, left)] += doubt;
+        laplacian[(right, right)] += doubt;
+        laplacian[(left, right)] -= doubt;
+        laplacian[(right, left)] -= doubt;
+    }
+    laplacian
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Observation, Settings, design, estimate};
+    use super::*;
+    use crate::numeric::real;
+
+    fn world(order: &[usize], utilities: &[f64]) -> f64 {
+        let noise = order.iter().enumerate().map(|(j, &p)| real((j + 1) * (p + 3)).sin()).sum::<f64>();
+        match order {
+            [p] => utilities[*p] - 20.0 + 0.3 * noise,
+            [p, q] => 0.3 * utilities[*p] + 0.7 * utilities[*q] - 15.0 + 0.3 * noise,
+            _ => unreachable!("only short prompts are asked for"),
+        }
+    }
+
+    #[test]
+    fn rounds_sharpen_the_first_places() {
+        let utilities = [2.0, 1.9, -1.0, 0.0, -3.0, -2.0];
+        let whole = design::orders(design::Design::Latin, 6, 6, 1);
+        let mut seen: HashSet<Vec<usize>> = design::prefixes(&whole, 2).into_iter().collect();
+        let goal = Goal { top: 1, probability: 0.999 };
+        let fit = |seen: &HashSet<Vec<usize>>| {
+            let mut orders: Vec<&Vec<usize>> = seen.iter().collect();
+            orders.sort();
+            let observations: Vec<Observation> =
+                orders.into_iter().map(|o| Observation { order: o.clone(), score: world(o, &utilities) }).collect();
+            estimate(6, &observations, None, &Settings::default()).unwrap()
+        };
+        let before = fit(&seen);
+        let next = next_orders(&before, 2, 4, &seen, goal, 0);
+        assert_eq!(next.len(), 4);
+        assert!(next.iter().all(|order| !seen.contains(order)));
+        let doubtful = [before.ranking[0], before.ranking[1]];
+        assert!(next[0].iter().any(|p| doubtful.contains(p)), "the first prompt asks about the first places");
+        seen.extend(next);
+        let after = fit(&seen);
+        let spread = |e: &Estimate| e.standard_errors[0] + e.standard_errors[1];
+        assert!(spread(&after) < spread(&before));
+    }
+
+    #[test]
+    fn a_settled_ranking_needs_nothing() {
+        let observations: Vec<Observation> =
+            (0..3).map(|p| Observation { order: vec![p], score: -10.0 * real(p) }).collect();
+        let mut settled = estimate(3, &observations, None, &Settings::default()).unwrap();
+        settled.outranks_next = vec![0.95, 0.4];
+        assert!(Goal { top: 1, probability: 0.9 }.reached(&settled));
+        assert!(!Goal { top: 2, probability: 0.9 }.reached(&settled));
+        assert!(next_orders(&settled, 2, 3, &HashSet::new(), Goal { top: 1, probability: 0.9 }, 0).is_empty());
+    }
+}

@@ -1,0 +1,62 @@
+//! Position-bias profiles used as priors.
+//!
+//! The paper's objective cannot tell a ranking from its reverse: with complete orders `(a - 1/N, u - ū)` and
+//! `(t(a - 1/N), (u - ū)/t)` predict the same for every `t`, negative ones included. A prior with a direction is therefore
+//! part of the method, and so is a way to settle that direction (`super::estimate`).
+
+use crate::numeric::real;
+
+/// Which end of the prompt the prior favours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Early positions weigh more.
+    Primacy,
+    /// Late positions weigh more.
+    Recency,
+}
+
+/// Geometric profile over `positions` whose ends differ by a factor of 8; it sums to one.
+#[must_use]
+pub fn geometric(positions: usize, direction: Direction) -> Vec<f64> {
+    if positions == 0 {
+        return Vec::new();
+    }
+    let span = real(positions.saturating_sub(1).max(1));
+    let mut profile: Vec<f64> = (0..positions).map(|j| 8.0_f64.powf(-real(j) / span)).collect();
+    let total: f64 = profile.iter().sum();
+    for weight in &mut profile {
+        *weight /= total;
+    }
+    if direction == Direction::Recency {
+        profile.reverse();
+    }
+    profile
+}
+
+/// `|a0|² - 1/N`: zero for a profile without a direction.
+#[must_use]
+pub fn orientation(profile: &[f64], passages: usize) -> f64 {
+    profile.iter().map(|weight| weight * weight).sum::<f64>() - 1.0 / real(passages.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_differ_by_eight_and_the_sum_is_one() {
+        let profile = geometric(4, Direction::Primacy);
+        assert!((profile[0] / profile[3] - 8.0).abs() < 1e-12);
+        assert!((profile.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        assert!((profile[0] - 0.533_333_333_333).abs() < 1e-9);
+        let mirrored = geometric(4, Direction::Recency);
+        assert!((mirrored[0] - profile[3]).abs() < 1e-15);
+        assert_eq!(geometric(1, Direction::Recency), vec![1.0]);
+    }
+
+    #[test]
+    fn a_uniform_profile_has_no_direction() {
+        assert!(orientation(&[0.25; 4], 4).abs() < 1e-15);
+        assert!(orientation(&geometric(4, Direction::Primacy), 4) > 0.1);
+    }
+}

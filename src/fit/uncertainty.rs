@@ -1,0 +1,228 @@
+//! How far a fit can be believed: noise level, covariance of the utilities, rank and leave-one-out diagnostics.
+//!
+//! Noise: with `Z0 = Z(a0)` on the utilities, centred within each length, and `(w, y)` the eigenpairs of `Z0 C Z0'` and the
+//! scores in that basis, the variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`. `g` maximises the profile likelihood
+//! `-½ Σ ln V - ½ n ln(Σ y²/V / n) + ln g + ln(1-g)` on [0.03, 0.97]; the noise variance is `κ g`.
+//!
+//! Covariance: `σ² (K - Z'Ub (Ub'Ub + ρI)⁻¹ Ub'Z)⁻¹` with `Ub = U B`, `B` an orthonormal basis of the directions in which
+//! the active weights of each length may move (those above 1e-7, sum unchanged).
+
+use nalgebra::{DMatrix, DVector, SymmetricEigen};
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use super::FitError;
+use super::problem::{Problem, factor};
+use super::varpro::State;
+use crate::numeric::{mean, real};
+
+/// Fit quality. Ratios have no unit; `noise_variance` is in squared units of the fitted scores.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Diagnostics {
+    /// Share of the score variance that the fit explains; `None` for constant scores. Says little for M <= 2N.
+    pub r2: Option<f64>,
+    /// The same with every observation predicted by a fit without it (linearised).
+    pub loo_r2: Option<f64>,
+    /// Rank of the Jacobian over position weights (sum fixed) and linear unknowns.
+    pub jacobian_rank: usize,
+    /// Rank that identifies all that can be identified: 2N - 2 for complete orders of one length.
+    pub rank_needed: usize,
+    /// Largest over smallest non-zero singular value of the Jacobian.
+    pub condition: f64,
+    /// Distinct orders among the observations.
+    pub distinct: usize,
+    /// Estimated noise variance, in squared units of the fitted scores.
+    pub noise_variance: f64,
+    /// Log-likelihood ratio of the estimated signal against almost none (g = 0.97); above 1.35 means signal.
+    pub signal: f64,
+    /// Whether the data alone pin down utilities and weights; otherwise the prior decides what they do not.
+    pub identifiable: bool,
+}
+
+/// Diagnostics and the covariance of the utilities (N × N, squared units of the fitted scores).
+pub(super) fn assess(problem: &Problem, state: &State) -> Result<(Diagnostics, DMatrix<f64>), FitError> {
+    let scores = problem.scores();
+    let z = problem.z(&state.weights);
+    let u = problem.u(&state.unknowns);
+    let everywhere = vec![true; problem.positions()];
+    let (rank, condition) = jacobian(problem, &u, &z, &everywhere);
+    let needed = rank_needed(problem);
+    let distinct = distinct(problem);
+    let (noise_variance, signal) = noise(problem, &scores);
+
+    let total = within_length_squares(problem, &scores);
+    let constant = total.sqrt() <= 1e-9 * real(problem.observations()).sqrt() * scores.mean().abs().max(1.0);
+    let residual = &z * &state.unknowns - &scores;
+    let share = |left: f64| (!constant).then(|| 1.0 - left / total);
+
+    let active: Vec<bool> = state.weights.iter().map(|weight| *weight > 1e-7).collect();
+    let basis = simplex_basis(problem, &active);
+    let ub = &u * &basis;
+    let pull = basis.transpose() * DMatrix::from_diagonal(&problem.pull()) * &basis;
+    let k = problem.normal_matrix(&z);
+    let inner = ub.transpose() * &ub + &pull;
+    let cross = ub.transpose() * &z;
+    let reduced = if basis.ncols() == 0 { k.clone() } else { &k - cross.transpose() * factor(&inner)?.solve(&cross) };
+    let inverse = factor(&((&reduced + reduced.transpose()) * 0.5))?.inverse();
+    let n = problem.passages;
+    let covariance = inverse.view((0, 0), (n, n)).into_owned() * noise_variance;
+
+    let loo = leave_one_out(&ub, &z, &pull, &k, &residual)?;
+    let diagnostics = Diagnostics {
+        r2: share(residual.norm_squared()),
+        loo_r2: share(loo),
+        jacobian_rank: rank,
+        rank_needed: needed,
+        condition,
+        distinct,
+        noise_variance,
+        signal,
+        identifiable: !constant && rank >= needed && distinct >= needed,
+    };
+    Ok((diagnostics, covariance))
+}
+
+/// `Φ(Δu / sd)` that `left` outranks `right`; ½ where the difference has no spread and no size.
+pub(super) fn outranks(utilities: &[f64], covariance: &DMatrix<f64>, left: usize, right: usize) -> f64 {
+    let difference = utilities[left] - utilities[right];
+    let variance = covariance[(left, left)] + covariance[(right, right)] - 2.0 * covariance[(left, right)];
+    if variance <= 0.0 {
+        return if difference == 0.0 { 0.5 } else { f64::from(u8::from(difference > 0.0)) };
+    }
+    Normal::standard().cdf(difference / variance.sqrt())
+}
+
+/// Mean of `|2p - 1|` over all pairs: the Kendall tau to expect between this ranking and the true one.
+pub(super) fn expected_tau(utilities: &[f64], covariance: &DMatrix<f64>) -> f64 {
+    let mut terms = Vec::new();
+    for left in 0..utilities.len() {
+        for right in 0..left {
+            terms.push((2.0 * outranks(utilities, covariance, left, right) - 1.0).abs());
+        }
+    }
+    if terms.is_empty() { 1.0 } else { mean(&terms) }
+}
+
+fn rank_needed(problem: &Problem) -> usize {
+    let moves: usize = problem.groups.iter().map(|group| group.prior.len().saturating_sub(1)).sum();
+    let free = moves + problem.unknowns();
+    // One length that holds every passage leaves scale and sign of (a - 1/N, u - ū) open.
+    let gauge = problem.groups.len() == 1 && problem.positions() == problem.passages;
+    free - usize::from(gauge)
+}
+
+fn distinct(problem: &Problem) -> usize {
+    let orders: std::collections::BTreeSet<&[usize]> = problem.rows.iter().map(|row| row.order.as_slice()).collect();
+    orders.len()
+}
+
+fn jacobian(problem: &Problem, u: &DMatrix<f64>, z: &DMatrix<f64>, active: &[bool]) -> (usize, f64) {
+    let by_weights = u * simplex_basis(problem, active);
+    let mut j = DMatrix::zeros(z.nrows(), by_weights.ncols() + z.ncols());
+    j.view_mut((0, 0), by_weights.shape()).copy_from(&by_weights);
+    j.view_mut((0, by_weights.ncols()), z.shape()).copy_from(z);
+    let singular = j.singular_values();
+    let largest = singular.max();
+    let kept: Vec<f64> = singular.iter().copied().filter(|value| *value > 1e-7 * largest).collect();
+    let smallest = kept.iter().copied().fold(f64::INFINITY, f64::min);
+    (kept.len(), if kept.is_empty() { f64::INFINITY } else { largest / smallest })
+}
+
+/// Orthonormal basis (Helmert contrasts) of weight changes that keep every group's sum and move active entries only.
+fn simplex_basis(problem: &Problem, active: &[bool]) -> DMatrix<f64> {
+    let mut columns = Vec::new();
+    for group in 0..problem.groups.len() {
+        let members: Vec<usize> = problem.span(group).filter(|&index| active[index]).collect();
+        for size in 1..members.len() {
+            let norm = (real(size) * real(size + 1)).sqrt();
+            let mut column = DVector::zeros(problem.positions());
+            for &member in &members[..size] {
+                column[member] = 1.0 / norm;
+            }
+            column[members[size]] = -real(size) / norm;
+            columns.push(column);
+        }
+    }
+    if columns.is_empty() { DMatrix::zeros(problem.positions(), 0) } else { DMatrix::from_columns(&columns) }
+}
+
+/// Removes the mean of each length from every column.
+fn centre_lengths(problem: &Problem, matrix: &mut DMatrix<f64>) {
+    for group in 0..problem.groups.len() {
+        let members: Vec<usize> = (0..problem.rows.len()).filter(|&i| problem.rows[i].group == group).collect();
+        for column in 0..matrix.ncols() {
+            let centre = members.iter().map(|&i| matrix[(i, column)]).sum::<f64>() / real(members.len().max(1));
+            for &i in &members {
+                matrix[(i, column)] -= centre;
+            }
+        }
+    }
+}
+
+fn within_length_squares(problem: &Problem, scores: &DVector<f64>) -> f64 {
+    let mut column = DMatrix::from_column_slice(scores.len(), 1, scores.as_slice());
+    centre_lengths(problem, &mut column);
+    column.norm_squared()
+}
+
+fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
+    let d0 = problem.leverage();
+    if d0 <= 1e-12 || problem.observations() < 2 {
+        return (0.0, 0.0);
+    }
+    let mut z0 = problem.z(&problem.prior()).columns(0, problem.passages).into_owned();
+    for row in 0..z0.nrows() {
+        let centre = z0.row(row).mean();
+        z0.row_mut(row).add_scalar_mut(-centre);
+    }
+    centre_lengths(problem, &mut z0);
+    let mut centred = DMatrix::from_column_slice(scores.len(), 1, scores.as_slice());
+    centre_lengths(problem, &mut centred);
+    let eigen = SymmetricEigen::new(&z0 * z0.transpose());
+    let projected = eigen.eigenvectors.transpose() * &centred;
+    // (eigenvalue, squared score) of the directions that carry signal; the rest share the eigenvalue 0, and the means that
+    // were removed are not among them.
+    let floor = 1e-9 * eigen.eigenvalues.max().max(1e-300);
+    let signal: Vec<(f64, f64)> = (0..eigen.eigenvalues.len())
+        .filter(|&i| eigen.eigenvalues[i] > floor)
+        .map(|i| (eigen.eigenvalues[i] / d0, projected[i].powi(2)))
+        .collect();
+    let rest = problem.observations().saturating_sub(problem.groups.len() + signal.len());
+    let rest_squares = (centred.norm_squared() - signal.iter().map(|(_, square)| square).sum::<f64>()).max(0.0);
+    let n = real(signal.len() + rest).max(1.0);
+    let profile = |g: f64| {
+        let variance = |w: f64| (1.0 - g) * w + g;
+        let mut squares = signal.iter().map(|(w, square)| square / variance(*w)).sum::<f64>();
+        let mut logs = signal.iter().map(|(w, _)| variance(*w).ln()).sum::<f64>();
+        if rest > 0 {
+            squares += rest_squares / g;
+            logs += real(rest) * g.ln();
+        }
+        let scale = squares / n;
+        (-0.5 * logs - 0.5 * n * scale.max(1e-300).ln(), scale)
+    };
+    let grid: Vec<f64> = (3..=97_u8).map(|percent| f64::from(percent) / 100.0).collect();
+    let penalised = |g: f64| profile(g).0 + g.ln() + (1.0 - g).ln();
+    let best = grid.iter().copied().max_by(|l, r| penalised(*l).total_cmp(&penalised(*r))).unwrap_or(0.5);
+    let free = grid.iter().map(|&g| profile(g).0).fold(f64::NEG_INFINITY, f64::max);
+    (best * profile(best).1, free - profile(0.97).0)
+}
+
+fn leave_one_out(
+    ub: &DMatrix<f64>,
+    z: &DMatrix<f64>,
+    pull: &DMatrix<f64>,
+    k: &DMatrix<f64>,
+    residual: &DVector<f64>,
+) -> Result<f64, FitError> {
+    let (b, w) = (ub.ncols(), z.ncols());
+    let mut j = DMatrix::zeros(z.nrows(), b + w);
+    j.view_mut((0, 0), (z.nrows(), b)).copy_from(ub);
+    j.view_mut((0, b), (z.nrows(), w)).copy_from(z);
+    let mut normal = j.transpose() * &j;
+    let mut corner = normal.view_mut((0, 0), (b, b));
+    corner += pull;
+    normal.view_mut((b, b), (w, w)).copy_from(k);
+    let solved = factor(&normal)?.solve(&j.transpose());
+    let leverage = |i: usize| j.row(i).transpose().dot(&solved.column(i));
+    Ok((0..z.nrows()).map(|i| (residual[i] / (1.0 - leverage(i)).max(1e-6)).powi(2)).sum())
+}

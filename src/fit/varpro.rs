@@ -1,0 +1,205 @@
+//! Variable projection: the utilities are eliminated exactly, the position weights move by quadratic programmes.
+//!
+//! For weights `a` the utilities solve `K w = Z's`. With `H0 = U'U - (Z'U)'K⁻¹(Z'U)`, the step solves
+//! `min ½x'Px + q'x` on the simplex, `P = 2(H0 + diag ρ + μcI)`, `q = 2(U'(Ua + c - s) - H0 a - ρ a0 - μc a)`; the damping
+//! `μ` falls after a step that lowers the objective and rises after one that does not (Levenberg and Marquardt).
+//!
+//! The objective is not convex in `(a, u)` jointly, so a fit may try several starts. With the regularisation of
+//! `super::Settings` at its default strength the prior alone reaches the best known value; weaker problems want more.
+
+use nalgebra::{DMatrix, DVector};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::FitError;
+use super::problem::{Problem, factor};
+use super::solve::simplex_qp;
+use crate::numeric::real;
+
+/// Where the search begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Starts {
+    /// The prior alone.
+    Prior,
+    /// The prior, its reverse, and both signs of the leading directions of the data.
+    Spectral,
+    /// `Spectral` with three directions, and eight random points of the simplex.
+    Many,
+}
+
+/// The best fit found.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    /// Position weights of each group, in the order of the groups; each sums to one.
+    pub weights: Vec<Vec<f64>>,
+    /// Utility of each passage, in the units of the scores.
+    pub utilities: Vec<f64>,
+    /// Intercept of each group; the first is 0.
+    pub intercepts: Vec<f64>,
+    /// Value of the objective.
+    pub objective: f64,
+    /// Residual sum of squares.
+    pub rss: f64,
+    /// Accepted steps of the best start.
+    pub iterations: usize,
+}
+
+#[derive(Clone)]
+pub(super) struct State {
+    pub weights: DVector<f64>,
+    pub unknowns: DVector<f64>,
+    pub objective: f64,
+    pub iterations: usize,
+}
+
+/// Minimises the objective from every start and keeps the best. `tolerance` is the relative decrease below which a start is
+/// done.
+pub(super) fn search(problem: &Problem, starts: Starts, tolerance: f64) -> Result<State, FitError> {
+    let mut best: Option<State> = None;
+    let mut failure = FitError::NotSolved { status: "no start".into() };
+    for start in candidates(problem, starts) {
+        match descend(problem, start, tolerance) {
+            Ok(state) if best.as_ref().is_none_or(|known| state.objective < known.objective) => best = Some(state),
+            Ok(_) => {}
+            Err(error) => failure = error,
+        }
+    }
+    best.ok_or(failure)
+}
+
+pub(super) fn finish(problem: &Problem, state: &State) -> Fit {
+    let groups = problem.groups.len();
+    let intercept = |group: usize| if group == 0 { 0.0 } else { state.unknowns[problem.passages + group - 1] };
+    Fit {
+        weights: (0..groups).map(|group| state.weights.as_slice()[problem.span(group)].to_vec()).collect(),
+        utilities: state.unknowns.iter().take(problem.passages).copied().collect(),
+        intercepts: (0..groups).map(intercept).collect(),
+        objective: state.objective,
+        rss: problem.residual_sum(&state.weights, &state.unknowns),
+        iterations: state.iterations,
+    }
+}
+
+fn descend(problem: &Problem, start: DVector<f64>, tolerance: f64) -> Result<State, FitError> {
+    let (scores, prior, pull) = (problem.scores(), problem.prior(), problem.pull());
+    let mut state = evaluate(problem, start, &scores)?;
+    let mut damping = 1e-3;
+    while state.iterations < 200 {
+        let z = problem.z(&state.weights);
+        let u = problem.u(&state.unknowns);
+        let cross = z.transpose() * &u;
+        let curvature = u.transpose() * &u;
+        let projected = factor(&problem.normal_matrix(&z))?.solve(&cross);
+        let mut h0 = &curvature - cross.transpose() * projected;
+        h0 = (&h0 + h0.transpose()) * 0.5;
+        let scale = curvature.trace() / real(problem.positions());
+        let residual = &z * &state.unknowns - &scores;
+        let before = state.objective;
+        let mut accepted = false;
+        for _ in 0..12 {
+            let lift = damping * scale;
+            let mut p = &h0 * 2.0;
+            for index in 0..p.nrows() {
+                p[(index, index)] += 2.0 * (pull[index] + lift);
+            }
+            let q =
+                (u.transpose() * &residual - &h0 * &state.weights - pull.component_mul(&prior) - &state.weights * lift)
+                    * 2.0;
+            let weights = simplex_qp(problem, &p, &q)?;
+            let mut next = evaluate(problem, weights, &scores)?;
+            if next.objective <= state.objective {
+                next.iterations = state.iterations + 1;
+                state = next;
+                damping = (damping / 8.0).max(1e-10);
+                accepted = true;
+                break;
+            }
+            damping = (damping * 6.0).max(1e-6);
+        }
+        if !accepted || before - state.objective <= tolerance * before.max(1e-12) {
+            break;
+        }
+    }
+    Ok(state)
+}
+
+/// The utilities that are best for the weights, and the objective there.
+fn evaluate(problem: &Problem, weights: DVector<f64>, scores: &DVector<f64>) -> Result<State, FitError> {
+    let unknowns = utility_step(problem, &weights, scores)?;
+    let objective = problem.objective(&weights, &unknowns);
+    Ok(State { weights, unknowns, objective, iterations: 0 })
+}
+
+/// Ridge least squares for `w` at fixed weights.
+pub(super) fn utility_step(
+    problem: &Problem,
+    weights: &DVector<f64>,
+    scores: &DVector<f64>,
+) -> Result<DVector<f64>, FitError> {
+    let z = problem.z(weights);
+    Ok(factor(&problem.normal_matrix(&z))?.solve(&(z.transpose() * scores)))
+}
+
+fn candidates(problem: &Problem, starts: Starts) -> Vec<DVector<f64>> {
+    let prior = problem.prior();
+    let mut points = vec![prior.clone()];
+    // Several lengths fix direction and scale by themselves: one start is enough.
+    if starts == Starts::Prior || problem.groups.len() > 1 || problem.positions() < 2 {
+        return points;
+    }
+    let uniform = 1.0 / real(problem.positions());
+    points.extend(along(&prior.map(|weight| uniform - weight)));
+    let directions = leading_directions(problem);
+    let kept = if starts == Starts::Many { 3 } else { 1 };
+    for direction in directions.iter().take(kept) {
+        points.extend(along(direction));
+        points.extend(along(&-direction));
+    }
+    if starts == Starts::Many {
+        let mut source = ChaCha8Rng::seed_from_u64(0);
+        for _ in 0..8 {
+            let draws = DVector::from_fn(problem.positions(), |_, _| -(1.0 - uniform_draw(&mut source)).ln());
+            let total = draws.sum();
+            points.push(draws / total);
+        }
+    }
+    points
+}
+
+fn uniform_draw(source: &mut ChaCha8Rng) -> f64 {
+    use rand::Rng;
+    f64::from(source.next_u32()) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// The point of the simplex nine tenths of the way from its centre along a direction that sums to zero.
+fn along(direction: &DVector<f64>) -> Option<DVector<f64>> {
+    let n = real(direction.len());
+    let reach = -direction.min();
+    (reach > 1e-12).then(|| direction.map(|step| 1.0 / n + 0.9 * step / (n * reach)))
+}
+
+/// Right singular vectors of the doubly centred passage-by-position score sums.
+fn leading_directions(problem: &Problem) -> Vec<DVector<f64>> {
+    let scores = problem.scores();
+    let centre = scores.mean();
+    let mut sums = DMatrix::zeros(problem.passages, problem.positions());
+    for (row, score) in problem.rows.iter().zip(scores.iter()) {
+        for (position, &passage) in row.order.iter().enumerate() {
+            sums[(passage, position)] += score - centre;
+        }
+    }
+    let column_means = sums.row_mean();
+    let row_means = sums.column_mean();
+    let grand = sums.mean();
+    for row in 0..sums.nrows() {
+        for column in 0..sums.ncols() {
+            sums[(row, column)] += grand - column_means[column] - row_means[row];
+        }
+    }
+    let svd = sums.svd(false, true);
+    let Some(right) = svd.v_t else { return Vec::new() };
+    let mut order: Vec<usize> = (0..svd.singular_values.len()).collect();
+    let singular: &[f64] = svd.singular_values.as_slice();
+    order.sort_by(|&l, &r| singular[r].total_cmp(&singular[l]));
+    order.into_iter().filter(|&index| singular[index] > 1e-9).map(|index| right.row(index).transpose()).collect()
+}

@@ -1,0 +1,76 @@
+//! Arithmetic that several rooms share. Pure: no model, no clock, no input or output.
+
+pub mod logspace;
+pub mod sampling;
+
+/// A count as a real number. Counts here are far below 2^52, so nothing is lost.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+pub const fn real(count: usize) -> f64 {
+    count as f64
+}
+
+/// The logistic function, evaluated so that neither tail overflows.
+#[must_use]
+pub fn sigmoid(x: f64) -> f64 {
+    if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
+}
+
+/// Arithmetic mean; 0 for an empty slice.
+#[must_use]
+pub fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / real(values.len()) }
+}
+
+/// Population standard deviation (divides by n); 0 for an empty slice.
+#[must_use]
+pub fn standard_deviation(values: &[f64]) -> f64 {
+    let centre = mean(values);
+    let squares: Vec<f64> = values.iter().map(|value| (value - centre).powi(2)).collect();
+    mean(&squares).sqrt()
+}
+
+/// Indices by descending value; equal values keep the input order.
+#[must_use]
+pub fn descending(values: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
+    order
+}
+
+/// Pearson correlation, `None` where either side is constant or shorter than two.
+#[must_use]
+pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
+    if left.len() != right.len() || left.len() < 2 {
+        return None;
+    }
+    let (centre_left, centre_right) = (mean(left), mean(right));
+    let covariance: f64 = left.iter().zip(right).map(|(l, r)| (l - centre_left) * (r - centre_right)).sum();
+    let scale = (left.iter().map(|l| (l - centre_left).powi(2)).sum::<f64>()
+        * right.iter().map(|r| (r - centre_right).powi(2)).sum::<f64>())
+    .sqrt();
+    (scale > 1e-300).then(|| (covariance / scale).clamp(-1.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sigmoid_is_symmetric_and_never_overflows() {
+        assert!((sigmoid(0.0) - 0.5).abs() < 1e-15);
+        assert!((sigmoid(3.0) + sigmoid(-3.0) - 1.0).abs() < 1e-15);
+        assert!(sigmoid(-800.0) >= 0.0 && sigmoid(800.0) <= 1.0);
+    }
+
+    #[test]
+    fn equal_values_keep_the_input_order() {
+        assert_eq!(descending(&[1.0, 2.0, 1.0, 2.0]), vec![1, 3, 0, 2]);
+    }
+
+    #[test]
+    fn pearson_of_a_constant_is_undefined() {
+        assert_eq!(pearson(&[1.0, 1.0], &[1.0, 2.0]), None);
+        assert_eq!(pearson(&[1.0, 2.0, 3.0], &[2.0, 4.0, 6.0]), Some(1.0));
+    }
+}

@@ -1,0 +1,226 @@
+//! A generator and a tokenizer for tests: exact, tiny, and able to fail on purpose.
+//!
+//! They sit under the scheduler, so that queue, threads, engine and RPC are the real ones in every test.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rerankd::belief::Verdict;
+use rerankd::model::entailment::{Entailment, EntailmentInfo, TextPair};
+use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
+use rerankd::numeric::sampling::draw;
+use rerankd::plan::Token;
+
+/// Scores a token after the tokens before it.
+pub type Script = dyn Fn(&[Token], Token) -> f64 + Send + Sync;
+
+/// Tokens that a scripted sample is drawn from: the bytes, and [`END`].
+const VOCABULARY: Token = 258;
+/// The token that ends a scripted model's turn.
+pub const END: Token = 257;
+
+/// A fault to inject at a step, counted from 1 over the life of the generator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The step returns an error.
+    Error(usize),
+    /// The step panics, as a broken runtime would.
+    Panic(usize),
+}
+
+/// What a test can see from outside while the generator lives on the worker's thread.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Steps decoded.
+    pub steps: AtomicUsize,
+    /// Tokens decoded.
+    pub tokens: AtomicUsize,
+    /// Cells in use after the last call.
+    pub cells: AtomicUsize,
+    /// Generators built.
+    pub built: AtomicUsize,
+}
+
+/// A generator that plays a script.
+pub struct ScriptedGenerator {
+    /// What it can hold.
+    pub capacity: Capacity,
+    /// The script.
+    pub script: Arc<Script>,
+    /// Time a token takes.
+    pub delay: Duration,
+    /// Fault to inject.
+    pub fault: Option<Fault>,
+    /// Shared with the test.
+    pub observed: Arc<Observed>,
+    sequences: HashMap<usize, Vec<(usize, Token)>>,
+    next_cell: usize,
+}
+
+impl std::fmt::Debug for ScriptedGenerator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ScriptedGenerator").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl ScriptedGenerator {
+    /// A generator with the given capacity and script.
+    #[must_use]
+    pub fn new(capacity: Capacity, script: Arc<Script>, observed: Arc<Observed>) -> Self {
+        observed.built.fetch_add(1, Ordering::SeqCst);
+        let delay = Duration::ZERO;
+        Self { capacity, script, delay, fault: None, observed, sequences: HashMap::new(), next_cell: 0 }
+    }
+
+    fn publish(&self) -> usize {
+        let live: HashSet<usize> = self.sequences.values().flatten().map(|(cell, _)| *cell).collect();
+        self.observed.cells.store(live.len(), Ordering::SeqCst);
+        live.len()
+    }
+}
+
+impl Generator for ScriptedGenerator {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError> {
+        let source = self.sequences.get(&from).ok_or_else(|| ModelError::Decode(format!("no sequence {from}")))?;
+        let copy = source.get(..length).ok_or_else(|| ModelError::Decode(format!("sequence {from} is too short")))?;
+        let copy = copy.to_vec();
+        if self.sequences.insert(to, copy).is_some() {
+            return Err(ModelError::Decode(format!("sequence {to} is in use")));
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, sequence: usize) -> Result<(), ModelError> {
+        self.sequences.remove(&sequence);
+        self.publish();
+        Ok(())
+    }
+
+    fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError> {
+        let step = self.observed.steps.fetch_add(1, Ordering::SeqCst) + 1;
+        self.observed.tokens.fetch_add(batch.rows.len(), Ordering::SeqCst);
+        match self.fault {
+            Some(Fault::Error(at)) if at == step => return Err(ModelError::Decode("injected".into())),
+            Some(Fault::Panic(at)) if at == step => std::panic::panic_any("injected panic"),
+            _ => {}
+        }
+        std::thread::sleep(self.delay * u32::try_from(batch.rows.len()).unwrap_or(u32::MAX));
+        let mut scores = vec![f64::NAN; batch.targets.len()];
+        let mut drawn = Vec::with_capacity(batch.draws.len());
+        for row in &batch.rows {
+            let sequence = self.sequences.entry(row.sequence).or_default();
+            if sequence.len() != row.position {
+                return Err(ModelError::Decode(format!("sequence {} is not at {}", row.sequence, row.position)));
+            }
+            sequence.push((self.next_cell, row.token));
+            self.next_cell += 1;
+            let history: Vec<Token> = sequence.iter().map(|(_, token)| *token).collect();
+            for target in row.targets.clone() {
+                scores[target] = (self.script)(&history, batch.targets[target]);
+            }
+            for wanted in &batch.draws[row.draws.clone()] {
+                #[expect(clippy::cast_possible_truncation, reason = "a real model's logits are single precision")]
+                let logits: Vec<f32> = (0..VOCABULARY).map(|token| (self.script)(&history, token) as f32).collect();
+                let found = draw(&logits, &wanted.sampling, wanted.uniform);
+                let found = found.ok_or_else(|| ModelError::Decode("nothing to draw from".into()))?;
+                drawn.push((Token::try_from(found.token).unwrap_or_default(), found.log_probability));
+            }
+        }
+        if self.publish() > self.capacity.cells || self.sequences.len() > self.capacity.sequences {
+            return Err(ModelError::Decode("no room in the cache".into()));
+        }
+        Ok(Decoded { scores, drawn })
+    }
+}
+
+/// One token a byte; control text is `<|` … `|>`, which [`Tokenizer::text`] leaves as bytes.
+#[derive(Debug, Clone, Default)]
+pub struct ByteTokenizer {
+    /// The frame to report.
+    pub frame: Option<(String, String)>,
+}
+
+impl Tokenizer for ByteTokenizer {
+    fn text(&self, text: &str) -> Vec<Token> {
+        text.bytes().map(Token::from).collect()
+    }
+
+    fn template(&self, text: &str, opening: bool) -> Vec<Token> {
+        let begin = opening.then_some(256);
+        begin.into_iter().chain(self.text(text)).collect()
+    }
+
+    fn detokenize(&self, tokens: &[Token]) -> String {
+        let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn ends_turn(&self, token: Token) -> bool {
+        token == END
+    }
+
+    fn chat_frame(&self) -> Option<(String, String)> {
+        self.frame.clone()
+    }
+}
+
+/// A script in which a query token is likelier the more often it occurs before it, early occurrences counting more: enough
+/// of a language model for the fit to have something to find.
+#[must_use]
+pub fn overlap_script() -> Arc<Script> {
+    Arc::new(|history, target| {
+        let length = f64::from(u32::try_from(history.len()).unwrap_or(u32::MAX)).max(1.0);
+        let mut mass = 0.1;
+        for (index, token) in history.iter().enumerate() {
+            if *token == target {
+                let place = f64::from(u32::try_from(index).unwrap_or(u32::MAX)) / length;
+                mass += 1.5 - place;
+            }
+        }
+        (mass / (length + 10.0)).ln()
+    })
+}
+
+/// Entailment for tests: a text entails another when it has all its words; texts that share a word are neutral, others
+/// contradict.
+#[derive(Debug)]
+pub struct ScriptedEntailment {
+    /// Time a pair takes.
+    pub delay: Duration,
+    /// Pairs judged so far, shared with the test.
+    pub judged: Arc<AtomicUsize>,
+    /// Whether the next call panics, as a broken runtime would.
+    pub panics: bool,
+    /// Whether it tells neutral from contradiction.
+    pub three_way: bool,
+}
+
+impl Entailment for ScriptedEntailment {
+    fn info(&self) -> EntailmentInfo {
+        EntailmentInfo { name: "scripted".into(), sha256: "1".repeat(64), three_way: self.three_way, most_tokens: 512 }
+    }
+
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+        if std::mem::take(&mut self.panics) {
+            std::panic::panic_any("injected panic");
+        }
+        std::thread::sleep(self.delay * u32::try_from(pairs.len()).unwrap_or(u32::MAX));
+        self.judged.fetch_add(pairs.len(), Ordering::SeqCst);
+        let words = |text: &str| text.split_whitespace().map(str::to_lowercase).collect::<HashSet<_>>();
+        let verdict = |pair: &TextPair| {
+            let (premise, hypothesis) = (words(&pair.premise), words(&pair.hypothesis));
+            match hypothesis.intersection(&premise).count() {
+                shared if shared == hypothesis.len() => Verdict { entailment: 0.9, neutral: 0.06, contradiction: 0.04 },
+                0 => Verdict { entailment: 0.02, neutral: 0.08, contradiction: 0.9 },
+                _ => Verdict { entailment: 0.1, neutral: 0.7, contradiction: 0.2 },
+            }
+        };
+        Ok(pairs.iter().map(verdict).collect())
+    }
+}
