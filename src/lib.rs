@@ -16,6 +16,7 @@
 
 pub mod app;
 pub mod belief;
+pub mod call;
 pub mod cli;
 pub mod config;
 pub mod engine;

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use crate::app;
+use crate::call::Call;
 use crate::config::Config;
 use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::rerank::RerankRequest;
@@ -75,8 +76,12 @@ impl Backend {
                 }
             }
             Self::Here(engine) => Models {
-                generator: engine.info().sha256.clone(),
-                entailment: engine.entailment_model().map(|model| model.sha256.clone()).unwrap_or_default(),
+                generator: engine.generator()?.info.sha256.clone(),
+                entailment: engine
+                    .models()
+                    .judge_if_any()
+                    .map(|judge| judge.model().sha256.clone())
+                    .unwrap_or_default(),
                 prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
             },
         })
@@ -88,8 +93,8 @@ impl Backend {
                 client::rerank(address, request, *message_bytes, |_, _| {}).await?
             }
             Self::Here(engine) => {
-                let answer = engine.rerank(request.clone(), None, None).await?;
-                client::local_response(answer, request, engine.info())
+                let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
+                client::local_response(answer, request, &engine.generator()?.info)
             }
         })
     }
@@ -104,8 +109,8 @@ impl Backend {
                 client::utility(address, request, answers, *message_bytes).await?
             }
             Self::Here(engine) => {
-                let report = engine.utility(request.clone(), None, None).await?;
-                client::local_utility(&report, answers, engine.info())
+                let report = engine.utility(&Call::local(), request.clone(), None).await?;
+                client::local_utility(&report, answers, &engine.generator()?.info)
             }
         })
     }
@@ -120,8 +125,8 @@ impl Backend {
                 client::evaluate(address, request, answers, *message_bytes).await?
             }
             Self::Here(engine) => {
-                let report = engine.evaluate(request.clone(), None).await?;
-                client::local_evaluation(&report, request, answers, engine.info())
+                let report = engine.evaluate(&Call::local(), request.clone()).await?;
+                client::local_evaluation(&report, request, answers, &engine.generator()?.info)
             }
         })
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{Failure, SettingsArgs, input, output, position_bias};
+use crate::call::Call;
 use crate::engine::calibrate::Labelled;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
@@ -60,7 +61,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
     let engine = app::engine(&config).await?;
-    let file = app::profile_file(&config.store, &engine.info().sha256, Origin::Calibrated);
+    let file = app::profile_file(&config.store, &engine.generator()?.info.sha256, Origin::Calibrated);
     let mut profiles = if args.add { file.load().map_err(anyhow::Error::from)? } else { Profiles::default() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
     let bar = output::progress(questions.len());
@@ -90,7 +91,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     tracing::info!(path = %file.path().display(), used = questions.len() - failed.len(), failed = failed.len(), "profiles kept");
     position_bias::show(&v1::GetPositionBiasResponse {
         profiles: client::local_profiles(&profiles),
-        model_sha256: engine.info().sha256.clone(),
+        model_sha256: engine.generator()?.info.sha256.clone(),
         template_version: TEMPLATE_VERSION.to_owned(),
         problems: Vec::new(),
     })
@@ -110,7 +111,7 @@ async fn measure(
             gold: question.supporting.clone(),
             passage_tokens: args.max_passage_tokens,
         };
-        profiles.observe(Subject::Answer, &engine.answer_profile(&task).await?);
+        profiles.observe(Subject::Answer, &engine.answer_profile(&Call::local(), &task).await?);
     }
     if args.subject != SubjectName::Answer {
         let request = RerankRequest {
@@ -120,7 +121,7 @@ async fn measure(
             passage_tokens: args.max_passage_tokens,
             ..RerankRequest::default()
         };
-        let answer = engine.rerank(request, None, None).await?;
+        let answer = engine.rerank(&Call::local(), request, None).await?;
         for weights in answer.fit.iter().flat_map(|fit| &fit.bias) {
             profiles.observe(Subject::Question, weights);
         }

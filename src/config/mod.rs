@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::engine;
 use crate::runtime::llama;
-use crate::scheduler;
+use crate::scheduler::entailment::EntailmentOptions;
+use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
 
@@ -91,8 +92,8 @@ pub struct Entailment {
     pub threads: usize,
     /// Pairs a step; 0 to be chosen.
     pub batch: usize,
-    /// The queue and the cache.
-    pub worker: scheduler::entailment::Settings,
+    /// The kept verdicts.
+    pub worker: EntailmentOptions,
 }
 
 /// The validated configuration.
@@ -102,8 +103,10 @@ pub struct Config {
     pub server: Server,
     /// Bounds on requests.
     pub limits: engine::Limits,
-    /// The queue.
-    pub scheduler: scheduler::Settings,
+    /// Calls in the server at once.
+    pub queue_length: usize,
+    /// The generator's scheduler.
+    pub scheduler: SchedulerOptions,
     /// The generator.
     pub generator: Generator,
     /// The entailment model.
@@ -183,7 +186,6 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         ("generator.threads", raw.generator.threads, 0, 1024),
         ("entailment.threads", raw.entailment.threads, 0, 1024),
         ("entailment.batch", raw.entailment.batch, 0, 1024),
-        ("entailment.queue_length", raw.entailment.queue_length, 1, 1_000_000),
         ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),
     ];
     for (key, value, least, most) in positive {
@@ -248,10 +250,8 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             tokens: raw.limits.tokens_per_request,
             truncate: raw.limits.truncate,
         },
-        scheduler: scheduler::Settings {
-            queue_length: raw.limits.queue_length,
-            prefix_cells: raw.generator.prefix_cells,
-        },
+        queue_length: raw.limits.queue_length,
+        scheduler: SchedulerOptions { prefix_cells: raw.generator.prefix_cells },
         generator: Generator {
             model: raw.generator.model,
             cells: raw.generator.context_cells,
@@ -277,7 +277,7 @@ fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) ->
         library,
         threads: if raw.threads == 0 { threads } else { raw.threads },
         batch: raw.batch,
-        worker: scheduler::entailment::Settings { queue_length: raw.queue_length, cache_entries: raw.cache_entries },
+        worker: EntailmentOptions { cache_entries: raw.cache_entries },
     }
 }
 
@@ -304,7 +304,7 @@ mod tests {
         let text = "[limits]\npassages = 7\nqueue_length = 8\n[generator]\nthreads = 3";
         let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "false")];
         let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
-        assert_eq!((config.limits.passages, config.scheduler.queue_length, config.generator.threads), (7, 9, 5));
+        assert_eq!((config.limits.passages, config.queue_length, config.generator.threads), (7, 9, 5));
         assert!(!config.generator.chat_template);
         assert_eq!(config.limits.query_bytes, 16_384);
     }

@@ -60,7 +60,6 @@ pub(super) struct Entailment {
     pub library: String,
     pub threads: usize,
     pub batch: usize,
-    pub queue_length: usize,
     pub cache_entries: usize,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::answers::{AnswerPrompts, Asked};
 use super::rerank::Passage;
 use super::{Engine, EngineError};
-use crate::engine::prompt::query_tokens;
+use crate::call::Call;
 use crate::numeric::{mean, real};
 use crate::plan::{NodeId, Plan, Segment};
 
@@ -30,29 +30,34 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn answer_likelihoods(&self, task: &Labelled, orders: &[Vec<usize>]) -> Result<Vec<f64>, EngineError> {
+    pub async fn answer_likelihoods(
+        &self,
+        call: &Call,
+        task: &Labelled,
+        orders: &[Vec<usize>],
+    ) -> Result<Vec<f64>, EngineError> {
         for (field, text) in [("question", &task.question), ("answer", &task.answer)] {
             if text.trim().is_empty() {
                 return Err(EngineError::invalid(field, "must not be empty"));
             }
         }
         let (engine, task, orders) = (self.clone(), task.clone(), orders.to_vec());
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_answers_out(&task, &orders));
-        let (plan, answers) = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
+        let (plan, answers) = call.compute(move |_| engine.lay_answers_out(&task, &orders)).await?;
         let needed = plan.cost().tokens;
         if needed > self.limits.tokens {
             return Err(EngineError::Budget { needed, allowed: self.limits.tokens });
         }
-        let outcome = self.scheduler.run(Arc::new(plan), None, None).await?;
+        let outcome = self.generator()?.scheduler.run(Arc::new(plan), call, None).await?;
         Ok(answers.iter().map(|node| outcome.scores[node.0].iter().sum()).collect())
     }
 
     fn lay_answers_out(&self, task: &Labelled, orders: &[Vec<usize>]) -> Result<(Plan, Vec<NodeId>), EngineError> {
-        let answer = query_tokens(self.tokenizer.as_ref(), &task.answer);
+        let generator = self.generator()?;
+        let answer = generator.language.query(&task.answer);
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
         let asked = Asked { question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-        let prompts = AnswerPrompts::new(self, asked, longest, answer.len())?;
+        let prompts = AnswerPrompts::new(&generator, self.limits(), asked, longest, answer.len())?;
         let mut plan = Plan::new();
         let answers = orders.iter().map(|order| {
             let mut segments = prompts.prompt(order);
@@ -70,7 +75,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::answer_likelihoods`]; and where no passage is marked, or there are fewer than two.
-    pub async fn answer_profile(&self, task: &Labelled) -> Result<Vec<f64>, EngineError> {
+    pub async fn answer_profile(&self, call: &Call, task: &Labelled) -> Result<Vec<f64>, EngineError> {
         let n = task.passages.len();
         if n < 2 {
             return Err(EngineError::invalid("passages", "must be two or more for positions to differ"));
@@ -81,7 +86,7 @@ impl Engine {
         }
         let orders: Vec<Vec<usize>> =
             helpful.iter().flat_map(|&gold| (0..n).map(move |at| moved(n, gold, at))).collect();
-        let scores = self.answer_likelihoods(task, &orders).await?;
+        let scores = self.answer_likelihoods(call, task, &orders).await?;
         let at = |position: usize| scores.iter().skip(position).step_by(n).sum::<f64>() / real(helpful.len());
         let values: Vec<f64> = (0..n).map(at).collect();
         let centre = mean(&values);

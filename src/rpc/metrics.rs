@@ -1,42 +1,32 @@
 //! MetricsService: arithmetic beside the reactor.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use super::edge::{Edge, answer};
 use super::v1::metrics_service_server::MetricsService;
-use super::{convert_metrics as convert, status, v1};
+use super::{convert_metrics as convert, v1};
+use crate::call::{Call, Lane};
 use crate::engine::EngineError;
 use crate::fit::task::fit_moi;
 use crate::metrics::input as metrics;
 
 #[derive(Clone)]
 pub(super) struct Service {
-    /// Calls that are worked on at once: one a core, so that a flood of them leaves the generator its share.
-    places: Arc<Semaphore>,
-}
-
-impl Default for Service {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { places: Arc::new(Semaphore::new(cores)) }
-    }
+    pub edge: Edge,
 }
 
 impl Service {
-    /// Runs arithmetic that may take long on a thread of its own. A call whose caller leaves while it waits is never begun.
-    async fn beside<T: Send + 'static>(
+    /// Runs arithmetic on its own few threads. A call whose caller leaves while it waits is never begun.
+    async fn compute<Q: Send + 'static, T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+        operation: &'static str,
+        request: Request<Q>,
+        work: impl FnOnce(Q, &Call) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let outcome = tokio::task::spawn_blocking(move || {
-            let _held = place;
-            work()
-        });
-        let outcome = outcome.await.unwrap_or_else(|error| Err(EngineError::Internal(error.to_string())));
-        outcome.map(Response::new).map_err(|error| status::of(&error))
+        let call = self.edge.admit(operation, &request)?;
+        let wire = request.into_inner();
+        let work = call.compute_in(Lane::Arithmetic, move |call| work(wire, call));
+        Ok(Response::new(answer(&call, work).await?))
     }
 }
 
@@ -44,43 +34,46 @@ impl Service {
 impl MetricsService for Service {
     async fn evaluate_ranking(
         &self,
-        call: Request<v1::EvaluateRankingRequest>,
+        request: Request<v1::EvaluateRankingRequest>,
     ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
-        let work = || {
-            let task = convert::ranking_task(call.into_inner())?;
+        let work = |wire, _: &Call| {
+            let task = convert::ranking_task(wire)?;
             let (grading, ties) = (task.grading, task.ties);
             let table = metrics::evaluate_rankings(&task.lists, &task.metrics, grading, ties, task.resampling)?;
             Ok(convert::ranking_response(&task, &table))
         };
-        self.beside(work).await
+        self.compute("EvaluateRanking", request, work).await
     }
 
-    async fn correlate(&self, call: Request<v1::CorrelateRequest>) -> Result<Response<v1::CorrelateResponse>, Status> {
-        self.beside(|| {
-            let task = convert::correlation_task(call.into_inner())?;
-            let found = metrics::correlate(&task.target, &task.series, &task.kinds, task.resampling)?;
-            Ok(convert::correlation_response(&task, &found))
-        })
-        .await
+    async fn correlate(
+        &self,
+        request: Request<v1::CorrelateRequest>,
+    ) -> Result<Response<v1::CorrelateResponse>, Status> {
+        let work = |wire, _: &Call| {
+            let task = convert::correlation_task(wire)?;
+            let correlations = metrics::correlate(&task.target, &task.series, &task.kinds, task.resampling)?;
+            Ok(convert::correlation_response(&task, &correlations))
+        };
+        self.compute("Correlate", request, work).await
     }
 
     async fn choose_alpha(
         &self,
-        call: Request<v1::ChooseAlphaRequest>,
+        request: Request<v1::ChooseAlphaRequest>,
     ) -> Result<Response<v1::ChooseAlphaResponse>, Status> {
-        self.beside(|| {
-            let (samples, family, correlation) = convert::alpha_task(call.into_inner())?;
+        let work = |wire, _: &Call| {
+            let (samples, family, correlation) = convert::alpha_task(wire)?;
             Ok(convert::alpha_response(&metrics::choose_alpha(&samples, family, correlation)?))
-        })
-        .await
+        };
+        self.compute("ChooseAlpha", request, work).await
     }
 
-    async fn fit_moi(&self, call: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
-        self.beside(|| {
-            let task = convert::fit_task(call.into_inner())?;
+    async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
+        let work = |wire, _: &Call| {
+            let task = convert::fit_task(wire)?;
             let fitted = fit_moi(&task).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))
-        })
-        .await
+        };
+        self.compute("FitMoi", request, work).await
     }
 }

@@ -150,6 +150,27 @@ impl Store {
         })
     }
 
+    /// Whether there is a model of this name for this role, by catalogue or by path. Reads no content.
+    ///
+    /// # Errors
+    /// [`StoreError`]: unknown, for another role, or not pulled.
+    pub fn find(&self, name: &str, role: Role) -> Result<(), StoreError> {
+        match self.catalog.find(name) {
+            Some(entry) if entry.role != role => {
+                Err(StoreError::WrongRole { name: name.to_owned(), actual: entry.role, wanted: role })
+            }
+            Some(entry) if !self.place(entry).exists() => Err(StoreError::NotPulled { name: name.to_owned() }),
+            Some(_) => Ok(()),
+            None if Path::new(name).is_file() => Ok(()),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> StoreError {
+        let known: Vec<&str> = self.catalog.models.iter().map(|entry| entry.name.as_str()).collect();
+        StoreError::Unknown { name: name.to_owned(), known: known.join(", ") }
+    }
+
     /// Finds a model by catalogue name or by path and verifies its content.
     ///
     /// # Errors
@@ -171,8 +192,7 @@ impl Store {
         }
         let path = PathBuf::from(name);
         if !path.is_file() {
-            let known: Vec<&str> = self.catalog.models.iter().map(|entry| entry.name.as_str()).collect();
-            return Err(StoreError::Unknown { name: name.to_owned(), known: known.join(", ") });
+            return Err(self.unknown(name));
         }
         let sha256 = self.identify(&path)?;
         let name = path.file_name().map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned());

@@ -30,7 +30,7 @@ pub(super) async fn evaluate(
     let mut made = Vec::with_capacity(task.systems.len());
     for (_, list) in &query.rankings {
         for method in &task.methods {
-            made.push(match method.method() {
+            made.push(match *method {
                 _ if list.is_empty() => Made { ranking: Vec::new(), position_bias: Vec::new(), tokens: 0 },
                 None => Made { ranking: list.clone(), position_bias: Vec::new(), tokens: 0 },
                 Some(method) => {

@@ -11,7 +11,8 @@ mod summary;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use serde_json::{Map, Value, json};
 
 use self::data::Data;
@@ -21,7 +22,7 @@ use super::backend::{Backend, Models, Refusal};
 use super::metrics::StatisticsArgs;
 use super::{Failure, SettingsArgs, measure, once, output};
 use crate::engine::evaluate::{Annotator, default_metrics};
-use crate::engine::rerank::Method;
+use crate::engine::methods::{self, MethodRef};
 use crate::metrics::rank::Metric;
 use crate::storage::store::write_atomically;
 use crate::telemetry;
@@ -49,8 +50,8 @@ pub(super) struct EvaluateArgs {
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
     /// How lists are ordered: as given, or reranked; may be given again.
-    #[arg(long, value_enum, default_values_t = [MethodName::Given])]
-    method: Vec<MethodName>,
+    #[arg(long, value_parser = method_parser(), default_values = [GIVEN])]
+    method: Vec<String>,
     /// What labels the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy, seper-soft,
     /// seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, or all. Without it all that
     /// the data allow but accuracy and the SePer ones, which sample.
@@ -83,38 +84,22 @@ pub(super) struct EvaluateArgs {
     statistics: StatisticsArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum MethodName {
-    Given,
-    Moi,
-    QueryGeneration,
-    BayesSaliency,
-    LongLlmLingua,
-    Retriever,
+/// The lists as they are.
+const GIVEN: &str = "given";
+
+fn method_parser() -> PossibleValuesParser {
+    let registry = methods::all().map(|method| PossibleValue::new(method.name()).help(method.summary()));
+    PossibleValuesParser::new(std::iter::once(PossibleValue::new(GIVEN).help("as given")).chain(registry))
 }
 
-impl MethodName {
-    fn method(self) -> Option<Method> {
-        Some(match self {
-            Self::Given => return None,
-            Self::Moi => Method::Moi,
-            Self::QueryGeneration => Method::QueryGeneration,
-            Self::BayesSaliency => Method::BayesSaliency,
-            Self::LongLlmLingua => Method::LongLlmLingua,
-            Self::Retriever => Method::Retriever,
-        })
-    }
-
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
+/// A way to order a list; `None` for the list as given.
+type Ordering = Option<MethodRef>;
 
 /// What is done with every question.
 struct Task {
     annotators: Vec<Annotator>,
     metrics: Vec<Metric>,
-    methods: Vec<MethodName>,
+    methods: Vec<Ordering>,
     /// Names of the rankings: by list of the data, by method.
     systems: Vec<String>,
     end_to_end: bool,
@@ -154,12 +139,12 @@ impl EvaluateArgs {
         let metrics: Result<Vec<Metric>, _> = self.metric.iter().map(|name| name.parse()).collect();
         let metrics: Vec<Metric> =
             metrics.map_err(|error: crate::metrics::rank::MetricError| Failure::Input(error.to_string()))?;
-        let methods = once(self.method.iter().copied());
+        let methods = once(self.method.iter().map(|name| methods::find(name)));
         let alone = data.systems.len() == 1;
-        let name = |list: &String, method: &MethodName| match method {
-            MethodName::Given => list.clone(),
-            other if alone => other.name(),
-            other => format!("{list}+{}", other.name()),
+        let name = |list: &String, method: &Ordering| match method {
+            None => list.clone(),
+            Some(method) if alone => method.name().to_owned(),
+            Some(method) => format!("{list}+{}", method.name()),
         };
         let systems =
             data.systems.iter().flat_map(|list| methods.iter().map(move |method| name(list, method))).collect();

@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-use super::{Annotator, EvaluateRequest};
-use crate::engine::answers::Asked;
+use super::{Annotator, EvaluateRequest, judgement};
+use crate::call::Call;
+use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
-use crate::engine::belief::{Answer, Bounds, Drawing};
-use crate::engine::prompt::query_tokens;
+use crate::engine::belief::{Answer, Drawing};
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
 use crate::numeric::sigmoid;
 use crate::plan::NodeId;
-use crate::scheduler::{Event, Outcome};
+use crate::scheduler::generator::{Event, Outcome};
 
 /// What all annotators say.
 pub(super) struct Labelled {
@@ -58,25 +58,19 @@ struct Known {
     hard: Option<f64>,
 }
 
-pub(super) async fn label(
-    engine: &Engine,
-    request: &EvaluateRequest,
-    deadline: Option<Instant>,
-) -> Result<Labelled, EngineError> {
+pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<Labelled, EngineError> {
     let started = Instant::now();
     let (laying, inner) = (engine.clone(), request.clone());
-    let laid_out = tokio::task::spawn_blocking(move || lay_out(&laying, &inner)).await;
-    let mut laid_out = laid_out.map_err(|error| EngineError::Internal(error.to_string()))??;
+    let mut laid_out = call.compute(move |_| lay_out(&laying, &inner)).await?;
     let tokenise_ms = milliseconds(started);
     let plan = std::mem::take(&mut laid_out.drawing.plan);
-    let bounds = Bounds { token_budget: request.token_budget, deadline };
     let (outcome, mut usage) = if plan.is_empty() {
         (Outcome::default(), Usage::default())
     } else {
-        engine.carry_out(plan, bounds, None::<fn(Event)>).await?
+        engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
     };
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let mut verdicts = Verdicts::new(engine.judge.as_ref(), question, deadline);
+    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call);
     let without = know(&laid_out.drawing, &laid_out.without, &outcome, request, &mut verdicts).await?;
     let mut alone = Vec::with_capacity(laid_out.alone.len());
     for context in &laid_out.alone {
@@ -148,9 +142,11 @@ fn lay_out(engine: &Engine, request: &EvaluateRequest) -> Result<LaidOut, Engine
     let longest = if request.end_to_end { rankings.iter().map(Vec::len).max().unwrap_or(1) } else { 1 };
     let greedy = request.greedy();
     // A judgement asks for more around its passage than an answer does.
-    let judging = engine.template.judgement_overhead().saturating_sub(engine.template.answer_overhead());
+    let generator = engine.generator()?;
+    let language = &generator.language;
+    let judging = judgement::overhead(language).saturating_sub(answers::overhead(language));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
-    let mut drawing = Drawing::new(engine, asked, (longest, room), &greedy)?;
+    let mut drawing = Drawing::new(engine, &generator, asked, (longest, room), &greedy)?;
     let lexical = request.has(|annotator| annotator.lexical().is_some());
     let beliefs = request.has(Annotator::is_belief);
     let mut context = |order: &[usize], lexical: bool| Context {
@@ -163,9 +159,9 @@ fn lay_out(engine: &Engine, request: &EvaluateRequest) -> Result<LaidOut, Engine
     let without = if request.has(Annotator::is_delta) { context(&[], false) } else { Context::default() };
     let (mut verdicts, mut verdict_tokens) = (Vec::new(), 0);
     if request.has(|annotator| annotator == Annotator::LlmJudgement) {
-        let question = query_tokens(engine.tokenizer.as_ref(), &request.question);
+        let judgement = judgement::JudgementPrompt::new(language, &request.question);
         for index in 0..request.passages.len() {
-            let prompts = engine.template.judgements(drawing.prompts.passage(index), &question);
+            let prompts = judgement.verdicts(drawing.prompts.passage(index));
             verdicts.push(prompts.map(|segments| {
                 // The last token is predicted, never read.
                 verdict_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;

@@ -2,15 +2,15 @@
 //! (Salemi and Zamani, 2024, sections 2 and 3).
 
 mod annotator;
+mod judgement;
 mod label;
-
-use std::time::Instant;
 
 pub use annotator::Annotator;
 
 use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_texts};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
+use crate::call::Call;
 use crate::metrics::MOST_METRICS;
 use crate::metrics::rank::{Grading, Metric, Ranking};
 
@@ -195,16 +195,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn evaluate(
-        &self,
-        request: EvaluateRequest,
-        deadline: Option<Instant>,
-    ) -> Result<EvaluateReport, EngineError> {
+    pub async fn evaluate(&self, call: &Call, request: EvaluateRequest) -> Result<EvaluateReport, EngineError> {
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
-            self.judge_or_refuse()?;
+            self.models().judge()?;
         }
-        let labelled = label::label(self, &request, deadline).await?;
+        let labelled = label::label(self, call, &request).await?;
         let grading = Grading { threshold: request.threshold, graded: true };
         let rankings = request.rankings().into_iter().enumerate().map(|(number, indices)| {
             let scores = labelled.labels.iter().enumerate().map(|(at, (annotator, labels))| {

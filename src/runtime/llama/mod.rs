@@ -75,10 +75,10 @@ pub fn offloads(settings: &Settings) -> Result<bool, ModelError> {
 ///
 /// # Errors
 /// [`ModelError::Unusable`] for a file that cannot be loaded or a context that does not fit into memory.
-pub fn lend(settings: &Settings, lend: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
+pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
     let model = load(&settings.path, &params)?;
     let mut generator = generator::LlamaGenerator::new(&model, backend()?, settings)?;
-    lend(&mut generator);
+    serve(&mut generator);
     Ok(())
 }

@@ -53,7 +53,7 @@ fn environment(library: &Path) -> Result<Environment, ModelError> {
 ///
 /// # Errors
 /// [`ModelError::Unusable`] naming the file.
-pub fn lend(settings: &Settings, use_it: &mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> {
+pub fn with_model(settings: &Settings, use_it: &mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> {
     let mut network = Network::load(settings)?;
     use_it(&mut network);
     Ok(())
