@@ -45,7 +45,7 @@ impl Method for BayesSaliency {
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
-        let prompt = QueryPrompt::new(&task)?;
+        let prompt = QueryPrompt::of(&task)?;
         let prompts = (0..task.passages.len()).map(|index| prompt.with(&task, &[index], true)).collect();
         if self.sums {
             let unit = real(task.query.len().max(1));

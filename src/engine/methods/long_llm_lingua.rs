@@ -74,7 +74,7 @@ impl Method for ProbabilityWeighted {
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
-        let prompt = QueryPrompt::new(&task)?;
+        let prompt = QueryPrompt::of(&task)?;
         let prompts = (0..task.passages.len()).map(|index| prompt.with(&task, &[index], false)).collect();
         let unit = real(task.query.len().max(1));
         Ok(Pointwise::boxed(task, prompts, unit, |scores, passage| weighted(scores.last(passage))))

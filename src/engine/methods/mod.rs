@@ -12,7 +12,7 @@ mod bayes_saliency;
 mod long_llm_lingua;
 pub mod moi;
 mod query_generation;
-mod query_prompt;
+pub mod query_prompt;
 mod retriever;
 
 use std::collections::HashMap;

@@ -26,7 +26,7 @@ impl Method for QueryGeneration {
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
-        let prompt = QueryPrompt::new(&task)?;
+        let prompt = QueryPrompt::of(&task)?;
         let prompts = (0..task.passages.len()).map(|index| prompt.with(&task, &[index], false)).collect();
         let unit = real(task.query.len().max(1));
         Ok(Pointwise::boxed(task, prompts, unit, |scores, passage| scores.sum_from(passage, 0)))

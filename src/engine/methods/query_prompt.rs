@@ -15,7 +15,8 @@ const INSTRUCTION: &str = "Read the documents and write the question that they a
 const CUE: &str = "Question:";
 
 /// Tokens of the prompt that are neither passage nor query.
-pub(super) fn overhead(language: &Language) -> usize {
+#[must_use]
+pub fn overhead(language: &Language) -> usize {
     language.opening(INSTRUCTION).tokens.len() + cue(language).len()
 }
 
@@ -23,22 +24,30 @@ fn cue(language: &Language) -> Vec<Token> {
     [language.closing(), &language.text(CUE)].concat()
 }
 
-/// The parts of the prompt for one request.
-pub(super) struct QueryPrompt {
-    opening: Segment,
-    query: Segment,
+/// The parts of the prompt for one query.
+#[derive(Debug, Clone)]
+pub struct QueryPrompt {
+    /// Chat frame and instruction.
+    pub opening: Segment,
+    /// The cue, and the query's scored tokens.
+    pub query: Segment,
 }
 
 impl QueryPrompt {
-    pub fn new(task: &Task) -> Result<Self, EngineError> {
-        let language = task.language()?;
+    /// The prompt for a tokenised query ([`Language::query`]).
+    #[must_use]
+    pub fn new(language: &Language, query: &[Token]) -> Self {
         let cue = cue(language);
-        let tokens: Vec<Token> = cue.iter().chain(&task.query).copied().collect();
-        Ok(Self { opening: language.opening(INSTRUCTION), query: Segment::scored(tokens, cue.len()) })
+        let tokens: Vec<Token> = cue.iter().chain(query).copied().collect();
+        Self { opening: language.opening(INSTRUCTION), query: Segment::scored(tokens, cue.len()) }
+    }
+
+    pub(super) fn of(task: &Task) -> Result<Self, EngineError> {
+        Ok(Self::new(task.language()?, &task.query))
     }
 
     /// The prompt with the passages of `order`. The query's own tokens are scored, the passages where `joint`.
-    pub fn with(&self, task: &Task, order: &[usize], joint: bool) -> Prompt {
+    pub(super) fn with(&self, task: &Task, order: &[usize], joint: bool) -> Prompt {
         let passage = |&index: &usize| {
             let tokens = Arc::clone(&task.passages[index]);
             if joint { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
@@ -64,11 +73,11 @@ mod tests {
             passages: vec![vec![1, 2, 3].into()],
             query,
         };
-        let prompt = QueryPrompt::new(&task).unwrap().with(&task, &[0], false);
+        let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
         let scored: Vec<usize> =
             prompt.segments.iter().map(|s| s.scored_from.map_or(0, |from| s.tokens.len() - from)).collect();
         assert_eq!(scored, vec![0, 0, " who?".len()]);
-        let joint = QueryPrompt::new(&task).unwrap().with(&task, &[0], true);
+        let joint = QueryPrompt::of(&task).unwrap().with(&task, &[0], true);
         assert_eq!(joint.segments[1].scored_from, Some(0));
     }
 }

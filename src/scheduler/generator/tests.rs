@@ -130,7 +130,8 @@ fn a_dropped_future_stops_the_work_within_a_step() {
     let bench = bench(0, Duration::from_millis(1), vec![]);
     let long = plan(&["abcdef", "fedcba"], "?x", 40);
     bench.runtime.block_on(async {
-        let run = bench.scheduler.run(Arc::clone(&long), &Call::local(), None);
+        let call = Call::local();
+        let run = bench.scheduler.run(Arc::clone(&long), &call, None);
         assert!(tokio::time::timeout(Duration::from_millis(80), run).await.is_err());
     });
     assert_eq!(bench.settled_cells(), 0);
@@ -220,7 +221,7 @@ proptest! {
         fault in proptest::option::of(1_usize..30), prefix_cells in prop_oneof![Just(0_usize), 40_usize..200],
     ) {
         let fault = fault.map(Fault::Error).into_iter().collect();
-        let bench = bench(64, prefix_cells, Duration::from_micros(20), fault);
+        let bench = bench(prefix_cells, Duration::from_micros(20), fault);
         let shapes: [&[&str]; 4] = [&["abc", "bca", "cab"], &["ab", "ba"], &["d"], &["abcde", "edcba", "acebd"]];
         bench.runtime.block_on(async {
             let runs = picks.iter().map(|&(shape, length, wait, cancelled)| {
@@ -303,9 +304,10 @@ fn samples_are_those_of_each_alone_whatever_else_runs() {
     let (plan, nodes) = sampled(&["aab", "aaab", "c"], 5, 9, 3);
     let other = plan_of_orders();
     let (first, second) = bench.runtime.block_on(async {
+        let (one, two) = (Call::local(), Call::local());
         tokio::join!(
-            bench.scheduler.run(Arc::clone(&plan), &Call::local(), None),
-            bench.scheduler.run(Arc::clone(&other), &Call::local(), None)
+            bench.scheduler.run(Arc::clone(&plan), &one, None),
+            bench.scheduler.run(Arc::clone(&other), &two, None)
         )
     });
     assert_eq!(second.unwrap().scores, directly(&other));

@@ -39,7 +39,7 @@ impl Method for Moi {
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
-        let prompt = QueryPrompt::new(&task)?;
+        let prompt = QueryPrompt::of(&task)?;
         let anchor = vec![f64::NAN; task.passages.len()];
         let evidence = Evidence { observations: Vec::new(), anchor };
         Ok(Box::new(MoiRanking { task, prompt, probes: Vec::new(), evidence, fitted: None, rounds: 0 }))
