@@ -188,10 +188,14 @@ impl<'a> Worker<'a> {
                 Err(error) => return self.fail_all(&error),
             };
             self.measure(batch.rows.len(), started);
+            if decoded.drawn.iter().any(Option::is_none) {
+                let problem = "the logits are not finite: no token can be drawn".to_owned();
+                return self.fail_all(&ModelError::Decode(problem));
+            }
             for (target, score) in targets.into_iter().zip(decoded.scores) {
                 self.active[target.active].score(target.node, target.index, score);
             }
-            drawn = decoded.drawn;
+            drawn = decoded.drawn.into_iter().flatten().collect();
         }
         self.advance();
         for ((index, node), (token, log_probability)) in draws.into_iter().zip(drawn) {
