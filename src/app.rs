@@ -35,9 +35,7 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
         let vocabulary = Vocabulary::load(&located.path)?;
         let settings = generator.settings(located.path.clone());
         let choice = match generator.reencode {
-            Some(most) if !llama::offloads(&settings)? => {
-                Some(reencode::choose(&settings, &located.sha256, &store, most)?)
-            }
+            Some(_) if !llama::offloads(&settings)? => reencode::chosen(&settings, &located.sha256, &store),
             _ => None,
         };
         Ok((located, vocabulary, choice))
@@ -58,7 +56,7 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
         chat,
     };
     let settings = config.generator.settings(running);
-    let lender: Lender = Box::new(move |lend| llama::lend(&settings, lend));
+    let lender: Lender = Box::new(move |lend| llama::with_model(&settings, lend));
     let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
     ready(&scheduler).await?;
     let known = position_bias(&config.store, &info.sha256);
@@ -67,6 +65,30 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
         Some(judge) => engine.with_judge(judge),
         None => engine,
     })
+}
+
+/// Measures which tensor type of a generator this CPU multiplies fastest, for `rerankd models pull`. A server never measures:
+/// it runs what an earlier measurement chose. `report` is called before every step that takes long. `None` when nothing is to be
+/// measured: `generator.reencode` is false, or layers run on an accelerator.
+///
+/// # Errors
+/// The model is not in the store or cannot be loaded, or the store cannot be written.
+pub async fn measure_tensor_types(
+    config: &Config,
+    model: &str,
+    report: impl Fn(&str) + Send + 'static,
+) -> anyhow::Result<Option<reencode::Choice>> {
+    let Some(most_bytes) = config.generator.reencode else { return Ok(None) };
+    let (store, generator, model) = (config.store.clone(), config.generator.clone(), model.to_owned());
+    tokio::task::spawn_blocking(move || {
+        let located = store.locate(&model, Role::Generator)?;
+        let settings = generator.settings(located.path);
+        if llama::offloads(&settings)? {
+            return Ok(None);
+        }
+        Ok(Some(reencode::measure(&settings, &located.sha256, &store, most_bytes, &report)?))
+    })
+    .await?
 }
 
 /// The way to the entailment model, which is loaded when it is first needed; `None` where none is configured.
@@ -96,7 +118,7 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
             threads: entailment.threads,
             batch: entailment.batch,
         };
-        onnx::lend(&settings, lend)
+        onnx::with_model(&settings, lend)
     });
     let judge = Judge::start(config.entailment.worker, lender).context("no thread for the entailment model")?;
     Ok(Some(judge.with_model(known)))
