@@ -113,6 +113,30 @@ fn info(
     }
 }
 
+/// Measures which tensor type of a generator this CPU multiplies fastest, for `rerankd models pull`. A server never measures:
+/// it runs what an earlier measurement chose. `report` is called before every step that takes long. `None` when nothing is to be
+/// measured: `generator.reencode` is false, or layers run on an accelerator.
+///
+/// # Errors
+/// The model is not in the store or cannot be loaded, or the store cannot be written.
+pub async fn measure_tensor_types(
+    config: &Config,
+    model: &str,
+    report: impl Fn(&str) + Send + 'static,
+) -> anyhow::Result<Option<reencode::Choice>> {
+    let Some(most_bytes) = config.generator.reencode else { return Ok(None) };
+    let (store, generator, model) = (config.store.clone(), config.generator.clone(), model.to_owned());
+    tokio::task::spawn_blocking(move || {
+        let located = store.locate(&model, Role::Generator)?;
+        let settings = generator.settings(located.path);
+        if llama::offloads(&settings)? {
+            return Ok(None);
+        }
+        Ok(Some(reencode::measure(&settings, &located.sha256, &store, most_bytes, &report)?))
+    })
+    .await?
+}
+
 /// The entailment model, which is loaded when it is first needed; `None` where none is configured.
 ///
 /// # Errors

@@ -125,9 +125,11 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
 /// ratios, because the machine's speed wanders.
 fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
-    let most = config.generator.reencode.unwrap_or(0);
+    // The file that the engine runs.
     let settings = config.generator.settings(located.path);
-    let path = llama::reencode::choose(&settings, &located.sha256, &config.store, most)?.path;
+    let chosen =
+        config.generator.reencode.and_then(|_| llama::reencode::chosen(&settings, &located.sha256, &config.store));
+    let path = chosen.map_or(settings.path, |choice| choice.path);
     let mut bare = Bare::load(&path, config)?;
     let rounds: usize = data::option(arguments, "rounds").map_or(Ok(11), str::parse)?;
     for concurrency in data::option(arguments, "concurrent").unwrap_or("1,4,16").split(',') {
