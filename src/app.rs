@@ -61,8 +61,9 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     let lender: Lender = Box::new(move |lend| llama::lend(&settings, lend));
     let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
     ready(&scheduler).await?;
-    let known = position_bias(&config.store, &info.sha256);
-    let engine = Engine::new(scheduler, Arc::new(vocabulary), info, config.limits).with_position_bias(known);
+    let profiles = position_bias(&config.store, &info.sha256);
+    profiles.set_use_learnt(config.use_learnt_position_bias);
+    let engine = Engine::new(scheduler, Arc::new(vocabulary), info, config.limits).with_position_bias(profiles);
     Ok(match judge(config)? {
         Some(judge) => engine.with_judge(judge),
         None => engine,
