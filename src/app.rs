@@ -64,6 +64,7 @@ fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
     let name = config.generator.model.clone();
     let loader: Loader = {
         let (settings, store) = (config.generator.clone(), config.store.clone());
+        let use_learnt = config.use_learnt_position_bias;
         let (published, scheduler) = (Arc::clone(&published), Arc::clone(&scheduler));
         Box::new(move |serve| {
             let model = settings.model.clone();
@@ -81,6 +82,7 @@ fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
             }
             published.get_or_init(|| {
                 let position_bias = position_bias(&store, &info.sha256);
+                position_bias.set_use_learnt(use_learnt);
                 // Set before the first load can end: `start` below waits for nothing.
                 let scheduler = scheduler.wait().clone();
                 Arc::new(ServedGenerator::new(scheduler, Arc::new(vocabulary), info, position_bias))

@@ -148,7 +148,10 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["profiles"][0]["subject"], "PROFILE_SUBJECT_ANSWER");
     assert_eq!(answer["profiles"][0]["means"].as_array().unwrap().len(), 3);
-    assert_eq!(answer["profiles"][1]["subject"], "PROFILE_SUBJECT_QUESTION");
+    assert_eq!(answer["profiles"][0]["origin"], "PROFILE_ORIGIN_CALIBRATED");
+    // One question of three passages may give a fit without signal, which is counted instead of stored.
+    let fitted = answer["profiles"][1]["subject"] == "PROFILE_SUBJECT_QUESTION";
+    assert!(fitted || error(&output).contains("1 of 2 fits not used"), "{}", error(&output));
     let shown = rerankd(&["position-bias", "--set", &store], "");
     assert_eq!(shown.stdout, output.stdout);
     let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();

@@ -93,7 +93,7 @@ async fn judge(engine: &Engine, all: &[Question], most: usize, task: &Task) -> a
     let stretched = |subject, n, length| {
         let profile: Option<&Profile> =
             known.iter().find(|(whose, l, _)| *whose == subject && *l == length).map(|(_, _, profile)| profile);
-        profile.map(|profile| profile.stretched(n))
+        profile.map(|profile| profile.interpolated(n))
     };
     let names = [
         "given",

@@ -74,7 +74,8 @@ pub(super) struct RerankArgs {
     /// Most tokens of a passage.
     #[arg(long, value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
-    /// How the passages are arranged for the generator; by its position profile where one is known.
+    /// Order of the passages in the generator's context. By default a calibrated position profile decides, where its effect
+    /// exceeds its error; otherwise the best passage comes first.
     #[arg(long, value_enum)]
     context_order: Option<ContextOrderName>,
     /// A reference answer: measure what the passages do for the generator in both orders; may be given again.

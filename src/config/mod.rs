@@ -111,8 +111,10 @@ pub struct Config {
     pub generator: Generator,
     /// The entailment model.
     pub entailment: Entailment,
-    /// Whether fits of served requests add to the position profiles.
+    /// Whether fits of served requests add to the learnt position-bias profiles.
     pub learn_position_bias: bool,
+    /// Whether requests that name no context order may be arranged by learnt profiles, which other callers' requests shape.
+    pub use_learnt_position_bias: bool,
     /// The models' folder.
     pub store: Store,
     /// Log filter.
@@ -203,14 +205,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
     if listen.is_err() {
         faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
     }
-    let log_format = match raw.log.format.as_str() {
-        "text" => LogFormat::Text,
-        "json" => LogFormat::Json,
-        other => {
-            faults.push(format!("log.format: must be text or json, is {other:?}"));
-            LogFormat::Text
-        }
-    };
+    let log_format = log_format(&raw.log.format, &mut faults);
     if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
         faults.push(format!("log.filter: {error}"));
     }
@@ -264,11 +259,23 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         },
         entailment,
         learn_position_bias: raw.position_bias.learn,
+        use_learnt_position_bias: raw.position_bias.use_learnt,
         store: Store::new(root, known, hub),
         log_filter: raw.log.filter,
         log_format,
         effective,
     })
+}
+
+fn log_format(text: &str, faults: &mut Vec<String>) -> LogFormat {
+    match text {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        other => {
+            faults.push(format!("log.format: must be text or json, is {other:?}"));
+            LogFormat::Text
+        }
+    }
 }
 
 fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) -> Entailment {
@@ -321,6 +328,16 @@ mod tests {
         let text = "[limits]\npassages = 0\n[server]\nlisten = \"here\"\n[log]\nformat = \"xml\"";
         let faults = load(text, &[], &[]).unwrap_err().faults;
         assert_eq!(faults.len(), 3, "{faults:?}");
+    }
+
+    #[test]
+    fn profiles_are_learnt_but_not_used_unless_the_operator_says_so() {
+        let plain = load("", &[], &[]).unwrap();
+        assert!(plain.learn_position_bias && !plain.use_learnt_position_bias);
+        let used = load("[position_bias]\nlearn = false\nuse_learnt = true", &[], &[]).unwrap();
+        assert!(!used.learn_position_bias && used.use_learnt_position_bias);
+        let faults = load("[position_bias]\nuse_learnt = 2", &[], &[]).unwrap_err().faults;
+        assert_eq!(faults, vec!["position_bias.use_learnt: must be true or false, is 2"]);
     }
 
     #[test]

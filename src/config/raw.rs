@@ -66,6 +66,7 @@ pub(super) struct Entailment {
 #[derive(Debug, Deserialize)]
 pub(super) struct PositionBias {
     pub learn: bool,
+    pub use_learnt: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,7 +5,7 @@ use super::v1;
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
 use crate::engine::methods::{self, MethodRef};
-use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
+use crate::engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
 use crate::engine::rerank::{
     Inline, InlineReport, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
@@ -252,22 +252,25 @@ const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
 }
 
 fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
-    let (ground, passages, observations) = match arranged.ground {
-        Ground::Requested => (v1::ArrangementGround::Requested, 0, 0),
-        Ground::NoProfile => (v1::ArrangementGround::NoProfile, 0, 0),
-        Ground::Profile { subject: Subject::Answer, passages, observations } => {
-            (v1::ArrangementGround::AnswerProfile, passages, observations)
+    let (ground, basis) = match arranged.ground {
+        Ground::Requested => (v1::ArrangementGround::Requested, None),
+        Ground::NoProfile => (v1::ArrangementGround::NoProfile, None),
+        Ground::EffectWithinError(basis) => (v1::ArrangementGround::EffectWithinError, Some(basis)),
+        Ground::Profile(basis @ Basis { subject: Subject::Answer, .. }) => {
+            (v1::ArrangementGround::AnswerProfile, Some(basis))
         }
-        Ground::Profile { subject: Subject::Question, passages, observations } => {
-            (v1::ArrangementGround::QuestionProfile, passages, observations)
+        Ground::Profile(basis @ Basis { subject: Subject::Question, .. }) => {
+            (v1::ArrangementGround::QuestionProfile, Some(basis))
         }
     };
     v1::Arrangement {
         original_indices: arranged.order.iter().copied().map(narrow).collect(),
         order: context_order_to_wire(arranged.applied).into(),
         ground: ground.into(),
-        profile_passages: narrow(passages),
-        profile_observations: observations,
+        profile_passages: basis.map_or(0, |basis| narrow(basis.passages)),
+        profile_observations: basis.map_or(0, |basis| basis.observations),
+        profile_origin: basis.map_or(0, |basis| super::models::origin_to_wire(basis.origin).into()),
+        profile_subject: basis.map_or(0, |basis| super::models::subject_to_wire(basis.subject).into()),
     }
 }
 

@@ -9,7 +9,7 @@ use super::edge::Edge;
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
 use crate::engine::prompt::TEMPLATE_VERSION;
-use crate::fit::profile::{Profile, Profiles, Subject};
+use crate::fit::profile::{Origin, Profile, Profiles, Subject};
 use crate::model::GeneratorInfo;
 
 pub(super) struct Service {
@@ -110,21 +110,29 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
     }
 }
 
-const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
+pub(super) const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
     match subject {
         Subject::Answer => v1::ProfileSubject::Answer,
         Subject::Question => v1::ProfileSubject::Question,
     }
 }
 
-/// All profiles on the wire; the command line prints them from there, so that a server's and its own look the same.
-pub(super) fn profiles_to_wire(profiles: &Profiles) -> Vec<v1::PositionProfile> {
-    let entry = |(subject, passages, profile): (Subject, usize, &Profile)| v1::PositionProfile {
+pub(super) const fn origin_to_wire(origin: Origin) -> v1::ProfileOrigin {
+    match origin {
+        Origin::Calibrated => v1::ProfileOrigin::Calibrated,
+        Origin::Learnt => v1::ProfileOrigin::Learnt,
+    }
+}
+
+/// All profiles as messages. The command line prints these too, so that a server's profiles and its own look the same.
+pub(super) fn profiles_to_wire(profiles: &[(Origin, Profiles)]) -> Vec<v1::PositionProfile> {
+    let entry = |origin: Origin, (subject, passages, profile): (Subject, usize, &Profile)| v1::PositionProfile {
         subject: subject_to_wire(subject).into(),
         passages: narrow(passages),
         observations: profile.count(),
         means: profile.means().to_vec(),
         standard_errors: profile.standard_errors().unwrap_or_default(),
+        origin: origin_to_wire(origin).into(),
     };
-    profiles.iter().map(entry).collect()
+    profiles.iter().flat_map(|(origin, profiles)| profiles.iter().map(move |each| entry(*origin, each))).collect()
 }
