@@ -49,7 +49,7 @@ pub struct Engine {
     limits: Limits,
     position_bias: Arc<PositionBias>,
     judge: Option<Judge>,
-    without: Arc<utility::Without>,
+    context_free: Arc<utility::ContextFreeCache>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -71,7 +71,7 @@ impl Engine {
             limits,
             position_bias: Arc::default(),
             judge: None,
-            without: Arc::default(),
+            context_free: Arc::default(),
         }
     }
 
