@@ -133,6 +133,10 @@ async fn a_missing_verdict_without_a_model_is_an_error_and_not_zero() {
     input.verdicts.truncate(3);
     let error = measure_answers(&input, None).await.unwrap_err();
     assert!(matches!(error, EngineError::Precondition(_)), "{error}");
+    input.context_free = input.with_context[1..].to_vec();
+    input.pairing = Pairing::Paired;
+    assert!(measure_answers(&input, None).await.unwrap_err().to_string().starts_with("without: "), "not in pairs");
+    input.context_free.clear();
     input.verdicts[1].2.entailment = 1.5;
     assert!(measure_answers(&input, None).await.unwrap_err().to_string().starts_with("verdicts[1]: "));
     input.verdicts.clear();

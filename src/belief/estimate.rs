@@ -51,7 +51,7 @@ impl Estimate {
     /// An estimate with the jackknife's standard error; absent for fewer than two answers.
     pub(super) fn jackknifed(value: f64, left_out: Vec<f64>) -> Self {
         let n = real(left_out.len());
-        let standard_error = (left_out.len() > 1).then(|| norm(&deviations(&left_out)) * ((n - 1.0) / n).sqrt());
+        let standard_error = (left_out.len() > 1).then(|| spread(&left_out).1 * ((n - 1.0) / n).sqrt());
         Self { value, standard_error, left_out }
     }
 
@@ -83,21 +83,23 @@ impl Estimate {
     }
 }
 
-fn deviations(values: &[f64]) -> Vec<f64> {
-    let centre = mean(values);
-    values.iter().map(|value| value - centre).collect()
-}
-
 fn norm(values: &[f64]) -> f64 {
     values.iter().map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// The deviations scaled to length `error`. `None` where they are nothing but rounding.
+/// The deviations from the mean and their norm; 0 where they are nothing but rounding.
+fn spread(values: &[f64]) -> (Vec<f64>, f64) {
+    let centre = mean(values);
+    let deviations: Vec<f64> = values.iter().map(|value| value - centre).collect();
+    let norm = norm(&deviations);
+    let rounding = 1e-12 * (1.0 + centre.abs());
+    (deviations, if norm > rounding { norm } else { 0.0 })
+}
+
+/// The deviations scaled to the norm `error`; `None` where there are none.
 fn scaled(left_out: &[f64], error: f64) -> Option<Vec<f64>> {
-    let deviations = deviations(left_out);
-    let length = norm(&deviations);
-    let rounding = 1e-12 * (1.0 + mean(left_out).abs());
-    (length > rounding).then(|| deviations.iter().map(|deviation| deviation * error / length).collect())
+    let (deviations, norm) = spread(left_out);
+    (norm > 0.0).then(|| deviations.iter().map(|deviation| deviation * error / norm).collect())
 }
 
 /// `Σ w_i · value_i`, with the weights of the others scaled to sum to 1 where an answer is left out.

@@ -55,14 +55,14 @@ pub enum Rule {
 impl Rule {
     /// Whether the texts mean the same.
     #[must_use]
-    pub fn equivalent(self, there: &Verdict, back: &Verdict) -> bool {
+    pub fn equivalent(self, forward: &Verdict, backward: &Verdict) -> bool {
         match self {
-            Self::Strict => there.entails() && back.entails(),
+            Self::Strict => forward.entails() && backward.entails(),
             Self::Loose => {
-                let contradicted = there.contradicts() || back.contradicts();
-                !contradicted && (there.entails() || back.entails())
+                let contradicted = forward.contradicts() || backward.contradicts();
+                !contradicted && (forward.entails() || backward.entails())
             }
-            Self::Threshold(least) => there.entailment >= least && back.entailment >= least,
+            Self::Threshold(least) => forward.entailment >= least && backward.entailment >= least,
         }
     }
 }

@@ -53,11 +53,11 @@ fn aggregate(rows: &[Vec<f64>], weights: &[f64], how: Aggregate) -> Option<Estim
 #[must_use]
 pub fn soft(weights: &[f64], references: &[Against], either_direction: bool, how: Aggregate) -> Option<Estimate> {
     let kernel = |against: &Against, i: usize| {
-        let there = against.response_entails.get(i).copied().flatten()?.entailment;
+        let forward = against.response_entails.get(i).copied().flatten()?.entailment;
         if !either_direction {
-            return Some(there);
+            return Some(forward);
         }
-        Some(there.max(against.reference_entails.get(i).copied().flatten()?.entailment))
+        Some(forward.max(against.reference_entails.get(i).copied().flatten()?.entailment))
     };
     let row = |against: &Against| (0..weights.len()).map(|i| kernel(against, i)).collect::<Option<Vec<f64>>>();
     aggregate(&references.iter().map(row).collect::<Option<Vec<_>>>()?, weights, how)
@@ -68,9 +68,9 @@ pub fn soft(weights: &[f64], references: &[Against], either_direction: bool, how
 pub fn hard(weights: &[f64], clusters: &Clusters, references: &[Against], how: Aggregate) -> Option<Estimate> {
     let member = |against: &Against, i: usize| {
         let founder = clusters.founders[clusters.of[i]];
-        let there = against.response_entails.get(founder).copied().flatten()?;
-        let back = against.reference_entails.get(founder).copied().flatten()?;
-        Some(f64::from(u8::from(Rule::Loose.equivalent(&there, &back))))
+        let forward = against.response_entails.get(founder).copied().flatten()?;
+        let backward = against.reference_entails.get(founder).copied().flatten()?;
+        Some(f64::from(u8::from(Rule::Loose.equivalent(&forward, &backward))))
     };
     let row = |against: &Against| (0..weights.len()).map(|i| member(against, i)).collect::<Option<Vec<f64>>>();
     aggregate(&references.iter().map(row).collect::<Option<Vec<_>>>()?, weights, how)

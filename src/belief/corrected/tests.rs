@@ -28,7 +28,7 @@ fn by_hand() {
     assert!((value(&[2, 1, 1]) - 1.587_460_4).abs() < 1e-6);
     // No singletons: 2 · 1/2 · (1/2 + 1/3).
     assert!((value(&[2, 2]) - 5.0 / 6.0).abs() < 1e-12);
-    assert_eq!(value(&[7]), 0.0);
+    assert!(value(&[7]).abs() < 1e-15);
     assert_eq!(semantic(&of_sizes(&[1])), None);
     assert_eq!(semantic(&of_sizes(&[])), None);
 }
@@ -108,6 +108,9 @@ fn draw(distribution: &[f64], n: usize, source: &mut ChaCha8Rng) -> Vec<usize> {
     sizes
 }
 
+/// Entropy by the sizes of the clusters.
+type Rival<'a> = &'a dyn Fn(&[usize]) -> f64;
+
 fn plug_in(sizes: &[usize]) -> f64 {
     let n = real(sizes.iter().sum());
     -sizes.iter().map(|&size| real(size) / n * (real(size) / n).ln()).sum::<f64>()
@@ -146,7 +149,7 @@ fn five_estimators_over_sixteen_distributions() {
         distributions.extend([5, 10, 30, 100].map(|clusters| zipf(clusters, exponent)));
     }
     let own = |sizes: &[usize]| Estimator::new(sizes.iter().sum()).entropy(sizes);
-    let estimators: [&dyn Fn(&[usize]) -> f64; 5] = [&plug_in, &miller_madow, &grassberger, &chao_shen, &own];
+    let estimators: [Rival<'_>; 5] = [&plug_in, &miller_madow, &grassberger, &chao_shen, &own];
     let mut source = ChaCha8Rng::seed_from_u64(3);
     for n in [5, 10, 20] {
         let mut totals = [(0.0, 0.0); 5];

@@ -115,12 +115,15 @@ fn the_paired_error_is_the_spread_of_delta_seper() {
     assert!(independent / spread < 0.8, "{independent} for {spread}");
 }
 
+/// An entropy by random numbers and distribution.
+type Measure<'a> = &'a dyn Fn(&[f64], &[f64]) -> Option<Estimate>;
+
 /// The jackknife of an entropy is itself somewhat large (Efron and Stein), so the bounds are wider here.
 #[test]
 fn the_paired_error_is_nearer_the_spread_of_entropy_reductions() {
     let plug_in = |uniforms: &[f64], p: &[f64]| Some(entropy::semantic_by_count(&clusters(uniforms, p)));
     let corrected = |uniforms: &[f64], p: &[f64]| corrected::semantic(&clusters(uniforms, p));
-    let measures: [&dyn Fn(&[f64], &[f64]) -> Option<Estimate>; 2] = [&plug_in, &corrected];
+    let measures: [Measure<'_>; 2] = [&plug_in, &corrected];
     for measure in measures {
         // Nearly the same distribution: the two entropies rise and fall together.
         let (one, other) = ([0.5, 0.2, 0.2, 0.1], [0.6, 0.2, 0.1, 0.1]);
