@@ -70,7 +70,7 @@ pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateReques
         engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
     };
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call);
+    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call, engine.limits().pairs);
     let without = know(&laid_out.drawing, &laid_out.without, &outcome, request, &mut verdicts).await?;
     let mut alone = Vec::with_capacity(laid_out.alone.len());
     for context in &laid_out.alone {
