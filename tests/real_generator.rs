@@ -288,7 +288,8 @@ async fn a_damaged_file_is_refused_with_its_name() {
 #[tokio::test]
 async fn control_tokens_end_an_answer_and_words_do_not() {
     let engine = real_engine().await;
-    let tokenizer = common::generator(&engine).tokenizer();
+    let generator = common::generator(&engine);
+    let tokenizer = generator.tokenizer();
     for control in ["<|im_start|>", "<|im_end|>"] {
         let tokens = tokenizer.template(control, false);
         assert!(tokens.len() == 1 && tokenizer.ends_turn(tokens[0]), "{control}");
@@ -310,6 +311,7 @@ impl Stop for Never {
 async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
     let flags = [("generator.batch".to_owned(), "64".to_owned())];
     let small = rerankd::app::engine(&rerankd::config::Config::load(None, &flags).unwrap()).await.unwrap();
+    let small = common::generator(&small);
     let shared: Vec<Token> = small.tokenizer().text(TEXTS[0]);
     let mut scored = Plan::new();
     let leaves: Vec<NodeId> = (100..250)
@@ -324,7 +326,8 @@ async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
         (Arc::new(plan), samples)
     };
     let requests = [sampled(1), sampled(2), sampled(3)];
-    let run = |plan: &Arc<Plan>| small.scheduler().run(Arc::clone(plan), None, None);
+    let call = common::call();
+    let run = |plan: &Arc<Plan>| small.scheduler.run(Arc::clone(plan), &call, None);
     let (scores, first, second, third) =
         tokio::join!(run(&scored), run(&requests[0].0), run(&requests[1].0), run(&requests[2].0));
     let scores = scores.unwrap().scores;
@@ -337,7 +340,7 @@ async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
         }
     }
     let reference = real_engine().await;
-    let expected = reference.scheduler().run(scored, None, None).await.unwrap().scores;
+    let expected = common::generator(&reference).scheduler.run(scored, &call, None).await.unwrap().scores;
     let differences: Vec<f64> = leaves.iter().map(|leaf| scores[leaf.0][0] - expected[leaf.0][0]).collect();
     close(&reference, &differences);
 }

@@ -149,7 +149,8 @@ async fn served_requests_are_learnt_from_and_kept() {
     });
     let server = with(PositionBias::new(Profiles::default(), Profiles::default(), keeper, Vec::new())).await;
     ask(&server, v1::ContextOrder::Unspecified, 0).await;
-    let position_bias = server.engine.generator().unwrap().position_bias;
+    let generator = server.engine.generator().unwrap();
+    let position_bias = &generator.position_bias;
     assert!(stored(position_bias, Origin::Learnt).is_empty(), "learning is off until the server serves");
     position_bias.set_learning(true);
     let passages = PASSAGES.map(|text| format!("{text} question"));
@@ -223,7 +224,8 @@ async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
     ));
     let strict = || ask(&server, v1::ContextOrder::ByPositionBias, 0);
     file.save(&profiles(Subject::Answer, &[-2.0, 0.0, 1.0, 2.0], 8)).unwrap();
-    let position_bias = server.engine.generator().unwrap().position_bias;
+    let generator = server.engine.generator().unwrap();
+    let position_bias = &generator.position_bias;
     wait_until(|| !stored(position_bias, Origin::Calibrated).is_empty()).await;
     let (ranking, arranged) = strict().await;
     assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, where the profile is highest");

@@ -43,9 +43,8 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
         for context in contexts {
             for seed in 0..10 {
                 let options = SampleOptions { samples: Some(1), seed, ..SampleOptions::default() };
-                engine
-                    .sample(BeliefRequest { contexts: vec![context.clone()], options, ..request.clone() }, None, None)
-                    .await?;
+                let one = BeliefRequest { contexts: vec![context.clone()], options, ..request.clone() };
+                engine.sample(&Call::local(), one, None).await?;
             }
         }
         naive.1 += started.elapsed().as_secs_f64();
