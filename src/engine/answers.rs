@@ -92,3 +92,32 @@ impl AnswerPrompts {
         std::iter::once(opening.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::scripted::ByteTokenizer;
+
+    /// Letter (f): a prompt without passages asked for words "from the documents".
+    #[test]
+    fn a_prompt_without_passages_does_not_speak_of_documents() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let prompts = AnswerPrompts {
+            opening: language.opening(INSTRUCTION),
+            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
+            passages: vec![Segment::context(language.text("Document: a\n\n"))],
+            cue: cue(&language, &language.query("who?")),
+            cut: vec![0],
+        };
+        let text = |order: &[usize]| {
+            let tokens: Vec<Token> =
+                prompts.prompt(order).iter().flat_map(|segment| segment.tokens.iter().copied()).collect();
+            language.tokenizer.detokenize(&tokens)
+        };
+        assert!(!text(&[]).to_lowercase().contains("document"), "{}", text(&[]));
+        assert!(text(&[0]).contains("from the documents"));
+        assert!(text(&[]).ends_with("Question: who?\nShort answer:"));
+    }
+}

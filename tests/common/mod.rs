@@ -102,10 +102,15 @@ pub fn engine_of(scheduler: Scheduler, info: GeneratorInfo, bias: PositionBias, 
 }
 
 pub async fn serve(engine: Engine, observed: Arc<Observed>, queue_length: usize) -> Running {
+    serve_draining(engine, observed, queue_length, Duration::from_secs(10)).await
+}
+
+/// A server that waits `drain` for calls in flight when it stops.
+pub async fn serve_draining(engine: Engine, observed: Arc<Observed>, queue_length: usize, drain: Duration) -> Running {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let options = server::ServerOptions { message_bytes: 16 << 20, drain: Duration::from_secs(10) };
+    let options = server::ServerOptions { message_bytes: 16 << 20, drain };
     let admission = Admission::new(queue_length);
     let admitted = admission.clone();
     let inner = engine.clone();

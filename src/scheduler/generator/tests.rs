@@ -19,11 +19,16 @@ struct Bench {
 }
 
 fn bench(prefix_cells: usize, delay: Duration, faults: Vec<Fault>) -> Bench {
+    bench_of(prefix_cells, delay, faults, &overlap_script())
+}
+
+fn bench_of(prefix_cells: usize, delay: Duration, faults: Vec<Fault>, script: &Arc<crate::scripted::Script>) -> Bench {
+    let script = Arc::clone(script);
     let observed = Arc::new(Observed::default());
     let faults = Mutex::new(faults);
     let seen = Arc::clone(&observed);
     let loader: Loader = Box::new(move |serve| {
-        let mut generator = ScriptedGenerator::new(CAPACITY, overlap_script(), Arc::clone(&seen));
+        let mut generator = ScriptedGenerator::new(CAPACITY, Arc::clone(&script), Arc::clone(&seen));
         generator.delay = delay;
         generator.fault = faults.lock().unwrap().pop();
         serve(&mut generator);
@@ -382,3 +387,5 @@ proptest! {
         prop_assert_eq!((bench.settled_cells(), bench.scheduler.stats().backlog.load(Ordering::SeqCst)), (0, 0));
     }
 }
+
+mod faults;
