@@ -1,6 +1,7 @@
-//! MetricsService: arithmetic beside the reactor.
+//! MetricsService: arithmetic on blocking threads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -9,31 +10,46 @@ use super::v1::metrics_service_server::MetricsService;
 use super::{convert_metrics as convert, status, v1};
 use crate::engine::EngineError;
 use crate::fit::task::fit_moi;
-use crate::metrics::input as metrics;
+use crate::metrics::input;
+use crate::numeric::Interrupt;
 
 #[derive(Clone)]
 pub(super) struct Service {
-    /// Calls that are worked on at once: one a core, so that a flood of them leaves the generator its share.
-    places: Arc<Semaphore>,
+    /// Calls computed at once: one a core. More of them wait here and take nothing from the generator.
+    permits: Arc<Semaphore>,
+    /// Largest response (`server.message_bytes`).
+    message_bytes: usize,
 }
 
-impl Default for Service {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { places: Arc::new(Semaphore::new(cores)) }
+/// Set when the call ends, so that its computation ends as well: the caller left, the deadline passed, or the server's
+/// drain is over.
+#[derive(Default)]
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
 impl Service {
-    /// Runs arithmetic that may take long on a thread of its own. A call whose caller leaves while it waits is never begun.
-    async fn beside<T: Send + 'static>(
+    pub fn new(message_bytes: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { permits: Arc::new(Semaphore::new(cores)), message_bytes }
+    }
+
+    /// Computes on a blocking thread. A call that ends while it waits for a permit is never computed; one that ends during
+    /// the computation interrupts it.
+    async fn compute<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+        work: impl FnOnce(Interrupt<'_>) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let place = Arc::clone(&self.places).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let ended = Ended::default();
+        let interrupt = Arc::clone(&ended.0);
         let outcome = tokio::task::spawn_blocking(move || {
-            let _held = place;
-            work()
+            let _held = permit;
+            work(&|| interrupt.load(Ordering::Relaxed))
         });
         let outcome = outcome.await.unwrap_or_else(|error| Err(EngineError::Internal(error.to_string())));
         outcome.map(Response::new).map_err(|error| status::of(&error))
@@ -46,20 +62,22 @@ impl MetricsService for Service {
         &self,
         call: Request<v1::EvaluateRankingRequest>,
     ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
-        let work = || {
-            let task = convert::ranking_task(call.into_inner())?;
-            let (grading, ties) = (task.grading, task.ties);
-            let table = metrics::evaluate_rankings(&task.lists, &task.metrics, grading, ties, task.resampling)?;
-            Ok(convert::ranking_response(&task, &table))
-        };
-        self.beside(work).await
+        let message_bytes = self.message_bytes;
+        self.compute(move |interrupt| {
+            let task = convert::ranking_task(call.into_inner(), message_bytes)?;
+            let reading = (task.grading, task.ties);
+            let table = input::evaluate_rankings(&task.lists, &task.metrics, reading, task.resampling, interrupt);
+            Ok(convert::ranking_response(&task, &table.map_err(convert::metrics_error)?))
+        })
+        .await
     }
 
     async fn correlate(&self, call: Request<v1::CorrelateRequest>) -> Result<Response<v1::CorrelateResponse>, Status> {
-        self.beside(|| {
-            let task = convert::correlation_task(call.into_inner())?;
-            let found = metrics::correlate(&task.target, &task.series, &task.kinds, task.resampling)?;
-            Ok(convert::correlation_response(&task, &found))
+        let message_bytes = self.message_bytes;
+        self.compute(move |interrupt| {
+            let task = convert::correlation_task(call.into_inner(), message_bytes)?;
+            let rows = input::correlate(&task.target, &task.series, &task.kinds, task.resampling, interrupt);
+            Ok(convert::correlation_response(&task, &rows.map_err(convert::metrics_error)?))
         })
         .await
     }
@@ -68,15 +86,16 @@ impl MetricsService for Service {
         &self,
         call: Request<v1::ChooseAlphaRequest>,
     ) -> Result<Response<v1::ChooseAlphaResponse>, Status> {
-        self.beside(|| {
+        self.compute(|interrupt| {
             let (samples, family, correlation) = convert::alpha_task(call.into_inner())?;
-            Ok(convert::alpha_response(&metrics::choose_alpha(&samples, family, correlation)?))
+            let chosen = input::choose_alpha(&samples, family, correlation, interrupt);
+            Ok(convert::alpha_response(&chosen.map_err(convert::metrics_error)?))
         })
         .await
     }
 
     async fn fit_moi(&self, call: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
-        self.beside(|| {
+        self.compute(|_| {
             let task = convert::fit_task(call.into_inner())?;
             let fitted = fit_moi(&task).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))

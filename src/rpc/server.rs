@@ -81,7 +81,7 @@ pub async fn serve(
         .max_encoding_message_size(bound)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-    let metrics = MetricsServiceServer::new(metrics::Service::default())
+    let metrics = MetricsServiceServer::new(metrics::Service::new(bound))
         .max_decoding_message_size(bound)
         .max_encoding_message_size(bound)
         .accept_compressed(CompressionEncoding::Gzip)
