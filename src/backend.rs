@@ -1,6 +1,7 @@
 //! Where a command's requests are answered: by a server, or by an engine in this process. Both answer in the protocol's types,
 //! so that a command shows the same for either.
 
+use crate::call::Call;
 use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::UtilityRequest;
@@ -80,8 +81,12 @@ impl Backend {
                 }
             }
             Self::Local(engine) => ModelIdentity {
-                generator: engine.info().sha256.clone(),
-                entailment: engine.entailment_model().map(|model| model.sha256.clone()).unwrap_or_default(),
+                generator: engine.generator()?.info.sha256.clone(),
+                entailment: engine
+                    .models()
+                    .judge_if_any()
+                    .map(|judge| judge.model().sha256.clone())
+                    .unwrap_or_default(),
                 prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
             },
         })
@@ -94,8 +99,8 @@ impl Backend {
                 client::rerank(address, request, *message_bytes, |_, _| {}).await?
             }
             Self::Local(engine) => {
-                let answer = engine.rerank(request.clone(), None, None).await?;
-                client::local_response(answer, request, engine.info())
+                let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
+                client::local_response(answer, request, &engine.generator()?.info)
             }
         })
     }
@@ -111,8 +116,8 @@ impl Backend {
                 client::utility(address, request, answers, *message_bytes).await?
             }
             Self::Local(engine) => {
-                let report = engine.utility(request.clone(), None, None).await?;
-                client::local_utility(&report, answers, engine.info())
+                let report = engine.utility(&Call::local(), request.clone(), None).await?;
+                client::local_utility(&report, answers, &engine.generator()?.info)
             }
         })
     }
@@ -128,8 +133,8 @@ impl Backend {
                 client::evaluate(address, request, answers, *message_bytes).await?
             }
             Self::Local(engine) => {
-                let report = engine.evaluate(request.clone(), None).await?;
-                client::local_evaluation(&report, request, answers, engine.info())
+                let report = engine.evaluate(&Call::local(), request.clone()).await?;
+                client::local_evaluation(&report, request, answers, &engine.generator()?.info)
             }
         })
     }

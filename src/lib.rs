@@ -17,6 +17,7 @@
 pub mod app;
 mod backend;
 pub mod belief;
+pub mod call;
 pub mod cli;
 pub mod config;
 pub mod engine;

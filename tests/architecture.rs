@@ -32,7 +32,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("rpc", vec!["rpc", "engine", "fit", "belief", "metrics", "numeric", "model", "plan", "scheduler"]),
         ("telemetry", vec!["config"]),
         ("files", vec!["files", "engine"]),
-        ("backend", vec!["engine", "rpc"]),
+        ("backend", vec!["call", "engine", "rpc"]),
         (
             "evaluation",
             vec!["backend", "belief", "engine", "evaluation", "files", "fit", "metrics", "numeric", "rpc", "storage"],

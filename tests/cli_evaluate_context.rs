@@ -30,7 +30,7 @@ fn scripted_server(runtime: &tokio::runtime::Runtime) -> common::Running {
         }
         let position_bias = PositionBias::new(profiles, Profiles::default(), Box::new(|_| Ok(())), Vec::new());
         let (engine, observed, queue_length) = common::Scripted::default().engine().await;
-        common::serve(engine.with_position_bias(position_bias), observed, queue_length).await
+        common::serve(common::with_position_bias(&engine, position_bias), observed, queue_length).await
     })
 }
 

@@ -178,7 +178,7 @@ fn broken(network: &Path, library: &Path) -> Judge {
         batch: 0,
     };
     let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
-        onnx::lend(&settings, lend)
+        onnx::with_model(&settings, lend)
     });
     Judge::start(Settings { queue_length: 4, cache_entries: 10 }, lender).unwrap()
 }
@@ -202,7 +202,7 @@ async fn faults_of_the_model_name_the_file() {
     std::fs::copy(&located.path, &network).unwrap();
     assert!(problem(judge(&network, &library)).await.contains("config.json: "), "not the network of the head");
     for (config, expected) in [
-        (r#"{"id2label":{"0":"good","1":"bad","2":"ugly"}}"#, "id2label names"),
+        (r#"{"id2label":{"0":"good","1":"bad","2":"ugly"}}"#, "id2label: "),
         ("{", "config.json: "),
         (r#"{"id2label":{"0":"entailment","1":"neutral","2":"contradiction"}}"#, "tokenizer.json: "),
     ] {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::model::entailment::TextPair;
 use rerankd::runtime::onnx::graft;
@@ -32,8 +33,8 @@ fn snli(folder: &Path, most: usize) -> anyhow::Result<Vec<(usize, TextPair)>> {
 async fn judged(judge: &Judge, pairs: Vec<TextPair>) -> anyhow::Result<Vec<[f64; 3]>> {
     let mut verdicts = Vec::new();
     for part in pairs.chunks(500) {
-        let judged = judge.judge(part.to_vec(), None).await?;
-        report::about(&judged.model.name, &judged.model.sha256, "int8");
+        let judged = judge.judge(part.to_vec(), &Call::local()).await?;
+        report::about_model(&judged.model.name, &judged.model.sha256, "int8");
         verdicts.extend(judged.verdicts.iter().map(|v| [v.entailment, v.neutral, v.contradiction]));
     }
     Ok(verdicts)

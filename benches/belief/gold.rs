@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::belief::SampleOptions;
 use rerankd::engine::utility::{Of, UtilityRequest};
@@ -43,7 +44,7 @@ pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) ->
                 passage_tokens: Some(sampling::CAP),
                 ..UtilityRequest::default()
             };
-            let report = engine.utility(request, None, None).await?;
+            let report = engine.utility(&Call::local(), request, None).await?;
             let words = |answers: &[rerankd::engine::belief::Answer]| {
                 let by = |score: fn(&str, &[String]) -> f64| {
                     mean(&answers.iter().map(|answer| score(&answer.text, &references)).collect::<Vec<_>>())

@@ -51,6 +51,6 @@ fn main() -> anyhow::Result<()> {
 /// The engine, with its name in every line from here on.
 async fn engine(config: &Config) -> anyhow::Result<rerankd::engine::Engine> {
     let engine = rerankd::app::engine(config).await?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     Ok(engine)
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::utility::UtilityRequest;
@@ -33,7 +34,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
             passage_tokens: Some(CAP),
             ..BeliefRequest::default()
         };
-        let sampled = engine.sample(request.clone(), None, None).await?;
+        let sampled = engine.sample(&Call::local(), request.clone(), None).await?;
         shared.0 += sampled.usage.tokens as f64;
         shared.1 += sampled.usage.score_ms / 1e3;
         naive.0 += sampled.usage.naive_tokens as f64;
@@ -74,7 +75,7 @@ pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Resu
                 passage_tokens: Some(CAP),
                 ..UtilityRequest::default()
             };
-            let report = engine.utility(request, None, None).await?;
+            let report = engine.utility(&Call::local(), request, None).await?;
             values.push(report.utilities[0].belief.seper_soft.map_or(0.0, |soft| soft.value));
         }
         deviations.push(standard_deviation(&values));

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rerankd::call::Call;
 use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::evaluate::{Annotator, EvaluateRequest};
@@ -41,8 +42,8 @@ pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()
             passage_tokens: Some(PASSAGE_TOKENS),
             ..BeliefRequest::default()
         };
-        let labelled = engine.evaluate(request, None).await?;
-        let answered = engine.sample(whole, None, None).await?;
+        let labelled = engine.evaluate(&Call::local(), request).await?;
+        let answered = engine.sample(&Call::local(), whole, None).await?;
         labels += labelled.usage.tokens;
         naive += labelled.usage.naive_tokens;
         answers += answered.usage.tokens;

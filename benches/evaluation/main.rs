@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
                 rest.windows(2).filter(|pair| pair[0] == "--data").map(|pair| pair[1].as_str()).collect();
             anyhow::ensure!(!files.is_empty(), "--data FILE is missing");
             let engine = runtime.block_on(rerankd::app::engine(&config))?;
-            report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+            report::about(&engine.generator()?.info);
             let (questions, samples) = (number("questions", 50)?, number("samples", 5)?);
             for file in &files {
                 runtime.block_on(erag::cost(&engine, file, questions.min(20)))?;

@@ -69,7 +69,7 @@ async fn load<W: Future<Output = anyhow::Result<()>> + Send>(
 
 pub async fn run(config: &Config, seconds: usize) -> anyhow::Result<()> {
     let engine = rerankd::app::engine(config).await?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let serving = config.clone();

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::engine::prompt::{PassageTokens, query_tokens};
+use rerankd::engine::methods::query_prompt::{QueryPrompt, overhead};
+use rerankd::engine::prompt::PassageTokens;
 use rerankd::fit::design::{Design, orders, prefixes, pruned};
 use rerankd::plan::{NodeId, Plan, Segment};
 use serde::{Deserialize, Serialize};
@@ -54,7 +56,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    let model = engine.info().running_sha256.clone();
+    let model = engine.generator()?.info.running_sha256.clone();
     let (mut out, done) = reopen(Path::new(out))?;
     let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for (index, question) in questions.iter().enumerate().skip(skip) {
@@ -146,8 +148,10 @@ async fn score(
     families: &[Family],
 ) -> anyhow::Result<Record> {
     let started = Instant::now();
-    let tokenizer = engine.tokenizer();
-    let query = query_tokens(tokenizer, &question.question);
+    let generator = engine.generator()?;
+    let (tokenizer, language) = (generator.tokenizer(), &generator.language);
+    let query = language.query(&question.question);
+    let prompt = QueryPrompt::new(language, &query);
     let tokens: Vec<Arc<[i32]>> = question
         .passages
         .iter()
@@ -159,15 +163,15 @@ async fn score(
     let mut plan = Plan::new();
     let mut paths: HashMap<Vec<usize>, Vec<NodeId>> = HashMap::new();
     for order in &wanted {
-        let mut segments = vec![engine.template().opening()];
+        let mut segments = vec![prompt.opening.clone()];
         segments.extend(order.iter().map(|&p| {
             let tokens = Arc::clone(&tokens[p]);
             if random { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
         }));
-        segments.push(engine.template().query(&query));
+        segments.push(prompt.query.clone());
         paths.insert(order.clone(), plan.add(&segments));
     }
-    let outcome = engine.scheduler().run(Arc::new(plan), None, None).await?;
+    let outcome = engine.generator()?.scheduler.run(Arc::new(plan), &Call::local(), None).await?;
     let sum = |nodes: &[NodeId]| nodes.iter().flat_map(|node| &outcome.scores[node.0]).sum::<f64>();
     wanted.sort();
     wanted.dedup();
@@ -186,7 +190,7 @@ async fn score(
         gold: question.passages.iter().map(|passage| passage.supporting).collect(),
         lengths: tokens.iter().map(|tokens| tokens.len()).collect(),
         query_tokens: query.len(),
-        frame: engine.template().overhead(),
+        frame: overhead(language),
         scores,
         seconds: started.elapsed().as_secs_f64(),
         tokens: outcome.tokens,

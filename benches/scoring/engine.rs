@@ -10,9 +10,13 @@ use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::engine::rerank::{Method, MoiOptions, Outcome, RerankRequest, Scheme};
+use rerankd::engine::methods;
+use rerankd::engine::methods::query_prompt::QueryPrompt;
+use rerankd::engine::prompt::PassageTokens;
+use rerankd::engine::rerank::{MoiOptions, Outcome, RerankRequest, Scheme};
 use rerankd::plan::{Plan, Segment, Token};
 use rerankd::runtime::llama;
 use tokio::runtime::Runtime;
@@ -32,7 +36,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let runtime = Runtime::new()?;
     let config = Config::load(None, &[])?;
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     if wanted("tokens") {
         tokens(&runtime, &engine, &questions)?;
@@ -79,9 +83,9 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
         let mut pool = questions[0].clone();
         pool.passages =
             questions.iter().flat_map(|question| question.passages.iter().take(2).cloned()).take(n).collect();
-        let naive = runtime.block_on(engine.cost(request(&pool, n, Some(Random))))?.naive_tokens as f64;
+        let naive = runtime.block_on(engine.cost(&Call::local(), request(&pool, n, Some(Random))))?.naive_tokens as f64;
         for scheme in [Random, Cyclic, Latin, Trie, Pruned, Prefix, Adaptive] {
-            let cost = runtime.block_on(engine.cost(request(&pool, n, Some(scheme))))?;
+            let cost = runtime.block_on(engine.cost(&Call::local(), request(&pool, n, Some(scheme))))?;
             Line::new(&format!("tokens, N = {n}, {scheme:?}"), cost.tokens as f64, "tokens")
                 .ratio(naive / cost.tokens as f64)
                 .print();
@@ -93,18 +97,21 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
 /// Tokens and seconds of whole reranks by several methods, passages cut to 48 tokens.
 fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let outcomes = [Outcome::QueryLikelihood, Outcome::Joint];
-    let mut ways = vec![("query generation", Method::QueryGeneration, None, Outcome::default())];
-    ways.push(("MOI, prefix", Method::Moi, None, outcomes[0]));
-    ways.push(("MOI, random 3N, query likelihood", Method::Moi, Some(Scheme::Random), outcomes[0]));
-    ways.push(("MOI, random 3N, joint", Method::Moi, Some(Scheme::Random), outcomes[1]));
-    for (name, method, scheme, outcome) in ways {
+    let rows = [
+        ("query generation", "query-generation", None, Outcome::default()),
+        ("MOI, prefix", "moi", None, outcomes[0]),
+        ("MOI, random 3N, query likelihood", "moi", Some(Scheme::Random), outcomes[0]),
+        ("MOI, random 3N, joint", "moi", Some(Scheme::Random), outcomes[1]),
+    ];
+    for (name, method, scheme, outcome) in rows {
+        let method = methods::find(method).context("no such method")?;
         let (mut tokens, mut seconds) = (0.0, 0.0);
         for question in &questions[..2] {
             let mut request = request(question, 10, scheme);
             request.method = method;
             request.moi.outcome = outcome;
             request.passage_tokens = Some(48);
-            let answer = runtime.block_on(engine.rerank(request, None, None))?;
+            let answer = runtime.block_on(engine.rerank(&Call::local(), request, None))?;
             tokens += answer.usage.tokens as f64 / 2.0;
             seconds += answer.usage.total_ms / 2e3;
         }
@@ -118,9 +125,11 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
 /// ratios, because the machine's speed wanders.
 fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
-    let most = config.generator.reencode.unwrap_or(0);
+    // The file that the engine runs.
     let settings = config.generator.settings(located.path);
-    let path = llama::reencode::choose(&settings, &located.sha256, &config.store, most)?.path;
+    let chosen =
+        config.generator.reencode.and_then(|_| llama::reencode::chosen(&settings, &located.sha256, &config.store));
+    let path = chosen.map_or(settings.path, |choice| choice.path);
     let mut bare = Bare::load(&path, config)?;
     let rounds: usize = data::option(arguments, "rounds").map_or(Ok(11), str::parse)?;
     for concurrency in data::option(arguments, "concurrent").unwrap_or("1,4,16").split(',') {
@@ -162,7 +171,8 @@ fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: us
                 let _place = gate.acquire_owned().await;
                 let mut plan = Plan::new();
                 plan.add(&[Segment::scored(filler(prompt + 100 * round, PROMPT + 1), PROMPT)]);
-                engine.scheduler().run(Arc::new(plan), None, None).await
+                let generator = engine.generator()?;
+                anyhow::Ok(generator.scheduler.run(Arc::new(plan), &Call::local(), None).await?)
             })
         });
         for run in runs.collect::<Vec<_>>() {
@@ -246,7 +256,7 @@ fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions:
     let (mut ours, mut theirs, mut our_tokens, mut their_tokens) = (0.0, 0.0, 0.0, 0.0);
     for question in questions.iter().take(2) {
         let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(request(question, 10, None), None, None))?;
+        let answer = runtime.block_on(engine.rerank(&Call::local(), request(question, 10, None), None))?;
         ours += started.elapsed().as_secs_f64();
         our_tokens += answer.usage.tokens as f64;
         let started = Instant::now();
@@ -263,10 +273,11 @@ fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions:
 }
 
 fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::Result<usize> {
-    use rerankd::engine::prompt::{PassageTokens, query_tokens};
     use rerankd::fit::design::{Design, orders};
-    let tokenizer = engine.tokenizer();
-    let query = engine.template().query(&query_tokens(tokenizer, &question.question));
+    let generator = engine.generator()?;
+    let tokenizer = generator.tokenizer();
+    let QueryPrompt { opening, query } =
+        QueryPrompt::new(&generator.language, &generator.language.query(&question.question));
     let passages: Vec<Vec<Token>> = question
         .passages
         .iter()
@@ -276,7 +287,7 @@ fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::R
     let mut batch = LlamaBatch::new(naive.batch, 1);
     let mut total = 0;
     for order in orders(Design::Random, passages.len(), 3 * passages.len(), 0) {
-        let mut prompt = engine.template().opening().tokens.to_vec();
+        let mut prompt = opening.tokens.to_vec();
         for &p in &order {
             prompt.extend(&passages[p]);
         }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use rerankd::call::Call;
 use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::rerank::{Passage, RerankRequest, Scheme};
@@ -20,7 +21,7 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     let small = || request(&questions[0], 3, None);
     let timed = || {
         let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(small(), None, None));
+        let answer = runtime.block_on(engine.rerank(&Call::local(), small(), None));
         answer.map(|_| started.elapsed().as_secs_f64())
     };
     timed()?;
@@ -28,7 +29,7 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     for round in 0..9 {
         alone.push(timed()?);
         let (engine, large) = (engine.clone(), large.clone());
-        let other = runtime.spawn(async move { engine.rerank(large, None, None).await });
+        let other = runtime.spawn(async move { engine.rerank(&Call::local(), large, None).await });
         // At another moment of the large one's step each time.
         std::thread::sleep(Duration::from_millis(1_500 + 41 * round));
         beside.push(timed()?);
@@ -73,7 +74,7 @@ pub fn small(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyh
         let work = |question: &Question| {
             let (engine, request) = (engine.clone(), request(question, 2, None));
             let request = RerankRequest { passage_tokens: Some(24), ..request };
-            async move { Ok(engine.rerank(request, None, None).await.map(drop)?) }
+            async move { Ok(engine.rerank(&Call::local(), request, None).await.map(drop)?) }
         };
         questions[..16].iter().map(work).collect()
     };
@@ -95,7 +96,7 @@ pub fn samples(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> an
                 ..BeliefRequest::default()
             };
             let engine = engine.clone();
-            async move { Ok(engine.sample(request, None, None).await.map(drop)?) }
+            async move { Ok(engine.sample(&Call::local(), request, None).await.map(drop)?) }
         };
         questions[..4].iter().map(work).collect()
     };
@@ -120,7 +121,8 @@ pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
     };
     let mut before = 0.0;
     for index in 0..1_000 {
-        let work = engine.rerank(mixed(index), None, None);
+        let call = Call::local();
+        let work = engine.rerank(&call, mixed(index), None);
         let patience = if index % 3 == 0 { Duration::from_millis(5) } else { Duration::from_secs(600) };
         let _ = runtime.block_on(async { tokio::time::timeout(patience, work).await });
         if index == 100 {

@@ -2,12 +2,19 @@
 
 use std::sync::OnceLock;
 
+use rerankd::model::GeneratorInfo;
 use serde_json::{Value, json};
 
 static CONTEXT: OnceLock<Value> = OnceLock::new();
 
 /// Sets what every line carries: the model's hash.
-pub fn about(model: &str, sha256: &str, encoding: &str) {
+pub fn about(info: &GeneratorInfo) {
+    about_model(&info.name, &info.sha256, &info.encoding);
+}
+
+/// The same for a model that is no generator.
+#[allow(dead_code, reason = "only the belief benchmark has one")]
+pub fn about_model(model: &str, sha256: &str, encoding: &str) {
     let _ = CONTEXT.set(json!({ "model": model, "sha256": sha256, "encoding": encoding }));
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::metrics::StatisticsArgs;
 use super::{Failure, SettingsArgs, backend, measure, output};
@@ -99,7 +99,7 @@ pub(super) struct EvaluateArgs {
 }
 
 fn rankers() -> impl TypedValueParser<Value = Ranker> {
-    PossibleValuesParser::new(Ranker::names())
+    PossibleValuesParser::new(Ranker::all().map(|(name, summary)| PossibleValue::new(name).help(summary)))
         .try_map(|name| Ranker::find(&name).ok_or_else(|| format!("{name:?} is no ranking method")))
 }
 

@@ -166,7 +166,7 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
         options: args.options.options(),
     };
     let judge = app::judge(&config)?;
-    let (with, without, judged) = measure_brought(&brought, judge.as_ref()).await?;
+    let (with, without, judged) = measure_brought(&crate::call::Call::local(), &brought, judge.as_ref()).await?;
     output::json(&report(&with, without.as_ref(), judged))
 }
 

@@ -149,12 +149,20 @@ impl From<crate::rpc::client::ClientError> for Failure {
     }
 }
 
+/// How long computations may go on after the command has ended.
+const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Parses the arguments, runs the command, and says how it ended.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(cli)),
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(cli));
+            // Computations of cancelled calls end by themselves; one that does not must not keep the process.
+            runtime.shutdown_timeout(SHUTDOWN);
+            outcome
+        }
         Err(error) => Err(Failure::Other(error.into())),
     };
     match outcome {

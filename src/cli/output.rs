@@ -133,14 +133,20 @@ fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> Strin
     };
     let ids: Vec<String> = arranged.original_indices.iter().map(id).collect();
     let observed = (arranged.profile_observations, arranged.profile_passages);
+    let origin = plot::origin(arranged.profile_origin());
     let ground = match arranged.ground() {
         v1::ArrangementGround::AnswerProfile => {
             format!("answer profile of {} questions, {} passages", observed.0, observed.1)
         }
         v1::ArrangementGround::QuestionProfile => {
-            format!("question profile of {} fits, {} passages", observed.0, observed.1)
+            format!("{origin} question profile of {} fits, {} passages", observed.0, observed.1)
         }
-        v1::ArrangementGround::NoProfile => "best first: no position profile yet, see `rerankd calibrate`".to_owned(),
+        v1::ArrangementGround::EffectWithinError => {
+            format!("best first: the {origin} profile of {} observations shows no effect beyond its error", observed.0)
+        }
+        v1::ArrangementGround::NoProfile => {
+            "best first: no position profile for this number of passages, see `rerankd calibrate`".to_owned()
+        }
         v1::ArrangementGround::Requested | v1::ArrangementGround::Unspecified => "as requested".to_owned(),
     };
     format!("context order: {} ({ground})\n", ids.join(", "))
@@ -238,6 +244,8 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
             "original_indices": inner.original_indices, "order": inner.order().as_str_name(),
             "ground": inner.ground().as_str_name(), "profile_passages": inner.profile_passages,
             "profile_observations": inner.profile_observations,
+            "profile_origin": inner.profile_origin().as_str_name(),
+            "profile_subject": inner.profile_subject().as_str_name(),
         })),
         "utility": answer.utility.as_ref().map(|inner| json!({
             "given": inner.given.as_ref().map(order_json), "arranged": inner.arranged.as_ref().map(order_json),

@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
+use crate::call::Call;
+use crate::engine::methods::{self, MethodRef};
 use crate::engine::position_bias::ContextOrder;
-use crate::engine::rerank::{Inline, Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use crate::engine::rerank::{Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::fit::domain::Domain;
 use crate::rpc::client;
 use crate::{app, telemetry};
@@ -30,8 +33,8 @@ pub(super) struct RerankArgs {
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
     /// How passages are scored.
-    #[arg(long, value_enum, default_value_t = MethodName::Moi)]
-    method: MethodName,
+    #[arg(long, value_parser = method_parser(), default_value = MethodRef::default().name())]
+    method: String,
     /// Which prompts are scored.
     #[arg(long, value_enum)]
     design: Option<DesignName>,
@@ -71,7 +74,8 @@ pub(super) struct RerankArgs {
     /// Most tokens of a passage.
     #[arg(long, value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
-    /// How the passages are arranged for the generator; by its position profile where one is known.
+    /// Order of the passages in the generator's context. By default a calibrated position profile decides, where its effect
+    /// exceeds its error; otherwise the best passage comes first.
     #[arg(long, value_enum)]
     context_order: Option<ContextOrderName>,
     /// A reference answer: measure what the passages do for the generator in both orders; may be given again.
@@ -83,15 +87,6 @@ pub(super) struct RerankArgs {
     /// Output: a table on a terminal and JSON in a pipe where absent.
     #[arg(long, value_enum)]
     format: Option<Format>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum MethodName {
-    Moi,
-    QueryGeneration,
-    BayesSaliency,
-    LongLlmLingua,
-    Retriever,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -132,18 +127,18 @@ enum Format {
     Json,
 }
 
+/// The names of the registry, each with its line of help.
+pub(super) fn method_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(methods::all().map(|method| PossibleValue::new(method.name()).help(method.summary())))
+}
+
 impl RerankArgs {
     fn request(&self) -> Result<RerankRequest, Failure> {
         Ok(RerankRequest {
             query: self.query.clone(),
             passages: input::passages(&self.passages)?,
-            method: match self.method {
-                MethodName::Moi => Method::Moi,
-                MethodName::QueryGeneration => Method::QueryGeneration,
-                MethodName::BayesSaliency => Method::BayesSaliency,
-                MethodName::LongLlmLingua => Method::LongLlmLingua,
-                MethodName::Retriever => Method::Retriever,
-            },
+            // The parser takes no other names.
+            method: methods::find(&self.method).unwrap_or_default(),
             moi: MoiOptions {
                 scheme: self.design.map(|design| match design {
                     DesignName::Random => Scheme::Random,
@@ -200,7 +195,8 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
         None => {
             let engine = app::engine(&config).await?;
             let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-            let work = engine.rerank(request.clone(), None, Some(sender));
+            let call = Call::local();
+            let work = engine.rerank(&call, request.clone(), Some(sender));
             let show = async {
                 while let Some(event) = events.recv().await {
                     if let RerankEvent::Progress { done, total } = event {
@@ -210,7 +206,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
             };
             let (answer, ()) = tokio::join!(work, show);
             let answer = answer?;
-            client::local_response(answer, &request, engine.info())
+            client::local_response(answer, &request, &engine.generator()?.info)
         }
     };
     bar.finish_and_clear();

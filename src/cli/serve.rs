@@ -44,13 +44,13 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr().context("the socket has no address")?;
-    let engine = app::engine(&config).await?;
+    // The models load while the server listens: health says NOT_SERVING until the generator is ready.
+    let engine = app::start(&config)?;
     if let Some(path) = &args.address_file {
         storage::store::write_atomically(path, address.to_string().as_bytes())
             .with_context(|| format!("{}: cannot be written", path.display()))?;
     }
-    let info = engine.info();
-    tracing::info!(%address, model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "serving");
+    tracing::info!(%address, model = %config.generator.model, "listening");
     app::serve(&config, engine, listener, interrupted()).await?;
     tracing::info!("stopped");
     Ok(())

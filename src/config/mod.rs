@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::engine;
 use crate::runtime::llama;
-use crate::scheduler;
+use crate::scheduler::entailment::EntailmentOptions;
+use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
 
@@ -91,8 +92,8 @@ pub struct Entailment {
     pub threads: usize,
     /// Pairs a step; 0 to be chosen.
     pub batch: usize,
-    /// The queue and the cache.
-    pub worker: scheduler::entailment::Settings,
+    /// The kept verdicts.
+    pub worker: EntailmentOptions,
 }
 
 /// The validated configuration.
@@ -102,14 +103,18 @@ pub struct Config {
     pub server: Server,
     /// Bounds on requests.
     pub limits: engine::Limits,
-    /// The queue.
-    pub scheduler: scheduler::Settings,
+    /// Calls in the server at once.
+    pub queue_length: usize,
+    /// The generator's scheduler.
+    pub scheduler: SchedulerOptions,
     /// The generator.
     pub generator: Generator,
     /// The entailment model.
     pub entailment: Entailment,
-    /// Whether fits of served requests add to the position profiles.
+    /// Whether fits of served requests add to the learnt position-bias profiles.
     pub learn_position_bias: bool,
+    /// Whether requests that name no context order may be arranged by learnt profiles, which other callers' requests shape.
+    pub use_learnt_position_bias: bool,
     /// The models' folder.
     pub store: Store,
     /// Log filter.
@@ -183,7 +188,6 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         ("generator.threads", raw.generator.threads, 0, 1024),
         ("entailment.threads", raw.entailment.threads, 0, 1024),
         ("entailment.batch", raw.entailment.batch, 0, 1024),
-        ("entailment.queue_length", raw.entailment.queue_length, 1, 1_000_000),
         ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),
     ];
     for (key, value, least, most) in positive {
@@ -201,14 +205,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
     if listen.is_err() {
         faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
     }
-    let log_format = match raw.log.format.as_str() {
-        "text" => LogFormat::Text,
-        "json" => LogFormat::Json,
-        other => {
-            faults.push(format!("log.format: must be text or json, is {other:?}"));
-            LogFormat::Text
-        }
-    };
+    let log_format = log_format(&raw.log.format, &mut faults);
     if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
         faults.push(format!("log.filter: {error}"));
     }
@@ -248,10 +245,8 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             tokens: raw.limits.tokens_per_request,
             truncate: raw.limits.truncate,
         },
-        scheduler: scheduler::Settings {
-            queue_length: raw.limits.queue_length,
-            prefix_cells: raw.generator.prefix_cells,
-        },
+        queue_length: raw.limits.queue_length,
+        scheduler: SchedulerOptions { prefix_cells: raw.generator.prefix_cells },
         generator: Generator {
             model: raw.generator.model,
             cells: raw.generator.context_cells,
@@ -264,11 +259,23 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         },
         entailment,
         learn_position_bias: raw.position_bias.learn,
+        use_learnt_position_bias: raw.position_bias.use_learnt,
         store: Store::new(root, known, hub),
         log_filter: raw.log.filter,
         log_format,
         effective,
     })
+}
+
+fn log_format(text: &str, faults: &mut Vec<String>) -> LogFormat {
+    match text {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        other => {
+            faults.push(format!("log.format: must be text or json, is {other:?}"));
+            LogFormat::Text
+        }
+    }
 }
 
 fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) -> Entailment {
@@ -277,7 +284,7 @@ fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) ->
         library,
         threads: if raw.threads == 0 { threads } else { raw.threads },
         batch: raw.batch,
-        worker: scheduler::entailment::Settings { queue_length: raw.queue_length, cache_entries: raw.cache_entries },
+        worker: EntailmentOptions { cache_entries: raw.cache_entries },
     }
 }
 
@@ -304,7 +311,7 @@ mod tests {
         let text = "[limits]\npassages = 7\nqueue_length = 8\n[generator]\nthreads = 3";
         let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "false")];
         let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
-        assert_eq!((config.limits.passages, config.scheduler.queue_length, config.generator.threads), (7, 9, 5));
+        assert_eq!((config.limits.passages, config.queue_length, config.generator.threads), (7, 9, 5));
         assert!(!config.generator.chat_template);
         assert_eq!(config.limits.query_bytes, 16_384);
     }
@@ -321,6 +328,16 @@ mod tests {
         let text = "[limits]\npassages = 0\n[server]\nlisten = \"here\"\n[log]\nformat = \"xml\"";
         let faults = load(text, &[], &[]).unwrap_err().faults;
         assert_eq!(faults.len(), 3, "{faults:?}");
+    }
+
+    #[test]
+    fn profiles_are_learnt_but_not_used_unless_the_operator_says_so() {
+        let plain = load("", &[], &[]).unwrap();
+        assert!(plain.learn_position_bias && !plain.use_learnt_position_bias);
+        let used = load("[position_bias]\nlearn = false\nuse_learnt = true", &[], &[]).unwrap();
+        assert!(!used.learn_position_bias && used.use_learnt_position_bias);
+        let faults = load("[position_bias]\nuse_learnt = 2", &[], &[]).unwrap_err().faults;
+        assert_eq!(faults, vec!["position_bias.use_learnt: must be true or false, is 2"]);
     }
 
     #[test]

@@ -60,13 +60,13 @@ pub(super) struct Entailment {
     pub library: String,
     pub threads: usize,
     pub batch: usize,
-    pub queue_length: usize,
     pub cache_entries: usize,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct PositionBias {
     pub learn: bool,
+    pub use_learnt: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::call::Stopped;
 use crate::fit::FitError;
 use crate::metrics::InvalidInput;
 use crate::model::ModelError;
@@ -19,7 +20,7 @@ pub enum EngineError {
         problem: String,
     },
     /// The request does not fit the context and may not be cut.
-    #[error("{field}: needs {needed} tokens, {available} are available")]
+    #[error("{field}: needs {needed} tokens, {available} available")]
     TooLong {
         /// Path of the field.
         field: String,
@@ -29,7 +30,7 @@ pub enum EngineError {
         available: usize,
     },
     /// The work is larger than one request may be.
-    #[error("the request needs {needed} tokens, {allowed} are allowed")]
+    #[error("the request needs {needed} tokens, at most {allowed} allowed")]
     Budget {
         /// Tokens needed.
         needed: usize,
@@ -45,6 +46,9 @@ pub enum EngineError {
     /// The deadline passed or would surely pass.
     #[error("the deadline passed, or would surely pass before the work ends")]
     DeadlineExceeded,
+    /// The caller left or the server shuts down: nobody reads this.
+    #[error("the call was cancelled")]
+    Cancelled,
     /// The server lacks what the request needs; the text says what to do.
     #[error("{0}")]
     Precondition(String),
@@ -66,16 +70,25 @@ impl EngineError {
 impl From<ScheduleError> for EngineError {
     fn from(error: ScheduleError) -> Self {
         match error {
-            ScheduleError::QueueFull { retry_after } => Self::QueueFull { retry_after },
-            ScheduleError::DeadlineExceeded => Self::DeadlineExceeded,
+            ScheduleError::Stopped(stopped) => stopped.into(),
             ScheduleError::Unavailable => Self::Unavailable,
             ScheduleError::TooLarge { needed, available, .. } => {
                 Self::TooLong { field: "passages".into(), needed, available }
             }
-            // A generator that cannot be loaded is unavailable; what cannot be loaded at a request's instance is a model that
-            // the server's settings name, and the message says which file is at fault.
+            // A generator that cannot be loaded is unavailable. A model that is loaded on demand and cannot be is named by the
+            // server's settings: the message says which file is at fault.
             ScheduleError::Model(ModelError::Unusable { .. }) => Self::Precondition(error.to_string()),
             ScheduleError::Model(error) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<Stopped> for EngineError {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Cancelled => Self::Cancelled,
+            Stopped::DeadlineExceeded => Self::DeadlineExceeded,
+            Stopped::Panicked(problem) => Self::Internal(format!("a computation panicked: {problem}")),
         }
     }
 }

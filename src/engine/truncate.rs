@@ -1,15 +1,77 @@
 //! Fitting passages into a context: the longest are cut first, all to one common length.
 
+use std::sync::Arc;
+
 use super::EngineError;
+use super::prompt::{Language, PassageTokens};
+use super::rerank::Passage;
+use crate::plan::Token;
+
+/// Passages as they stand in prompts.
+pub(super) struct FittedPassages {
+    /// Tokens of each passage.
+    pub tokens: Vec<Arc<[Token]>>,
+    /// Tokens cut from the end of each.
+    pub cut: Vec<usize>,
+}
+
+/// What passages must fit into.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fit {
+    /// Tokens available for the passages of one prompt.
+    pub available: usize,
+    /// Passages in the longest prompt.
+    pub longest: usize,
+    /// Most tokens of a passage; no bound but the context where `None`.
+    pub passage_tokens: Option<usize>,
+    /// Whether passages may be cut to fit `available`.
+    pub truncate: bool,
+}
+
+/// Tokenises passages and cuts what does not fit.
+///
+/// # Errors
+/// [`EngineError::TooLong`] where they may not be cut, or where even the least of each does not fit.
+pub(super) fn fit_passages(language: &Language, passages: &[Passage], fit: Fit) -> Result<FittedPassages, EngineError> {
+    let tokenise = |passage: &Passage| PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text);
+    let texts: Vec<PassageTokens> = passages.iter().map(tokenise).collect();
+    let bounded: Vec<usize> =
+        texts.iter().map(|text| text.len().min(fit.passage_tokens.unwrap_or(usize::MAX))).collect();
+    let cap = if fit.truncate {
+        let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
+        common_cap(&bounded, &least, fit.longest, fit.available).ok_or_else(|| EngineError::TooLong {
+            field: "passages".into(),
+            needed: largest(&least, fit.longest),
+            available: fit.available,
+        })?
+    } else {
+        refuse_long(&bounded, fit.longest, fit.available)?;
+        usize::MAX
+    };
+    let (tokens, cut) = texts
+        .iter()
+        .zip(&bounded)
+        .map(|(text, bound)| {
+            let (tokens, dropped) = text.cut(cap.min(*bound));
+            (tokens.into(), dropped)
+        })
+        .unzip();
+    Ok(FittedPassages { tokens, cut })
+}
+
+/// Sum of the `most` largest lengths.
+fn largest(lengths: &[usize], most: usize) -> usize {
+    let mut sorted = lengths.to_vec();
+    sorted.sort_unstable_by(|left, right| right.cmp(left));
+    sorted.into_iter().take(most).fold(0, usize::saturating_add)
+}
 
 /// The largest common cap under which the `most` longest of `lengths` sum to at most `available`; `None` when even the least
 /// lengths do not fit. A passage below the cap stays whole.
-pub(super) fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize) -> Option<usize> {
+fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize) -> Option<usize> {
     let needed = |cap: usize| {
-        let mut cut: Vec<usize> =
-            lengths.iter().zip(least).map(|(&length, &least)| length.min(cap.max(least))).collect();
-        cut.sort_unstable_by(|left, right| right.cmp(left));
-        cut.into_iter().take(most).fold(0_usize, usize::saturating_add)
+        let cut: Vec<usize> = lengths.iter().zip(least).map(|(&length, &least)| length.min(cap.max(least))).collect();
+        largest(&cut, most)
     };
     let longest = lengths.iter().copied().max().unwrap_or(0);
     if needed(longest) <= available {
@@ -27,13 +89,11 @@ pub(super) fn common_cap(lengths: &[usize], least: &[usize], most: usize, availa
 }
 
 /// Refuses what does not fit uncut, naming the passage that alone is too long, if one is.
-pub(super) fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
+fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
     if let Some((index, &needed)) = lengths.iter().enumerate().find(|(_, length)| **length > available) {
         return Err(EngineError::TooLong { field: format!("passages[{index}].text"), needed, available });
     }
-    let mut sorted = lengths.to_vec();
-    sorted.sort_unstable_by(|left, right| right.cmp(left));
-    let needed = sorted.into_iter().take(most).sum();
+    let needed = largest(lengths, most);
     if needed > available {
         return Err(EngineError::TooLong { field: "passages".into(), needed, available });
     }
@@ -43,6 +103,7 @@ pub(super) fn refuse_long(lengths: &[usize], most: usize, available: usize) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scripted::ByteTokenizer;
 
     #[test]
     fn short_passages_stay_whole_and_long_ones_share_the_rest() {
@@ -51,5 +112,16 @@ mod tests {
         assert_eq!(common_cap(&[10, 100, 100], &[1, 1, 1], 1, 60), Some(60));
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 11), None);
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 12), Some(6));
+    }
+
+    /// Letter (k): the tokens of all passages were reported, where only the longest prompt must fit.
+    #[test]
+    fn what_is_needed_counts_the_longest_prompt_only() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let passage = Passage { text: "x".into(), ..Passage::default() };
+        let least = PassageTokens::new(&ByteTokenizer::default(), "", "x").least();
+        let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true };
+        let refused = fit_passages(&language, &[passage.clone(), passage.clone(), passage], fit).err().unwrap();
+        assert_eq!(refused, EngineError::TooLong { field: "passages".into(), needed: 2 * least, available: 3 });
     }
 }

@@ -11,6 +11,7 @@ use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOp
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, milliseconds};
 use crate::belief::Measured;
+use crate::call::Call;
 
 /// What is measured of a list of passages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,16 +163,16 @@ impl Engine {
     /// [`EngineError`] with the field at fault, before any work where that is possible.
     pub async fn utility(
         &self,
+        call: &Call,
         request: UtilityRequest,
-        deadline: Option<Instant>,
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
         request.check()?;
-        self.judge_or_refuse()?;
+        self.models().judge()?;
         let contexts = request.contexts();
         let key = request.without_key();
-        let kept = self.without.get(&key);
+        let kept = self.context_free.get(&key);
         // Contexts that are equal (a list of one passage and that passage alone) are sampled once.
         let mut distinct: Vec<Vec<usize>> = contexts.iter().map(|(_, indices)| indices.clone()).collect();
         if kept.is_some() {
@@ -183,19 +184,19 @@ impl Engine {
         distinct.dedup();
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
-            if distinct.is_empty() { Sampled::default() } else { self.sample(belief, deadline, listener).await? };
+            if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
         let mut by_context: BTreeMap<Vec<usize>, Vec<Answer>> = distinct.into_iter().zip(sampled.answers).collect();
         let without_answers = match kept {
             Some(kept) => kept,
             None => {
                 let answers = by_context.get(&Vec::new()).cloned().unwrap_or_default();
-                self.without.keep(key, answers.clone());
+                self.context_free.keep(key, answers.clone());
                 answers
             }
         };
         by_context.insert(Vec::new(), without_answers.clone());
         let question = request.measure.conditioned.then_some(request.question.as_str());
-        let mut verdicts = Verdicts::new(self.judge.as_ref(), question, deadline);
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), question, call);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
         for (indices, answers) in &by_context {
             let responses = responses(answers);
@@ -247,16 +248,16 @@ fn utility(of: Of, indices: Vec<usize>, belief: BeliefReport, answers: Vec<Answe
 }
 
 /// Answers without context that were sampled before, the latest few hundred questions.
-pub(super) struct Without(std::sync::Mutex<lru::LruCache<WithoutKey, Vec<Answer>>>);
+pub(super) struct ContextFree(std::sync::Mutex<lru::LruCache<WithoutKey, Vec<Answer>>>);
 
-impl Default for Without {
+impl Default for ContextFree {
     fn default() -> Self {
         const QUESTIONS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(511);
         Self(std::sync::Mutex::new(lru::LruCache::new(QUESTIONS)))
     }
 }
 
-impl Without {
+impl ContextFree {
     fn get(&self, key: &WithoutKey) -> Option<Vec<Answer>> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).cloned()
     }

@@ -9,7 +9,8 @@ use super::methods::GIVEN;
 use crate::backend::{Backend, BackendError, Refusal};
 use crate::engine::belief::SampleOptions;
 use crate::engine::evaluate::EvaluateRequest;
-use crate::engine::rerank::{Method, RerankRequest};
+use crate::engine::methods::MethodRef;
+use crate::engine::rerank::RerankRequest;
 use crate::rpc::v1;
 
 /// One system's ranking of a question's passages, by their indices.
@@ -33,7 +34,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
     let mut systems = Vec::with_capacity(plan.systems.len());
     for (_, list) in &query.rankings {
         for ranker in &settings.rankers {
-            systems.push(match ranker.method {
+            systems.push(match ranker.0 {
                 Some(method) if !list.is_empty() => rerank(plan, backend, query, (list, method)).await?,
                 _ => SystemRanking {
                     ranking: list.clone(),
@@ -114,7 +115,7 @@ async fn rerank(
     plan: &Plan,
     backend: &Backend,
     query: &Query,
-    (list, method): (&[usize], Method),
+    (list, method): (&[usize], MethodRef),
 ) -> Result<SystemRanking, Refusal> {
     let request = RerankRequest {
         query: query.question.clone(),

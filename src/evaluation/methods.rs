@@ -1,38 +1,23 @@
-//! What orders a list: nothing, or a ranking method by its name.
+//! What orders a list: nothing, or a ranking method of the engine.
 
-use crate::engine::rerank::Method;
+use crate::engine::methods::{self, MethodRef};
 
 /// Name of the ranker that keeps the order of the data.
 pub(crate) const GIVEN: &str = "given";
 
-/// What orders a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ranker {
-    pub name: String,
-    /// `None` keeps the order of the data.
-    pub method: Option<Method>,
-}
-
-/// The ranking methods by name. To be replaced by the engine's registry.
-const fn registry() -> [(&'static str, Method); 5] {
-    [
-        ("moi", Method::Moi),
-        ("query-generation", Method::QueryGeneration),
-        ("bayes-saliency", Method::BayesSaliency),
-        ("long-llm-lingua", Method::LongLlmLingua),
-        ("retriever", Method::Retriever),
-    ]
-}
+/// What orders a list: a ranking method, or `None` for the order of the data.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ranker(pub Option<MethodRef>);
 
 impl Ranker {
-    /// Names of all rankers.
-    pub fn names() -> Vec<&'static str> {
-        std::iter::once(GIVEN).chain(registry().iter().map(|(name, _)| *name)).collect()
+    /// All rankers, each with a line about it.
+    pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+        std::iter::once((GIVEN, "the order of the data"))
+            .chain(methods::all().map(|method| (method.name(), method.summary())))
     }
 
     /// The ranker of this name.
     pub fn find(name: &str) -> Option<Self> {
-        let method = registry().iter().find(|(registered, _)| *registered == name).map(|(_, method)| *method);
-        (method.is_some() || name == GIVEN).then(|| Self { name: name.to_owned(), method })
+        if name == GIVEN { Some(Self(None)) } else { methods::find(name).map(|method| Self(Some(method))) }
     }
 }

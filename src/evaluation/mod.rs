@@ -161,10 +161,10 @@ impl Plan {
     pub fn new(mut settings: Settings, data: &Data) -> Result<Self, EvaluationError> {
         settings.rankers = distinct(settings.rankers);
         let single = data.systems.len() == 1;
-        let name = |list: &String, ranker: &Ranker| match ranker.method {
+        let name = |list: &String, ranker: &Ranker| match ranker.0 {
             None => list.clone(),
-            Some(_) if single => ranker.name.clone(),
-            Some(_) => format!("{list}+{}", ranker.name),
+            Some(method) if single => method.name().to_owned(),
+            Some(method) => format!("{list}+{}", method.name()),
         };
         let rankers = &settings.rankers;
         let systems = data.systems.iter().flat_map(|list| rankers.iter().map(move |ranker| name(list, ranker)));

@@ -72,13 +72,14 @@ pub struct Draw {
     pub uniform: f64,
 }
 
-/// What a step gave.
+/// The outcome of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoded {
     /// Natural log-probability of every target, in the order of [`Batch::targets`].
     pub scores: Vec<f64>,
-    /// The drawn tokens with their log-probabilities, in the order of [`Batch::draws`].
-    pub drawn: Vec<(Token, f64)>,
+    /// The drawn tokens with their natural log-probabilities at the sampling temperature, in the order of [`Batch::draws`].
+    /// `None` where the row's logits have no finite normaliser, so that no token can be drawn; other rows are not affected.
+    pub drawn: Vec<Option<(Token, f64)>>,
 }
 
 /// The tokens of one step.
@@ -109,10 +110,12 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime refuses.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
-    /// Evaluates the rows; scores the targets and draws what is to be drawn.
+    /// Evaluates the rows, scores the targets and draws the tokens of [`Batch::draws`]. A row whose logits have no finite
+    /// normaliser is no error: its scores are NaN and its draws `None`.
     ///
     /// # Errors
-    /// [`ModelError::Decode`] when the runtime refuses; the sequences of the batch are then undefined until released.
+    /// [`ModelError::Decode`] when the runtime refuses the step; the sequences of the batch are then undefined until
+    /// released.
     fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError>;
 }
 

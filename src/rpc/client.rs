@@ -16,7 +16,7 @@ use super::{convert, convert_belief, convert_evaluate, v1};
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::{UtilityReport, UtilityRequest};
-use crate::fit::profile::Profiles;
+use crate::fit::profile::{Origin, Profiles};
 
 /// Why a call gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -183,9 +183,9 @@ pub async fn position_bias(address: &str) -> Result<v1::GetPositionBiasResponse,
     Ok(client.get_position_bias(v1::GetPositionBiasRequest::default()).await?.into_inner())
 }
 
-/// Profiles of this process, as a server would tell them.
+/// Profiles of this process, as a server would return them.
 #[must_use]
-pub fn local_profiles(profiles: &Profiles) -> Vec<v1::PositionProfile> {
+pub fn local_profiles(profiles: &[(Origin, Profiles)]) -> Vec<v1::PositionProfile> {
     super::models::profiles_to_wire(profiles)
 }
 

@@ -4,9 +4,10 @@ use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
-use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
+use crate::engine::methods::{self, MethodRef};
+use crate::engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
 use crate::engine::rerank::{
-    Inline, InlineReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
+    Inline, InlineReport, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
 use crate::engine::utility::Utility;
 use crate::fit::domain::Domain;
@@ -37,14 +38,24 @@ pub(super) fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, Engin
     T::try_from(value).map_err(|_| EngineError::invalid(field, format!("has the unknown value {value}")))
 }
 
+/// A method by the name of its enum value: METHOD_QUERY_GENERATION is `query-generation`.
+fn method(wire: i32) -> Result<MethodRef, EngineError> {
+    let wire: v1::Method = known("method", wire)?;
+    if wire == v1::Method::Unspecified {
+        return Ok(MethodRef::default());
+    }
+    let name = wire.as_str_name().trim_start_matches("METHOD_").to_lowercase().replace('_', "-");
+    methods::find(&name).ok_or_else(|| EngineError::invalid("method", format!("{name} is not served")))
+}
+
+/// The other way.
+fn method_to_wire(method: MethodRef) -> v1::Method {
+    let name = format!("METHOD_{}", method.name().to_uppercase().replace('-', "_"));
+    v1::Method::from_str_name(&name).unwrap_or_default()
+}
+
 pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
-    let method = match known("method", wire.method)? {
-        v1::Method::Unspecified | v1::Method::Moi => Method::Moi,
-        v1::Method::QueryGeneration => Method::QueryGeneration,
-        v1::Method::BayesSaliency => Method::BayesSaliency,
-        v1::Method::LongLlmLingua => Method::LongLlmLingua,
-        v1::Method::Retriever => Method::Retriever,
-    };
+    let method = method(wire.method)?;
     let (truncate, passage_tokens) = truncation(wire.truncation)?;
     Ok(RerankRequest {
         query: wire.query,
@@ -163,13 +174,6 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         Some(Domain::RankNormal) => (v1::ScoreDomain::RankNormal, None),
         Some(Domain::Softmax { temperature }) => (v1::ScoreDomain::Softmax, Some(temperature)),
     };
-    let method = match request.method {
-        Method::Moi => v1::Method::Moi,
-        Method::QueryGeneration => v1::Method::QueryGeneration,
-        Method::BayesSaliency => v1::Method::BayesSaliency,
-        Method::LongLlmLingua => v1::Method::LongLlmLingua,
-        Method::Retriever => v1::Method::Retriever,
-    };
     let outcome = match moi.outcome {
         Outcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
         Outcome::Joint => v1::Outcome::Joint,
@@ -178,7 +182,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     v1::RerankRequest {
         query: request.query.clone(),
         passages: passages_to_wire(&request.passages),
-        method: method.into(),
+        method: method_to_wire(request.method).into(),
         moi: Some(v1::MoiOptions {
             design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
             orders: narrow(moi.orders.unwrap_or(0)),
@@ -248,22 +252,25 @@ const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
 }
 
 fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
-    let (ground, passages, observations) = match arranged.ground {
-        Ground::Requested => (v1::ArrangementGround::Requested, 0, 0),
-        Ground::NoProfile => (v1::ArrangementGround::NoProfile, 0, 0),
-        Ground::Profile { subject: Subject::Answer, passages, observations } => {
-            (v1::ArrangementGround::AnswerProfile, passages, observations)
+    let (ground, basis) = match arranged.ground {
+        Ground::Requested => (v1::ArrangementGround::Requested, None),
+        Ground::NoProfile => (v1::ArrangementGround::NoProfile, None),
+        Ground::EffectWithinError(basis) => (v1::ArrangementGround::EffectWithinError, Some(basis)),
+        Ground::Profile(basis @ Basis { subject: Subject::Answer, .. }) => {
+            (v1::ArrangementGround::AnswerProfile, Some(basis))
         }
-        Ground::Profile { subject: Subject::Question, passages, observations } => {
-            (v1::ArrangementGround::QuestionProfile, passages, observations)
+        Ground::Profile(basis @ Basis { subject: Subject::Question, .. }) => {
+            (v1::ArrangementGround::QuestionProfile, Some(basis))
         }
     };
     v1::Arrangement {
         original_indices: arranged.order.iter().copied().map(narrow).collect(),
         order: context_order_to_wire(arranged.applied).into(),
         ground: ground.into(),
-        profile_passages: narrow(passages),
-        profile_observations: observations,
+        profile_passages: basis.map_or(0, |basis| narrow(basis.passages)),
+        profile_observations: basis.map_or(0, |basis| basis.observations),
+        profile_origin: basis.map_or(0, |basis| super::models::origin_to_wire(basis.origin).into()),
+        profile_subject: basis.map_or(0, |basis| super::models::subject_to_wire(basis.subject).into()),
     }
 }
 
@@ -356,5 +363,20 @@ pub(super) fn event(event: RerankEvent) -> v1::watch_rerank_response::Event {
             original_indices: order.into_iter().map(narrow).collect(),
             observations: narrow(observations),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_a_wire_value_and_every_wire_value_a_method() {
+        for each in methods::all() {
+            assert_eq!(method(method_to_wire(each).into()).unwrap(), each, "{each:?}");
+        }
+        let values: Vec<i32> = (0..1_000).filter(|value| v1::Method::try_from(*value).is_ok()).collect();
+        assert_eq!(values.len(), methods::all().count() + 1, "one value a method, and UNSPECIFIED");
+        assert!(values.into_iter().all(|value| method(value).is_ok()));
     }
 }

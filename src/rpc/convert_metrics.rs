@@ -60,8 +60,8 @@ fn interval(interval: Interval) -> v1::Interval {
 pub(super) fn metrics_error(error: MetricsError) -> EngineError {
     match error {
         MetricsError::Invalid(invalid) => invalid.into(),
-        // The call ended, so nobody reads this.
-        MetricsError::Interrupted => EngineError::DeadlineExceeded,
+        // Only the end of the call interrupts, and `Call::run` answers with its reason.
+        MetricsError::Interrupted => EngineError::Cancelled,
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn of(error: &EngineError) -> Status {
             Status::with_error_details(Code::InvalidArgument, message, details)
         }
         EngineError::Budget { needed, allowed } => {
-            let description = format!("needs {needed} tokens, allowed are {allowed}");
+            let description = format!("{needed} tokens needed, at most {allowed} allowed");
             let details = ErrorDetails::with_quota_failure_violation("limits.tokens_per_request", description);
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
@@ -32,6 +32,7 @@ pub(super) fn of(error: &EngineError) -> Status {
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
         EngineError::Precondition(_) => Status::failed_precondition(message),
+        EngineError::Cancelled => Status::cancelled(message),
         EngineError::DeadlineExceeded => Status::deadline_exceeded(message),
         EngineError::Unavailable => {
             let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));

@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rerankd::call::Admission;
 use rerankd::config::Config;
+use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
+use rerankd::engine::position_bias::PositionBias;
 use rerankd::engine::{Engine, Limits};
 pub mod scripted;
 
@@ -12,7 +15,8 @@ use rerankd::model::{Capacity, GeneratorInfo};
 use rerankd::rpc::server;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::scheduler::{Scheduler, Settings, Status};
+use rerankd::scheduler::Status;
+use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
 use scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
 use tonic::transport::Channel;
 
@@ -44,6 +48,7 @@ impl Default for Scripted {
 pub struct Running {
     pub address: String,
     pub engine: Engine,
+    pub admission: Admission,
     pub observed: Arc<Observed>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     server: tokio::task::JoinHandle<()>,
@@ -54,15 +59,14 @@ impl Scripted {
         let observed = Arc::new(Observed::default());
         let seen = Arc::clone(&observed);
         let mut fault = self.fault;
-        let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+        let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
             let mut generator = ScriptedGenerator::new(self.capacity, overlap_script(), Arc::clone(&seen));
             generator.delay = self.delay;
             generator.fault = fault.take();
-            lend(&mut generator);
+            serve(&mut generator);
             Ok(())
         });
-        let settings = Settings { queue_length: self.queue_length, prefix_cells: 0 };
-        let scheduler = Scheduler::start(settings, lender).unwrap();
+        let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
         scheduler.status().wait_for(|status| matches!(status, Status::Ready(_))).await.unwrap();
         let info = GeneratorInfo {
             name: "scripted".into(),
@@ -74,7 +78,8 @@ impl Scripted {
             trained_context: 4_096,
             chat: false,
         };
-        (Engine::new(scheduler, Arc::new(ByteTokenizer::default()), info, self.limits), observed, self.queue_length)
+        let engine = engine_of(scheduler, info, PositionBias::default(), self.limits);
+        (engine, observed, self.queue_length)
     }
 
     pub async fn serve(self) -> Running {
@@ -83,19 +88,27 @@ impl Scripted {
     }
 }
 
+/// An engine over a scripted generator that is ready.
+pub fn engine_of(scheduler: Scheduler, info: GeneratorInfo, bias: PositionBias, limits: Limits) -> Engine {
+    let served = ServedGenerator::new(scheduler, Arc::new(ByteTokenizer::default()), info, bias);
+    Engine::new(Models::new(GeneratorModel::ready(served), None), limits)
+}
+
 pub async fn serve(engine: Engine, observed: Arc<Observed>, queue_length: usize) -> Running {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let settings = server::Settings { message_bytes: 16 << 20, queue_length, drain: Duration::from_secs(10) };
+    let options = server::ServerOptions { message_bytes: 16 << 20, drain: Duration::from_secs(10) };
+    let admission = Admission::new(queue_length);
+    let admitted = admission.clone();
     let inner = engine.clone();
     let server = tokio::spawn(async move {
         let until = async {
             let _ = stopped.await;
         };
-        server::serve(inner, settings, listener, until).await.unwrap();
+        server::serve(inner, admitted, options, listener, until).await.unwrap();
     });
-    Running { address, engine, observed, stop: Some(stop), server }
+    Running { address, engine, admission, observed, stop: Some(stop), server }
 }
 
 impl Running {
@@ -147,18 +160,25 @@ pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
     rerankd::app::judge(&config).unwrap().unwrap()
 }
 
+/// The engine with an entailment model.
+pub fn with_judge(engine: &Engine, judge: rerankd::scheduler::entailment::Judge) -> Engine {
+    let generator = engine.models().generator(None).unwrap().clone();
+    Engine::new(Models::new(generator, Some(judge)), *engine.limits())
+}
+
 /// The engine with entailment by words in common.
 pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
-    use rerankd::scheduler::entailment::{Judge, Settings};
+    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     use scripted::ScriptedEntailment;
     let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = Arc::clone(&judged);
-    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
-        lend(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics: false, three_way: true });
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        serve(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics: false, three_way: true });
         Ok(())
     });
-    let judge = Judge::start(Settings { queue_length: 16, cache_entries: 1_000 }, lender).unwrap();
-    (engine.with_judge(judge), judged)
+    let options = EntailmentOptions { cache_entries: 1_000 };
+    let judge = Judge::start(options, ConfiguredModel::default(), loader).unwrap();
+    (with_judge(&engine, judge), judged)
 }
 
 /// The fields that a refusal names.

@@ -127,9 +127,11 @@ impl Generator for ScriptedGenerator {
             for wanted in &batch.draws[row.draws.clone()] {
                 #[expect(clippy::cast_possible_truncation, reason = "a real model's logits are single precision")]
                 let logits: Vec<f32> = (0..VOCABULARY).map(|token| (self.script)(&history, token) as f32).collect();
-                let found = draw(&logits, &wanted.sampling, wanted.uniform);
-                let found = found.ok_or_else(|| ModelError::Decode("nothing to draw from".into()))?;
-                drawn.push((Token::try_from(found.token).unwrap_or_default(), found.log_probability));
+                // A script that gives a value that is not finite makes the draw impossible, as broken weights would.
+                let token = draw(&logits, &wanted.sampling, wanted.uniform);
+                let token = token.filter(|token| token.log_probability.is_finite());
+                drawn
+                    .push(token.map(|found| (Token::try_from(found.token).unwrap_or_default(), found.log_probability)));
             }
         }
         if self.publish() > self.capacity.cells || self.sequences.len() > self.capacity.sequences {

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::stop::TextStop;
 use super::{Answer, SampleOptions};
+use crate::call::Call;
 use crate::engine::answers::{AnswerPrompts, Asked};
+use crate::engine::models::ServedGenerator;
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError};
 use crate::plan::{Grow, NodeId, Plan, Stop};
-use crate::scheduler::{Event, Outcome, Sample};
+use crate::scheduler::generator::{Event, Outcome, Sample};
 
 /// A plan under construction, and which prompt each of its samples follows.
 pub(in crate::engine) struct Drawing {
@@ -25,22 +26,17 @@ pub(in crate::engine) struct Drawing {
     before: HashMap<NodeId, usize>,
 }
 
-/// How far the work may go.
-pub(in crate::engine) struct Bounds {
-    pub token_budget: Option<usize>,
-    pub deadline: Option<Instant>,
-}
-
 impl Drawing {
     /// `longest` is the number of passages in the longest prompt, `room` the tokens that must be left after it.
     pub fn new(
         engine: &Engine,
+        model: &ServedGenerator,
         asked: Asked<'_>,
         (longest, room): (usize, usize),
         options: &SampleOptions,
     ) -> Result<Self, EngineError> {
-        let prompts = AnswerPrompts::new(engine, asked, longest, room)?;
-        let stop = Arc::new(TextStop::new(Arc::clone(&engine.tokenizer), options.stops()));
+        let prompts = AnswerPrompts::new(model, engine.limits(), asked, longest, room)?;
+        let stop = Arc::new(TextStop::new(Arc::clone(&model.language.tokenizer), options.stops()));
         Ok(Self { plan: Plan::new(), prompts, stop, before: HashMap::new() })
     }
 
@@ -87,18 +83,20 @@ impl Engine {
     /// Has a plan carried out within its bounds. `tell` hears what happens on the way; without it nothing is reported.
     pub(in crate::engine) async fn carry_out(
         &self,
+        call: &Call,
         plan: Plan,
-        bounds: Bounds,
+        token_budget: Option<usize>,
         mut tell: Option<impl FnMut(Event)>,
     ) -> Result<(Outcome, Usage), EngineError> {
-        let allowed = self.limits.tokens.min(bounds.token_budget.unwrap_or(usize::MAX));
+        let allowed = self.limits.tokens.min(token_budget.unwrap_or(usize::MAX));
         let needed = plan.cost().tokens;
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
         let (sender, mut events) = unbounded_channel();
         let listened = tell.is_some().then_some(sender);
-        let mut work = std::pin::pin!(self.scheduler.run(Arc::new(plan), bounds.deadline, listened));
+        let generator = self.generator()?;
+        let mut work = std::pin::pin!(generator.scheduler.run(Arc::new(plan), call, listened));
         let mut tell = move |event: Event| tell.as_mut().map_or((), |tell| tell(event));
         let outcome = loop {
             tokio::select! {
@@ -110,14 +108,8 @@ impl Engine {
         while let Ok(event) = events.try_recv() {
             tell(event);
         }
-        let usage = Usage {
-            tokens: outcome.tokens,
-            cached_tokens: outcome.cached_tokens,
-            steps: outcome.steps,
-            queue_ms: outcome.queued.as_secs_f64() * 1e3,
-            score_ms: outcome.running.as_secs_f64() * 1e3,
-            ..Usage::default()
-        };
+        let mut usage = Usage::default();
+        usage.add(&outcome);
         Ok((outcome, usage))
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(super) use drawing::{Bounds, Drawing};
+pub(super) use drawing::Drawing;
 pub use options::{MeasureOptions, SampleOptions};
 use report::Verdicts;
 
@@ -19,10 +19,11 @@ use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::cluster::Clusters;
 use crate::belief::{Likelihood, Rule};
+use crate::call::Call;
 use crate::model::entailment::TextPair;
 use crate::plan::{Finish, NodeId};
-use crate::scheduler::Event;
 use crate::scheduler::entailment::Judged;
+use crate::scheduler::generator::Event;
 
 /// A sampled answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,15 +149,14 @@ impl Engine {
     /// [`EngineError`] with the field at fault, before any work where that is possible.
     pub async fn sample(
         &self,
+        call: &Call,
         request: BeliefRequest,
-        deadline: Option<Instant>,
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<Sampled, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
         let (engine, inner) = (self.clone(), request.clone());
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&inner));
-        let (mut drawing, nodes) = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
+        let (mut drawing, nodes) = call.compute(move |_| engine.lay_samples_out(&inner)).await?;
         let tokenise_ms = milliseconds(started);
         let numbered = |(context, nodes): (usize, &Vec<NodeId>)| {
             nodes.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
@@ -178,8 +178,7 @@ impl Engine {
                 }
             }
         });
-        let bounds = Bounds { token_budget: request.token_budget, deadline };
-        let (outcome, mut usage) = self.carry_out(plan, bounds, tell).await?;
+        let (outcome, mut usage) = self.carry_out(call, plan, request.token_budget, tell).await?;
         usage.naive_tokens = drawing.naive_tokens(&outcome);
         usage.tokenise_ms = tokenise_ms;
         usage.total_ms = milliseconds(started);
@@ -188,11 +187,10 @@ impl Engine {
     }
 
     /// The most tokens that [`Engine::sample`] may evaluate; nothing is.
-    pub(super) async fn sampling_cost(&self, request: BeliefRequest) -> Result<usize, EngineError> {
+    pub(super) async fn sampling_cost(&self, call: &Call, request: BeliefRequest) -> Result<usize, EngineError> {
         request.check(&self.limits)?;
         let engine = self.clone();
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&request));
-        Ok(laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??.0.plan.cost().tokens)
+        call.compute(move |_| Ok(engine.lay_samples_out(&request)?.0.plan.cost().tokens)).await
     }
 
     /// The plan, and the samples of each context.
@@ -205,7 +203,7 @@ impl Engine {
             truncate: request.truncate,
         };
         let options = &request.options;
-        let mut drawing = Drawing::new(self, asked, (longest, options.most_tokens()), options)?;
+        let mut drawing = Drawing::new(self, &*self.generator()?, asked, (longest, options.most_tokens()), options)?;
         let nodes = request.contexts.iter().map(|order| drawing.draw(&request.question, order, options)).collect();
         Ok((drawing, nodes))
     }
@@ -221,12 +219,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`]: no pairs or too many, no entailment model, or one that cannot be loaded.
-    pub async fn entail(
-        &self,
-        pairs: Vec<TextPair>,
-        question: &str,
-        deadline: Option<Instant>,
-    ) -> Result<Judged, EngineError> {
+    pub async fn entail(&self, call: &Call, pairs: Vec<TextPair>, question: &str) -> Result<Judged, EngineError> {
         if pairs.is_empty() || pairs.len() > MOST_PAIRS {
             let problem = format!("must be between 1 and {MOST_PAIRS}, are {}", pairs.len());
             return Err(EngineError::invalid("pairs", problem));
@@ -236,10 +229,13 @@ impl Engine {
                 self.check_text(&format!("pairs[{index}].{field}"), text)?;
             }
         }
-        let verdicts =
-            Verdicts::new(self.judge.as_ref(), Some(question).filter(|question| !question.trim().is_empty()), deadline);
+        let verdicts = Verdicts::new(
+            self.models().judge_if_any(),
+            Some(question).filter(|question| !question.trim().is_empty()),
+            call,
+        );
         let pairs = pairs.iter().map(|pair| verdicts.pair(&pair.premise, &pair.hypothesis)).collect();
-        Ok(self.judge_or_refuse()?.judge(pairs, deadline).await?)
+        Ok(self.models().judge()?.judge(pairs, call).await?)
     }
 
     /// Clusters texts, each after `question` where that is not empty. Returns the pairs judged, too.
@@ -248,10 +244,10 @@ impl Engine {
     /// As [`Engine::entail`].
     pub async fn cluster(
         &self,
+        call: &Call,
         texts: &[String],
         question: &str,
         rule: Rule,
-        deadline: Option<Instant>,
     ) -> Result<(Clusters, usize), EngineError> {
         if texts.is_empty() || texts.len() > MOST_TEXTS {
             let problem = format!("must be between 1 and {MOST_TEXTS}, are {}", texts.len());
@@ -266,8 +262,8 @@ impl Engine {
             return Err(EngineError::invalid("threshold", "must be above 0 and at most 1"));
         }
         let question = Some(question).filter(|question| !question.trim().is_empty());
-        let mut verdicts = Verdicts::new(self.judge.as_ref(), question, deadline);
-        self.judge_or_refuse()?;
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), question, call);
+        self.models().judge()?;
         let clusters = report::cluster(&mut verdicts, texts, rule).await?;
         Ok((clusters, verdicts.judged))
     }

@@ -1,12 +1,12 @@
 //! From answers to measures: asks the entailment model for what is needed, and no more.
 
 use std::collections::HashMap;
-use std::time::Instant;
 
 use super::options::MeasureOptions;
 use crate::belief::cluster::{Clusterer, Clusters};
 use crate::belief::seper::{self, Against};
 use crate::belief::{Likelihood, Measured, Rule, Verdict, entropy};
+use crate::call::Call;
 use crate::engine::{EngineError, no_judge};
 use crate::model::entailment::TextPair;
 use crate::scheduler::entailment::Judge;
@@ -64,6 +64,7 @@ pub struct Brought {
 /// [`EngineError`] with the field at fault; [`EngineError::Precondition`] where a verdict is missing and there is no
 /// entailment model to ask.
 pub async fn measure_brought(
+    call: &Call,
     brought: &Brought,
     judge: Option<&Judge>,
 ) -> Result<(BeliefReport, Option<BeliefReport>, usize), EngineError> {
@@ -86,7 +87,7 @@ pub async fn measure_brought(
     }
     let question =
         Some(brought.question.as_str()).filter(|text| brought.options.conditioned && !text.trim().is_empty());
-    let mut verdicts = Verdicts::new(judge, question, None);
+    let mut verdicts = Verdicts::new(judge, question, call);
     for (index, (premise, hypothesis, verdict)) in brought.verdicts.iter().enumerate() {
         let parts = [verdict.entailment, verdict.neutral, verdict.contradiction];
         let sum: f64 = parts.iter().sum();
@@ -108,7 +109,7 @@ pub async fn measure_brought(
 pub(in crate::engine) struct Verdicts<'a> {
     judge: Option<&'a Judge>,
     question: Option<String>,
-    deadline: Option<Instant>,
+    call: &'a Call,
     known: HashMap<TextPair, Verdict>,
     /// Pairs that the model judged.
     pub judged: usize,
@@ -119,12 +120,12 @@ pub(in crate::engine) struct Verdicts<'a> {
 
 impl<'a> Verdicts<'a> {
     /// Verdicts of the entailment model on texts that follow `question`, if one is given.
-    pub fn new(judge: Option<&'a Judge>, question: Option<&str>, deadline: Option<Instant>) -> Self {
+    pub fn new(judge: Option<&'a Judge>, question: Option<&str>, call: &'a Call) -> Self {
         let question = question.map(|question| {
             let plain = question.trim();
             if plain.ends_with('?') { plain.to_owned() } else { format!("{plain}?") }
         });
-        Self { judge, question, deadline, known: HashMap::new(), judged: 0, two_way: false }
+        Self { judge, question, call, known: HashMap::new(), judged: 0, two_way: false }
     }
 
     /// Takes in verdicts that the caller brings, by the bare texts.
@@ -151,7 +152,7 @@ impl<'a> Verdicts<'a> {
             return Ok(());
         }
         let judge = self.judge.ok_or_else(no_judge)?;
-        let judged = judge.judge(open.clone(), self.deadline).await?;
+        let judged = judge.judge(open.clone(), self.call).await?;
         if rule == Rule::Loose && !judged.model.three_way {
             let problem = "the entailment model tells no neutral from contradiction: `loose` needs a three-way model";
             return Err(EngineError::Precondition(problem.into()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::Tokenizer;
 use crate::plan::{Finish, Stop, Token};
-use crate::scheduler::Sample;
+use crate::scheduler::generator::Sample;
 
 /// Ends a sample at the model's end of turn or at a stop string.
 pub(super) struct TextStop {

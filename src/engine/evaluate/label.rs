@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-use super::{Annotator, EvaluateRequest};
-use crate::engine::answers::Asked;
+use super::{Annotator, EvaluateRequest, judgement};
+use crate::call::Call;
+use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
-use crate::engine::belief::{Answer, Bounds, Drawing};
-use crate::engine::prompt::query_tokens;
+use crate::engine::belief::{Answer, Drawing};
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
 use crate::numeric::sigmoid;
 use crate::plan::NodeId;
-use crate::scheduler::{Event, Outcome};
+use crate::scheduler::generator::{Event, Outcome};
 
 /// The labels and scores of all annotators.
 pub(super) struct Labelled {
@@ -62,25 +62,19 @@ struct ContextScores {
     hard: Option<f64>,
 }
 
-pub(super) async fn label(
-    engine: &Engine,
-    request: &EvaluateRequest,
-    deadline: Option<Instant>,
-) -> Result<Labelled, EngineError> {
+pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<Labelled, EngineError> {
     let started = Instant::now();
     let (owned, inner) = (engine.clone(), request.clone());
-    let planned = tokio::task::spawn_blocking(move || plan_question(&owned, &inner)).await;
-    let mut planned = planned.map_err(|error| EngineError::Internal(error.to_string()))??;
+    let mut planned = call.compute(move |_| plan_question(&owned, &inner)).await?;
     let tokenise_ms = milliseconds(started);
     let plan = std::mem::take(&mut planned.drawing.plan);
-    let bounds = Bounds { token_budget: request.token_budget, deadline };
     let (outcome, mut usage) = if plan.is_empty() {
         (Outcome::default(), Usage::default())
     } else {
-        engine.carry_out(plan, bounds, None::<fn(Event)>).await?
+        engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
     };
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let mut verdicts = Verdicts::new(engine.judge.as_ref(), question, deadline);
+    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call);
     let drawing = &planned.drawing;
     let context_free = measure_context(drawing, &planned.context_free, &outcome, request, &mut verdicts).await?;
     let mut single = Vec::with_capacity(planned.single.len());
@@ -155,10 +149,12 @@ fn plan_question(engine: &Engine, request: &EvaluateRequest) -> Result<QuestionP
     let contexts = if end_to_end { request.contexts() } else { Vec::new() };
     let longest = contexts.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let greedy = request.greedy();
+    let generator = engine.generator()?;
+    let language = &generator.language;
     // The prompt of a judgement has more text around its passage than that of an answer.
-    let judging = engine.template.judgement_overhead().saturating_sub(engine.template.answer_overhead());
+    let judging = judgement::overhead(language).saturating_sub(answers::overhead(language));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
-    let mut drawing = Drawing::new(engine, asked, (longest, room), &greedy)?;
+    let mut drawing = Drawing::new(engine, &generator, asked, (longest, room), &greedy)?;
     let lexical = request.has(|annotator| annotator.lexical().is_some());
     let beliefs = request.has(Annotator::is_belief);
     let mut context = |order: &[usize], lexical: bool| ContextNodes {
@@ -180,9 +176,9 @@ fn plan_question(engine: &Engine, request: &EvaluateRequest) -> Result<QuestionP
     let context_free = if request.has(Annotator::is_delta) { context(&[], false) } else { ContextNodes::default() };
     let (mut judgements, mut judgement_tokens) = (Vec::new(), 0);
     if request.has(|annotator| annotator == Annotator::LlmJudgement) {
-        let question = query_tokens(engine.tokenizer.as_ref(), &request.question);
+        let judgement = judgement::JudgementPrompt::new(language, &request.question);
         for index in 0..request.passages.len() {
-            let prompts = engine.template.judgements(drawing.prompts.passage(index), &question);
+            let prompts = judgement.verdicts(drawing.prompts.passage(index));
             judgements.push(prompts.map(|segments| {
                 // The last token is predicted and never evaluated.
                 judgement_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;

@@ -2,15 +2,15 @@
 //! is the passage's label, and rank metrics are computed over the labels.
 
 mod annotator;
+mod judgement;
 mod label;
-
-use std::time::Instant;
 
 pub use annotator::Annotator;
 
 use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_texts};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
+use crate::call::Call;
 use crate::metrics::input::check_metrics;
 use crate::metrics::rank::{Grading, Metric, Ranking};
 
@@ -236,16 +236,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn evaluate(
-        &self,
-        request: EvaluateRequest,
-        deadline: Option<Instant>,
-    ) -> Result<EvaluateReport, EngineError> {
+    pub async fn evaluate(&self, call: &Call, request: EvaluateRequest) -> Result<EvaluateReport, EngineError> {
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
-            self.judge_or_refuse()?;
+            self.models().judge()?;
         }
-        let labelled = label::label(self, &request, deadline).await?;
+        let labelled = label::label(self, call, &request).await?;
         let grading = Grading { threshold: request.threshold, graded: true };
         let pairs = request.rankings().into_iter().zip(request.contexts()).enumerate();
         let rankings = pairs.map(|(number, (indices, context))| {

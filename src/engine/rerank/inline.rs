@@ -1,9 +1,8 @@
 //! What the passages do for the generator, measured beside a ranking: in the given order and in the new one.
 
-use std::time::Instant;
-
 use super::{Arrangement, RerankRequest};
 use crate::belief::Measured;
+use crate::call::Call;
 use crate::engine::belief::SampleOptions;
 use crate::engine::rerank::Usage;
 use crate::engine::utility::{Utility, UtilityRequest};
@@ -34,29 +33,28 @@ pub struct InlineReport {
 impl Engine {
     /// The most tokens that measuring will take, before any work; 0 where nothing is to be measured. The new order is not
     /// known yet: it is taken to share nothing with the given one.
-    pub(super) async fn inline_cost(&self, request: &RerankRequest) -> Result<usize, EngineError> {
+    pub(super) async fn inline_cost(&self, call: &Call, request: &RerankRequest) -> Result<usize, EngineError> {
         let Some(inline) = &request.inline else { return Ok(0) };
-        self.judge_or_refuse()?;
+        self.models().judge()?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(request.passages.len());
         let given: Vec<usize> = (0..returned).collect();
         let (once, without) = (vec![given], vec![Vec::new()]);
-        let one = self.sampling_cost(utility(request, inline, once).belief()).await?;
-        let other = self.sampling_cost(utility(request, inline, without).belief()).await?;
+        let one = self.sampling_cost(call, utility(request, inline, once).belief()).await?;
+        let other = self.sampling_cost(call, utility(request, inline, without).belief()).await?;
         Ok(2 * one + other)
     }
 
     /// Measures both orders and adds what it took to `usage`.
     pub(super) async fn measure_inline(
         &self,
+        call: &Call,
         request: &RerankRequest,
         arrangement: &Arrangement,
         usage: &mut Usage,
-        deadline: Option<Instant>,
     ) -> Result<Option<InlineReport>, EngineError> {
         let Some(inline) = &request.inline else { return Ok(None) };
         let given: Vec<usize> = (0..arrangement.order.len()).collect();
-        let report =
-            self.utility(utility(request, inline, vec![given, arrangement.order.clone()]), deadline, None).await?;
+        let report = self.utility(call, utility(request, inline, vec![given, arrangement.order.clone()]), None).await?;
         usage.tokens += report.usage.tokens;
         usage.naive_tokens += report.usage.naive_tokens;
         usage.cached_tokens += report.usage.cached_tokens;

@@ -1,26 +1,29 @@
-//! Reranking: checks a request, tokenises it, and hands it to its method.
+//! Reranking: `check` refuses what cannot be served, `driver` carries out the method (`super::methods`), and this file places,
+//! cuts and arranges the result.
 
+mod check;
+mod driver;
 mod inline;
-mod moi;
-mod pointwise;
-mod prepared;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
+use driver::{Driven, Driver};
 pub use inline::{Inline, InlineReport};
-pub use moi::{MoiOptions, Outcome, Scheme};
-use prepared::Prepared;
 
+use super::methods::{MethodRef, Scored};
+use super::models::ServedGenerator;
 use super::position_bias::{Arrangement, ContextOrder};
 use super::{Engine, EngineError};
+use crate::call::Call;
 use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
-use crate::numeric::{descending, sigmoid};
+use crate::numeric::sigmoid;
 use crate::plan::Cost;
-use crate::scheduler;
+use crate::scheduler::generator::Outcome as PlanOutcome;
 
 /// A passage to be placed.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -35,22 +38,6 @@ pub struct Passage {
     pub retriever_score: Option<f64>,
 }
 
-/// How passages are scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Method {
-    /// Mixture of Interventions over whole orders. The default.
-    #[default]
-    Moi,
-    /// log P(query | passage), each passage alone (QG; Sachan et al.).
-    QueryGeneration,
-    /// log P(query | passage) + log P(passage) (Bayes saliency; Merth et al., Eq. 1 of MOI).
-    BayesSaliency,
-    /// Σ P·log P over the query's tokens (LongLLMLingua as MOI section 4.1 states it).
-    LongLlmLingua,
-    /// The retriever's own scores, or the given order where there are none. Evaluates nothing.
-    Retriever,
-}
-
 /// A query and its passages.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RerankRequest {
@@ -58,9 +45,9 @@ pub struct RerankRequest {
     pub query: String,
     /// The passages in the retriever's order.
     pub passages: Vec<Passage>,
-    /// The method.
-    pub method: Method,
-    /// Options of the MOI method.
+    /// How they are scored.
+    pub method: MethodRef,
+    /// Options of the MOI method; its token budget holds for every method.
     pub moi: MoiOptions,
     /// How many results to return; all where `None`.
     pub top_n: Option<usize>,
@@ -81,13 +68,14 @@ pub struct RerankRequest {
 pub struct Ranked {
     /// Index in the request.
     pub index: usize,
-    /// `sigmoid(utility per query token)`: in (0, 1), never rescaled to the list.
+    /// `sigmoid(utility / unit)` in (0, 1), never rescaled to the list. The unit is the method's: the number of query tokens
+    /// for sums over the query, 1 for means over tokens.
     pub score: f64,
-    /// Utility in nats; for the retriever's method its score.
+    /// Utility in the method's unit: nats, nats a token, or the retriever's score.
     pub utility: f64,
     /// Standard error of the utility in nats, where the method has one.
     pub standard_error: Option<f64>,
-    /// Probability that it outranks the next one, where the method has one and there is a next.
+    /// Probability that it outranks the next result; absent for the last and where the method has none.
     pub outranks_next: Option<f64>,
     /// Tokens cut from its end.
     pub tokens_cut: usize,
@@ -181,129 +169,102 @@ pub enum RerankEvent {
     },
 }
 
-/// Scores of passages before they are ranked.
-struct Scored {
-    utilities: Vec<f64>,
-    standard_errors: Option<Vec<f64>>,
-    ranking: Vec<usize>,
-    outranks_next: Option<Vec<f64>>,
-    fit: Option<FitReport>,
+impl Usage {
+    /// Adds what a plan took.
+    pub(super) fn add(&mut self, outcome: &PlanOutcome) {
+        self.tokens += outcome.tokens;
+        self.cached_tokens += outcome.cached_tokens;
+        self.steps += outcome.steps;
+        self.queue_ms += outcome.queued.as_secs_f64() * 1e3;
+        self.score_ms += outcome.running.as_secs_f64() * 1e3;
+    }
 }
 
 impl Engine {
-    /// Reranks the passages of one query. Dropping the future cancels the work.
+    /// Reranks the passages of one query. The work ends when the call stops.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
     pub async fn rerank(
         &self,
+        call: &Call,
         request: RerankRequest,
-        deadline: Option<Instant>,
         listener: Option<UnboundedSender<RerankEvent>>,
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
-        prepared::check(&request, self.limits())?;
-        self.position_bias.check(request.context_order)?;
-        let reserved = self.inline_cost(&request).await?;
-        let allowed = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        if reserved > allowed {
-            return Err(EngineError::Budget { needed: reserved, allowed });
-        }
-        if request.method == Method::Retriever {
-            let (scored, warnings) = by_retriever(&request);
-            let placed = place(self, &request, scored, &[], 1.0, (Usage::default(), warnings))?;
-            return self.complete(&request, placed, deadline, started).await;
-        }
-        let mut task = Prepared::new(self, request, started).await?;
-        task.listener = listener;
-        task.deadline = deadline;
-        task.reserved = reserved;
-        let scored = match task.request.method {
-            Method::Moi => moi::score(self, &mut task).await?,
-            _ => pointwise::score(self, &mut task).await?,
-        };
-        let query_tokens = crate::numeric::real(task.query_tokens.max(1));
+        check::check(&request, self.limits())?;
+        let generator = self.generator()?;
+        generator.position_bias.check(request.context_order)?;
+        let reserved = self.inline_cost(call, &request).await?;
+        let mut driver = self.driver(call, &request, &generator);
+        driver.reserved = reserved;
+        driver.listener = listener;
+        let Driven { scored, cut } = driver.drive(request.clone()).await?;
+        let usage = driver.usage;
         if let Some(fit) = &scored.fit
-            && self.position_bias.learn(fit)
+            && generator.position_bias.learn(fit)
         {
             // A disk that is slow or full is no caller's concern.
-            let known = Arc::clone(&self.position_bias);
-            tokio::task::spawn_blocking(move || known.save());
+            let bias = Arc::clone(&generator.position_bias);
+            tokio::task::spawn_blocking(move || bias.save());
         }
-        let placed = place(self, &task.request, scored, &task.cut, query_tokens, (task.usage, task.warnings))?;
-        self.complete(&task.request, placed, deadline, started).await
-    }
-
-    /// Measures what is asked for beside the ranking, and closes the account.
-    async fn complete(
-        &self,
-        request: &RerankRequest,
-        mut placed: Reranked,
-        deadline: Option<Instant>,
-        started: Instant,
-    ) -> Result<Reranked, EngineError> {
+        let mut placed = place(&generator, &request, scored, &cut, usage)?;
         if !placed.passages.is_empty() {
-            let measured = self.measure_inline(request, &placed.arrangement, &mut placed.usage, deadline).await;
-            placed.inline = measured?;
+            placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)
     }
-}
 
-impl Engine {
-    /// What the first round of a MOI request would cost; nothing is evaluated.
+    /// What the first round of prompts would cost; nothing is evaluated.
     ///
     /// # Errors
     /// As [`Engine::rerank`], before any work.
-    pub async fn cost(&self, request: RerankRequest) -> Result<Cost, EngineError> {
-        prepared::check(&request, self.limits())?;
-        let task = Prepared::new(self, request, Instant::now()).await?;
-        Ok(moi::plan(self, &task)?.cost())
+    pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
+        check::check(&request, self.limits())?;
+        let generator = self.generator()?;
+        self.driver(call, &request, &generator).first_round(request).await
+    }
+
+    fn driver<'a>(&self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
+        let asks_model = request.method.prompts(request, &generator.language).is_some();
+        Driver {
+            call,
+            model: asks_model.then(|| Arc::clone(generator)),
+            limits: self.limits,
+            reserved: 0,
+            listener: None,
+            usage: Usage::default(),
+            passages: request.passages.len(),
+        }
     }
 }
 
+/// Applies threshold and count to a ranking, and arranges what is left for the generator.
 fn place(
-    engine: &Engine,
+    generator: &ServedGenerator,
     request: &RerankRequest,
     scored: Scored,
     cut: &[usize],
-    unit: f64,
-    (usage, warnings): (Usage, Vec<String>),
+    usage: Usage,
 ) -> Result<Reranked, EngineError> {
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
-        score: sigmoid(scored.utilities[index] / unit),
+        score: sigmoid(scored.utilities[index] / scored.unit),
         utility: scored.utilities[index],
         standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]),
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
     });
-    let passages: Vec<Ranked> = ranked
+    let mut passages: Vec<Ranked> = ranked
         .filter(|passage| request.score_threshold.is_none_or(|least| passage.score >= least))
         .take(request.top_n.unwrap_or(usize::MAX))
         .collect();
-    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
-    let arrangement = engine.position_bias.arrange(&returned, request.context_order)?;
-    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings })
-}
-
-fn by_retriever(request: &RerankRequest) -> (Scored, Vec<String>) {
-    let count = request.passages.len();
-    let given: Option<Vec<f64>> = request.passages.iter().map(|passage| passage.retriever_score).collect();
-    let mut warnings = Vec::new();
-    let utilities = given.unwrap_or_else(|| {
-        warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
-        (0..count).map(|index| -crate::numeric::real(index)).collect()
-    });
-    let ranking = descending(&utilities);
-    (Scored { utilities, standard_errors: None, ranking, outranks_next: None, fit: None }, warnings)
-}
-
-/// Turns what the scheduler tells into what the caller hears.
-fn relay(event: &scheduler::Event) -> Option<RerankEvent> {
-    match event {
-        scheduler::Event::Progress { done, total } => Some(RerankEvent::Progress { done: *done, total: *total }),
-        scheduler::Event::Scored(..) | scheduler::Event::Sampled(..) => None,
+    if let Some(last) = passages.last_mut() {
+        // There is no next result, even where the ranking went on.
+        last.outranks_next = None;
     }
+    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
+    let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
+    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings: scored.warnings })
 }

@@ -18,18 +18,18 @@ struct Bench {
     observed: Arc<Observed>,
 }
 
-fn bench(queue_length: usize, prefix_cells: usize, delay: Duration, faults: Vec<Fault>) -> Bench {
+fn bench(prefix_cells: usize, delay: Duration, faults: Vec<Fault>) -> Bench {
     let observed = Arc::new(Observed::default());
     let faults = Mutex::new(faults);
     let seen = Arc::clone(&observed);
-    let lender: Lender = Box::new(move |lend| {
+    let loader: Loader = Box::new(move |serve| {
         let mut generator = ScriptedGenerator::new(CAPACITY, overlap_script(), Arc::clone(&seen));
         generator.delay = delay;
         generator.fault = faults.lock().unwrap().pop();
-        lend(&mut generator);
+        serve(&mut generator);
         Ok(())
     });
-    let scheduler = Scheduler::start(Settings { queue_length, prefix_cells }, lender).unwrap();
+    let scheduler = Scheduler::start(SchedulerOptions { prefix_cells }, loader).unwrap();
     let runtime = Runtime::new().unwrap();
     let bench = Bench { runtime, scheduler, observed };
     bench.ready();
@@ -46,13 +46,13 @@ impl Bench {
     }
 
     fn run(&self, plan: &Arc<Plan>) -> Result<Outcome, ScheduleError> {
-        self.runtime.block_on(self.scheduler.run(Arc::clone(plan), None, None))
+        self.runtime.block_on(self.scheduler.run(Arc::clone(plan), &Call::local(), None))
     }
 
     /// Waits until the worker has nothing left and returns the cells in use then.
     fn settled_cells(&self) -> usize {
         let (stats, deadline) = (self.scheduler.stats(), Instant::now() + Duration::from_secs(20));
-        while self.scheduler.places.available_permits() < 64 || stats.active.load(Ordering::SeqCst) > 0 {
+        while stats.backlog.load(Ordering::SeqCst) > 0 || stats.active.load(Ordering::SeqCst) > 0 {
             assert!(Instant::now() < deadline, "the worker did not come to rest");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -88,7 +88,7 @@ fn directly(plan: &Plan) -> Vec<Vec<f64>> {
 
 #[test]
 fn scores_equal_those_of_each_sequence_alone() {
-    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let bench = bench(0, Duration::ZERO, vec![]);
     let plan = plan(&["abcd", "abdc", "dcba", "badc", "a"], "?dab", 9);
     let outcome = bench.run(&plan).unwrap();
     assert_eq!(outcome.scores, directly(&plan));
@@ -98,7 +98,7 @@ fn scores_equal_those_of_each_sequence_alone() {
 
 #[test]
 fn kept_prefixes_save_tokens_and_change_nothing() {
-    let bench = bench(64, 100, Duration::ZERO, vec![]);
+    let bench = bench(100, Duration::ZERO, vec![]);
     let first = plan(&["ab", "ba", "c"], "?x", 9);
     let second = plan(&["ac", "bc", "cb"], "?yz", 9);
     assert_eq!(bench.run(&first).unwrap().cached_tokens, 0);
@@ -111,7 +111,7 @@ fn kept_prefixes_save_tokens_and_change_nothing() {
 
 #[test]
 fn a_kept_prefix_gives_way_to_a_request_that_needs_the_room() {
-    let bench = bench(64, 200, Duration::ZERO, vec![]);
+    let bench = bench(200, Duration::ZERO, vec![]);
     bench.run(&plan(&["ab", "ba", "cd", "dc"], "?x", 30)).unwrap();
     assert!(bench.settled_cells() > 50);
     let large = plan(&["efghijkl"], "?x", 48);
@@ -120,36 +120,18 @@ fn a_kept_prefix_gives_way_to_a_request_that_needs_the_room() {
 
 #[test]
 fn what_can_never_fit_is_refused_with_numbers() {
-    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let bench = bench(0, Duration::ZERO, vec![]);
     let error = bench.run(&plan(&["a"], "?x", 500)).unwrap_err();
     assert_eq!(error, ScheduleError::TooLarge { what: "cells", needed: 506, available: 400 });
 }
 
 #[test]
-fn a_full_queue_refuses_and_says_when_to_come_back() {
-    let bench = bench(2, 0, Duration::from_millis(2), vec![]);
-    let slow = plan(&["ab"], "?x", 60);
-    bench.runtime.block_on(async {
-        let (first, second) =
-            (bench.scheduler.run(Arc::clone(&slow), None, None), bench.scheduler.run(Arc::clone(&slow), None, None));
-        let third = async {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            bench.scheduler.run(Arc::clone(&slow), None, None).await
-        };
-        let (first, second, third) = tokio::join!(first, second, third);
-        assert!(first.is_ok() && second.is_ok());
-        assert!(
-            matches!(third, Err(ScheduleError::QueueFull { retry_after }) if retry_after >= Duration::from_millis(100))
-        );
-    });
-}
-
-#[test]
 fn a_dropped_future_stops_the_work_within_a_step() {
-    let bench = bench(64, 0, Duration::from_millis(1), vec![]);
+    let bench = bench(0, Duration::from_millis(1), vec![]);
     let long = plan(&["abcdef", "fedcba"], "?x", 40);
     bench.runtime.block_on(async {
-        let run = bench.scheduler.run(Arc::clone(&long), None, None);
+        let call = Call::local();
+        let run = bench.scheduler.run(Arc::clone(&long), &call, None);
         assert!(tokio::time::timeout(Duration::from_millis(80), run).await.is_err());
     });
     assert_eq!(bench.settled_cells(), 0);
@@ -159,29 +141,29 @@ fn a_dropped_future_stops_the_work_within_a_step() {
 
 #[test]
 fn a_deadline_ends_the_work_in_the_middle() {
-    let bench = bench(64, 0, Duration::from_millis(1), vec![]);
+    let bench = bench(0, Duration::from_millis(1), vec![]);
     let long = plan(&["abcdef", "fedcba"], "?x", 40);
     let deadline = Some(Instant::now() + Duration::from_millis(80));
-    let error = bench.runtime.block_on(bench.scheduler.run(long, deadline, None)).unwrap_err();
-    assert_eq!(error, ScheduleError::DeadlineExceeded);
+    let error = bench.runtime.block_on(bench.scheduler.run(long, &Call::local_with(deadline), None)).unwrap_err();
+    assert_eq!(error, Stopped::DeadlineExceeded.into());
     assert_eq!(bench.settled_cells(), 0);
 }
 
 #[test]
 fn a_deadline_that_cannot_be_met_is_refused_before_work() {
-    let bench = bench(64, 0, Duration::from_micros(500), vec![]);
+    let bench = bench(0, Duration::from_micros(500), vec![]);
     let long = plan(&["abcdef", "fedcba"], "?x", 60);
     bench.run(&plan(&["abcd", "dcba"], "?x", 60)).unwrap();
     let before = bench.observed.steps.load(Ordering::SeqCst);
     let deadline = Some(Instant::now() + Duration::from_millis(5));
-    let error = bench.runtime.block_on(bench.scheduler.run(long, deadline, None)).unwrap_err();
-    assert_eq!(error, ScheduleError::DeadlineExceeded);
+    let error = bench.runtime.block_on(bench.scheduler.run(long, &Call::local_with(deadline), None)).unwrap_err();
+    assert_eq!(error, Stopped::DeadlineExceeded.into());
     assert_eq!(bench.observed.steps.load(Ordering::SeqCst), before);
 }
 
 #[test]
 fn a_failed_step_fails_its_requests_and_no_others() {
-    let bench = bench(64, 50, Duration::ZERO, vec![Fault::Error(2)]);
+    let bench = bench(50, Duration::ZERO, vec![Fault::Error(2)]);
     let plan = plan(&["abc", "cba"], "?x", 20);
     assert!(matches!(bench.run(&plan), Err(ScheduleError::Model(_))));
     assert_eq!(bench.settled_cells(), 0);
@@ -191,7 +173,7 @@ fn a_failed_step_fails_its_requests_and_no_others() {
 
 #[test]
 fn a_worker_that_panics_is_replaced() {
-    let bench = bench(64, 0, Duration::ZERO, vec![Fault::Panic(2)]);
+    let bench = bench(0, Duration::ZERO, vec![Fault::Panic(2)]);
     let plan = plan(&["abc", "cba"], "?x", 20);
     assert_eq!(bench.run(&plan), Err(ScheduleError::Unavailable));
     // For a moment after the death the status may still say ready: requests are turned away until the new one is there.
@@ -210,10 +192,10 @@ fn a_worker_that_panics_is_replaced() {
 
 #[test]
 fn events_carry_every_score_before_the_answer() {
-    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let bench = bench(0, Duration::ZERO, vec![]);
     let plan = plan(&["abc", "cba"], "?xy", 20);
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), None, Some(sender))).unwrap();
+    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &Call::local(), Some(sender))).unwrap();
     let mut scored = 0;
     let mut last = (0, 0);
     while let Ok(event) = receiver.try_recv() {
@@ -239,7 +221,7 @@ proptest! {
         fault in proptest::option::of(1_usize..30), prefix_cells in prop_oneof![Just(0_usize), 40_usize..200],
     ) {
         let fault = fault.map(Fault::Error).into_iter().collect();
-        let bench = bench(64, prefix_cells, Duration::from_micros(20), fault);
+        let bench = bench(prefix_cells, Duration::from_micros(20), fault);
         let shapes: [&[&str]; 4] = [&["abc", "bca", "cab"], &["ab", "ba"], &["d"], &["abcde", "edcba", "acebd"]];
         bench.runtime.block_on(async {
             let runs = picks.iter().map(|&(shape, length, wait, cancelled)| {
@@ -247,7 +229,7 @@ proptest! {
                 let scheduler = bench.scheduler.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(wait)).await;
-                    let run = scheduler.run(Arc::clone(&plan), None, None);
+                    let run = scheduler.run(Arc::clone(&plan), &Call::local(), None);
                     let patience = if cancelled { Duration::from_millis(wait % 7) } else { Duration::from_secs(30) };
                     match tokio::time::timeout(patience, run).await {
                         Ok(Ok(outcome)) => assert_eq!(outcome.scores, directly(&plan)),
@@ -318,13 +300,14 @@ fn drawn_alone(plan: &Plan, node: NodeId) -> Sample {
 
 #[test]
 fn samples_are_those_of_each_alone_whatever_else_runs() {
-    let bench = bench(64, 100, Duration::ZERO, vec![]);
+    let bench = bench(100, Duration::ZERO, vec![]);
     let (plan, nodes) = sampled(&["aab", "aaab", "c"], 5, 9, 3);
     let other = plan_of_orders();
     let (first, second) = bench.runtime.block_on(async {
+        let (one, two) = (Call::local(), Call::local());
         tokio::join!(
-            bench.scheduler.run(Arc::clone(&plan), None, None),
-            bench.scheduler.run(Arc::clone(&other), None, None)
+            bench.scheduler.run(Arc::clone(&plan), &one, None),
+            bench.scheduler.run(Arc::clone(&other), &two, None)
         )
     });
     assert_eq!(second.unwrap().scores, directly(&other));
@@ -350,10 +333,10 @@ fn plan_of_orders() -> Arc<Plan> {
 
 #[test]
 fn samples_are_told_as_they_end_and_progress_reaches_its_end() {
-    let bench = bench(64, 0, Duration::ZERO, vec![]);
+    let bench = bench(0, Duration::ZERO, vec![]);
     let (plan, nodes) = sampled(&["ab"], 4, 12, 11);
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), None, Some(sender))).unwrap();
+    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &Call::local(), Some(sender))).unwrap();
     let (mut told, mut last) = (HashMap::new(), (0, 1));
     while let Ok(event) = events.try_recv() {
         match event {
@@ -374,7 +357,7 @@ proptest! {
     fn no_cell_of_a_sample_leaks(
         requests in proptest::collection::vec((1_usize..4, 1_usize..20, 1_usize..40, any::<u64>(), any::<bool>()), 1..6),
     ) {
-        let bench = bench(64, 0, Duration::from_micros(20), vec![]);
+        let bench = bench(0, Duration::from_micros(20), vec![]);
         let letters = ["aab", "baaa", "ccb"];
         bench.runtime.block_on(async {
             let mut work = Vec::new();
@@ -382,7 +365,7 @@ proptest! {
                 let (plan, nodes) = sampled(&letters[..*prompts], *count, *most, *seed >> 1);
                 let (scheduler, patience) = (bench.scheduler.clone(), Duration::from_millis(if *given_up { 3 } else { 20_000 }));
                 work.push(tokio::spawn(async move {
-                    let outcome = tokio::time::timeout(patience, scheduler.run(Arc::clone(&plan), None, None)).await;
+                    let outcome = tokio::time::timeout(patience, scheduler.run(Arc::clone(&plan), &Call::local(), None)).await;
                     if let Ok(outcome) = outcome {
                         let outcome = outcome.unwrap();
                         for node in nodes {

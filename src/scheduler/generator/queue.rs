@@ -17,6 +17,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::call::Priority;
+
+/// By how much a priority step moves a call in the queue.
+pub const PRIORITY_SHIFT: Duration = Duration::from_secs(10);
+
 /// Tokens a step that the requests behind the leader have a claim to at least.
 pub const LEAST_SHARE: usize = 16;
 
@@ -24,10 +29,16 @@ pub const LEAST_SHARE: usize = 16;
 pub const PATIENCE: usize = 2;
 
 /// When a waiting request would be done if it were served at once: the key of the admission order.
+/// A priority shifts it by [`PRIORITY_SHIFT`], so a call of low priority is overtaken for that long and no longer.
 #[must_use]
-pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64) -> Instant {
+pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64, priority: Priority) -> Instant {
     let seconds = crate::numeric::real(tokens) / tokens_per_second.max(1.0);
-    arrival + Duration::from_secs_f64(seconds.min(86_400.0))
+    let shift = match priority {
+        Priority::High => Duration::ZERO,
+        Priority::Normal => PRIORITY_SHIFT,
+        Priority::Low => 2 * PRIORITY_SHIFT,
+    };
+    arrival + shift + Duration::from_secs_f64(seconds.min(86_400.0))
 }
 
 /// What the policy knows of an active request.
@@ -134,7 +145,9 @@ mod tests {
                 waiting.push(arrivals[next]);
                 next += 1;
             }
-            let key = |r: usize| admission_key(epoch + Duration::from_secs(requests[r].0 as u64), requests[r].1, 1.0);
+            let key = |r: usize| {
+                admission_key(epoch + Duration::from_secs(requests[r].0 as u64), requests[r].1, 1.0, Priority::Normal)
+            };
             while active.len() < places && !waiting.is_empty() {
                 let best = (0..waiting.len()).min_by_key(|&w| key(waiting[w])).unwrap();
                 let request = waiting.swap_remove(best);
@@ -252,9 +265,13 @@ mod tests {
     #[test]
     fn waiting_requests_are_overtaken_only_within_their_own_service_time() {
         let now = Instant::now();
-        let large = admission_key(now, 10_000, 1_000.0);
-        assert!(admission_key(now + Duration::from_secs(1), 100, 1_000.0) < large);
-        assert!(admission_key(now + Duration::from_secs(11), 100, 1_000.0) > large);
+        let key =
+            |after: u64, tokens, priority| admission_key(now + Duration::from_secs(after), tokens, 1_000.0, priority);
+        let large = key(0, 10_000, Priority::Normal);
+        assert!(key(1, 100, Priority::Normal) < large);
+        assert!(key(11, 100, Priority::Normal) > large);
+        assert!(key(15, 100, Priority::High) < large, "a higher priority comes ten seconds earlier");
+        assert!(key(0, 100, Priority::Low) < key(25, 100, Priority::High), "and a low one waits no longer than that");
     }
 
     proptest! {

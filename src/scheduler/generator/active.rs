@@ -7,8 +7,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::queue::Phase;
+use super::service::lost;
 use super::{Event, Job, Outcome, Sample, ScheduleError};
-use crate::model::Draw;
+use crate::model::{Draw, ModelError};
 use crate::numeric::sampling::unit;
 use crate::plan::{Finish, NodeId, Step, Token, Walk};
 
@@ -66,6 +67,16 @@ impl Active {
             steps: 0,
             job,
         }
+    }
+
+    /// The generator's sequence for the walk's sequence `slot`, a free one where it has none yet.
+    pub fn hold(&mut self, slot: usize, free: &mut Vec<usize>) -> Result<usize, ModelError> {
+        if let Some(&sequence) = self.held.get(&slot) {
+            return Ok(sequence);
+        }
+        let sequence = free.pop().ok_or_else(|| lost("no free sequence for a granted one"))?;
+        self.held.insert(slot, sequence);
+        Ok(sequence)
     }
 
     /// What it does now.
@@ -150,7 +161,7 @@ impl Active {
         };
         let answer = if broken {
             let problem = "a log-probability is not a finite number".to_owned();
-            Err(ScheduleError::Model(crate::model::ModelError::Decode(problem)))
+            Err(ScheduleError::Model(ModelError::Decode(problem)))
         } else {
             Ok(outcome)
         };

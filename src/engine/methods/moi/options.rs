@@ -1,6 +1,6 @@
 //! Options of the method, and what of a request they ask to be scored.
 
-use super::super::RerankRequest;
+use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
 use crate::fit::design::{self, Design};
 use crate::fit::domain::Domain;
@@ -116,15 +116,15 @@ impl MoiOptions {
     }
 
     /// Passages in the longest prompt.
-    pub(in crate::engine::rerank) fn longest(&self, passages: usize) -> usize {
+    pub(super) fn longest(&self, passages: usize) -> usize {
         match self.scheme() {
             Scheme::Pruned if !self.variable_pruning => self.prune_length(passages),
-            Scheme::Prefix | Scheme::Adaptive if !self.fit_budget => self.depth(passages).unwrap_or(passages),
+            Scheme::Prefix | Scheme::Adaptive => self.depth(passages).unwrap_or(passages),
             _ => passages,
         }
     }
 
-    pub(in crate::engine::rerank) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
+    pub(super) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
         let orders = self.count(passages);
         if orders == 0 || orders > limits.orders {
             let problem = format!("are {orders}, must be between 1 and {}", limits.orders);
@@ -190,7 +190,8 @@ impl Size {
     pub fn descending(options: &MoiOptions, passages: usize) -> Vec<Self> {
         let asked = Self::asked(options, passages);
         if options.by_beginnings() {
-            let deepest = options.depth.unwrap_or(passages).min(passages);
+            // Without a depth of the caller's, fitting only ever shrinks the default: a budget is no reason to spend it.
+            let deepest = asked.depth.unwrap_or(1);
             return (1..=deepest).rev().map(|depth| Self { depth: Some(depth), ..asked }).collect();
         }
         (1..=asked.orders).rev().map(|orders| Self { orders, ..asked }).collect()
@@ -222,8 +223,8 @@ pub(super) fn prompts(request: &RerankRequest, size: Size) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Passage;
     use super::*;
+    use crate::engine::rerank::Passage;
 
     fn request(n: usize, moi: MoiOptions) -> RerankRequest {
         let passage =
@@ -254,6 +255,9 @@ mod tests {
     fn sizes_shrink_to_one() {
         let prefix = MoiOptions { fit_budget: true, ..MoiOptions::default() };
         let depths: Vec<_> = Size::descending(&prefix, 4).into_iter().map(|size| size.depth.unwrap()).collect();
+        assert_eq!(depths, vec![2, 1], "letter (h): without a depth the default is the most");
+        let deep = MoiOptions { depth: Some(9), ..prefix };
+        let depths: Vec<_> = Size::descending(&deep, 4).into_iter().map(|size| size.depth.unwrap()).collect();
         assert_eq!(depths, vec![4, 3, 2, 1]);
         let random = MoiOptions { scheme: Some(Scheme::Random), ..MoiOptions::default() };
         assert_eq!(Size::descending(&random, 4).len(), 12);
