@@ -51,9 +51,10 @@ pub(crate) enum Refusal {
 impl From<EngineError> for Refusal {
     fn from(error: EngineError) -> Self {
         match error {
-            EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
-                Self::Question(error.to_string())
-            }
+            EngineError::Invalid { .. }
+            | EngineError::TooLong { .. }
+            | EngineError::Budget { .. }
+            | EngineError::Pairs { .. } => Self::Question(error.to_string()),
             other => Self::Fatal(other.into()),
         }
     }

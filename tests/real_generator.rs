@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
-use rerankd::engine::rerank::{Method, MoiOptions, Passage, RerankRequest, Reranked, Scheme};
+use rerankd::engine::methods;
+use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
 use rerankd::engine::{Engine, EngineError};
 use rerankd::numeric::sampling::Sampling;
 use rerankd::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
@@ -55,7 +56,7 @@ fn request(texts: &[&str]) -> RerankRequest {
 }
 
 async fn rerank(engine: &Engine, request: RerankRequest) -> Reranked {
-    engine.rerank(request, None, None).await.unwrap()
+    engine.rerank(&common::call(), request, None).await.unwrap()
 }
 
 fn utilities(answer: &Reranked) -> Vec<f64> {
@@ -69,7 +70,7 @@ fn utilities(answer: &Reranked) -> Vec<f64> {
 #[tokio::test]
 async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
     let engine = real_engine().await;
-    let tokens = |text: &str| engine.tokenizer().text(text);
+    let tokens = |text: &str| common::generator(&engine).tokenizer().text(text);
     let segments = |order: &[usize]| {
         let mut segments = vec![Segment::context(tokens("Documents follow.\n\n"))];
         segments.extend(order.iter().map(|&p| Segment::scored(tokens(TEXTS[p]), 0)));
@@ -79,12 +80,13 @@ async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
     let orders: Vec<Vec<usize>> = vec![vec![0, 1, 2, 3], vec![0, 1, 3, 2], vec![0, 3], vec![2, 0], vec![1]];
     let mut together = Plan::new();
     let paths: Vec<Vec<NodeId>> = orders.iter().map(|order| together.add(&segments(order))).collect();
-    let shared = engine.scheduler().run(Arc::new(together), None, None).await.unwrap();
+    let shared = common::generator(&engine).scheduler.run(Arc::new(together), &common::call(), None).await.unwrap();
     let mut differences = Vec::new();
     for (order, path) in orders.iter().zip(paths) {
         let mut alone = Plan::new();
         let own = alone.add(&segments(order));
-        let scores = engine.scheduler().run(Arc::new(alone), None, None).await.unwrap().scores;
+        let scores =
+            common::generator(&engine).scheduler.run(Arc::new(alone), &common::call(), None).await.unwrap().scores;
         for (ours, theirs) in path.iter().zip(own) {
             for (left, right) in shared.scores[ours.0].iter().zip(&scores[theirs.0]) {
                 differences.push(left - right);
@@ -100,7 +102,7 @@ fn close(engine: &Engine, differences: &[f64]) {
     let mean = differences.iter().sum::<f64>() / count;
     let rms = (differences.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
     println!("{count} tokens: largest difference {largest:.3}, root mean square {rms:.3}, mean {mean:.4} nats");
-    let reencoded = engine.info().encoding != "as shipped";
+    let reencoded = common::generator(&engine).info.encoding != "as shipped";
     let [token, square, centre] = if reencoded { BOUNDS_16_BIT } else { BOUNDS_4_BIT };
     assert!(largest < token && rms < square && mean.abs() < centre);
 }
@@ -113,10 +115,10 @@ async fn log_probabilities_agree_with_an_independent_program() {
     let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let tokens: Vec<Token> = serde_json::from_value(golden["tokens"].clone()).unwrap();
     let expected: Vec<f64> = serde_json::from_value(golden["log_probabilities"].clone()).unwrap();
-    assert_eq!(engine.tokenizer().text(&format!("{} {QUERY}", TEXTS.join(" "))), tokens);
+    assert_eq!(common::generator(&engine).tokenizer().text(&format!("{} {QUERY}", TEXTS.join(" "))), tokens);
     let mut plan = Plan::new();
     let node = plan.add(&[Segment::scored(tokens, 1)])[0];
-    let scores = engine.scheduler().run(Arc::new(plan), None, None).await.unwrap().scores;
+    let scores = common::generator(&engine).scheduler.run(Arc::new(plan), &common::call(), None).await.unwrap().scores;
     let differences: Vec<f64> = scores[node.0].iter().zip(&expected).map(|(ours, theirs)| ours - theirs).collect();
     assert_eq!(differences.len(), expected.len());
     close(&engine, &differences);
@@ -125,11 +127,11 @@ async fn log_probabilities_agree_with_an_independent_program() {
 #[tokio::test]
 async fn control_text_in_a_passage_stays_text() {
     let engine = real_engine().await;
-    let tokens: Vec<Token> = engine.tokenizer().text("<|im_end|>");
+    let tokens: Vec<Token> = common::generator(&engine).tokenizer().text("<|im_end|>");
     assert!(tokens.len() > 1, "a passage must not be able to close the message");
-    assert_eq!(engine.tokenizer().template("<|im_end|>", false).len(), 1);
-    assert_eq!(engine.tokenizer().detokenize(&tokens), "<|im_end|>");
-    assert!(engine.info().chat);
+    assert_eq!(common::generator(&engine).tokenizer().template("<|im_end|>", false).len(), 1);
+    assert_eq!(common::generator(&engine).tokenizer().detokenize(&tokens), "<|im_end|>");
+    assert!(common::generator(&engine).info.chat);
 }
 
 #[tokio::test]
@@ -196,7 +198,7 @@ async fn one_and_two_passages_are_answers() {
         }
     }
     let mut pair = request(&TEXTS[..2]);
-    pair.method = Method::QueryGeneration;
+    pair.method = methods::find("query-generation").unwrap();
     assert_eq!(rerank(&engine, pair).await.passages[0].index, 0);
 }
 
@@ -216,7 +218,7 @@ async fn a_passage_longer_than_the_context_is_cut_or_refused() {
     let long = "the wheel turned and ".repeat(4_000);
     let mut request = request(&[TEXTS[0], &long]);
     request.truncate = Some(false);
-    match engine.rerank(request.clone(), None, None).await {
+    match engine.rerank(&common::call(), request.clone(), None).await {
         Err(EngineError::TooLong { field, needed, available }) => {
             assert_eq!(field, "passages[1].text");
             assert!(needed > 12_000 && available < 8_192, "{needed} {available}");
@@ -234,10 +236,12 @@ async fn an_abandoned_request_stops_within_a_step() {
     let engine = alone().await;
     let long: Vec<String> = (0..6).map(|p| format!("{p} {}", "the wheel turned and ".repeat(60))).collect();
     let texts: Vec<&str> = long.iter().map(String::as_str).collect();
-    let run = engine.rerank(request(&texts), None, None);
+    let call = common::call();
+    let run = engine.rerank(&call, request(&texts), None);
     assert!(tokio::time::timeout(Duration::from_millis(1_500), run).await.is_err());
     let left = Instant::now();
-    let stats = engine.scheduler().stats();
+    let generator = common::generator(&engine);
+    let stats = generator.scheduler.stats();
     while stats.abandoned.load(std::sync::atomic::Ordering::SeqCst) == 0 {
         assert!(left.elapsed() < Duration::from_secs(60), "the worker did not stop");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -284,7 +288,7 @@ async fn a_damaged_file_is_refused_with_its_name() {
 #[tokio::test]
 async fn control_tokens_end_an_answer_and_words_do_not() {
     let engine = real_engine().await;
-    let tokenizer = engine.tokenizer();
+    let tokenizer = common::generator(&engine).tokenizer();
     for control in ["<|im_start|>", "<|im_end|>"] {
         let tokens = tokenizer.template(control, false);
         assert!(tokens.len() == 1 && tokenizer.ends_turn(tokens[0]), "{control}");
@@ -349,7 +353,7 @@ async fn a_server_never_measures_and_runs_what_pull_chose() {
     let flags = [("models.store".to_owned(), folder.path().display().to_string())];
     let config = rerankd::config::Config::load(None, &flags).unwrap();
     let engine = rerankd::app::engine(&config).await.unwrap();
-    assert_eq!(engine.info().encoding, "as shipped");
+    assert_eq!(common::generator(&engine).info.encoding, "as shipped");
     drop(engine);
     let encodings = folder.path().join(".encodings");
     assert!(!encodings.exists());
@@ -377,5 +381,8 @@ async fn a_server_never_measures_and_runs_what_pull_chose() {
     let again = rerankd::app::measure_tensor_types(&config, &model, report).await.unwrap().unwrap();
     assert_eq!((again.encoding, steps.lock().unwrap().len()), (choice.encoding.clone(), steps_of_first));
     let engine = rerankd::app::engine(&config).await.unwrap();
-    assert_eq!((&engine.info().encoding, &engine.info().running_sha256), (&choice.encoding, &choice.sha256));
+    assert_eq!(
+        (&common::generator(&engine).info.encoding, &common::generator(&engine).info.running_sha256),
+        (&choice.encoding, &choice.sha256)
+    );
 }

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Running, Scripted, wire};
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::position_bias::{Keeper, PositionBias};
@@ -31,7 +32,7 @@ const PASSAGES: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "quest
 
 async fn with(position_bias: PositionBias) -> Running {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    common::serve(engine.with_position_bias(position_bias), observed, queue_length).await
+    common::serve(common::with_position_bias(&engine, position_bias), observed, queue_length).await
 }
 
 /// Observations at the values and, in turn, a quarter above and below at the first position.
@@ -130,7 +131,7 @@ async fn neither_noise_nor_other_callers_change_an_order() {
     assert!(arranged.original_indices.iter().eq(ranking.iter().rev()));
     assert_eq!(arranged.ground(), v1::ArrangementGround::QuestionProfile);
     assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::Learnt);
-    server.engine.position_bias().set_use_learnt(true);
+    server.engine.generator().unwrap().position_bias.set_use_learnt(true);
     let (_, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
     assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::Learnt);
     let (_, arranged) = ask(&server, v1::ContextOrder::Unspecified, 1).await;
@@ -148,7 +149,7 @@ async fn served_requests_are_learnt_from_and_kept() {
     });
     let server = with(PositionBias::new(Profiles::default(), Profiles::default(), keeper, Vec::new())).await;
     ask(&server, v1::ContextOrder::Unspecified, 0).await;
-    let position_bias = server.engine.position_bias();
+    let position_bias = server.engine.generator().unwrap().position_bias;
     assert!(stored(position_bias, Origin::Learnt).is_empty(), "learning is off until the server serves");
     position_bias.set_learning(true);
     let passages = PASSAGES.map(|text| format!("{text} question"));
@@ -193,7 +194,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
         gold: vec![false, true, false, false],
         passage_tokens: None,
     };
-    let profile = engine.answer_profile(&task).await.unwrap();
+    let profile = engine.answer_profile(&Call::local(), &task).await.unwrap();
     assert!(profile.iter().sum::<f64>().abs() < 1e-9);
     assert!(profile.windows(2).all(|pair| pair[0] > pair[1]), "{profile:?}");
     for (broken, field) in [
@@ -202,7 +203,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
         (Labelled { question: String::new(), ..task.clone() }, "question"),
         (Labelled { passages: task.passages[..1].to_vec(), ..task.clone() }, "passages"),
     ] {
-        assert!(engine.answer_profile(&broken).await.unwrap_err().to_string().starts_with(field));
+        assert!(engine.answer_profile(&Call::local(), &broken).await.unwrap_err().to_string().starts_with(field));
     }
 }
 
@@ -215,10 +216,14 @@ async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
     let store = Config::load(Some(&config), &[]).unwrap().store;
     let server = Scripted::default().serve().await;
     let file = rerankd::app::profile_file(&store, "scripted", Origin::Calibrated);
-    let following = tokio::spawn(rerankd::app::follow(server.engine.clone(), file.clone(), Duration::from_millis(5)));
+    let following = tokio::spawn(rerankd::app::follow_calibration(
+        server.engine.generator().unwrap(),
+        file.clone(),
+        Duration::from_millis(5),
+    ));
     let strict = || ask(&server, v1::ContextOrder::ByPositionBias, 0);
     file.save(&profiles(Subject::Answer, &[-2.0, 0.0, 1.0, 2.0], 8)).unwrap();
-    let position_bias = server.engine.position_bias();
+    let position_bias = server.engine.generator().unwrap().position_bias;
     wait_until(|| !stored(position_bias, Origin::Calibrated).is_empty()).await;
     let (ranking, arranged) = strict().await;
     assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, where the profile is highest");

@@ -185,7 +185,8 @@ async fn a_client_that_leaves_frees_the_worker() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     call.abort();
     let left = Instant::now();
-    let stats = server.engine.scheduler().stats();
+    let generator = common::generator(&server.engine);
+    let stats = generator.scheduler.stats();
     while stats.abandoned.load(std::sync::atomic::Ordering::SeqCst) == 0 {
         assert!(left.elapsed() < Duration::from_secs(10), "the work was not dropped");
         tokio::time::sleep(Duration::from_millis(1)).await;

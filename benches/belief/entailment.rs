@@ -1,4 +1,4 @@
-//! How good and how fast entailment is.
+//! Accuracy and speed of entailment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -88,7 +88,7 @@ pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Res
     Ok(())
 }
 
-/// Pairs per second beside onnxruntime's Python binding on the same network, one after the other, three rounds in turn.
+/// Pairs per second, and those of onnxruntime's Python binding on the same network: median of three rounds in turn.
 pub async fn peer(config: &Config, folder: &Path, python: &str) -> anyhow::Result<()> {
     let pairs: Vec<TextPair> = snli(folder, 600)?.into_iter().map(|row| row.1).collect();
     let located = config.store.locate("deberta-v3-xsmall-nli", Role::Entailment)?;

@@ -1,4 +1,4 @@
-//! Sampling, entailment and belief measures on labelled data, against simpler programs and another binding.
+//! Sampling, entailment and belief measures on labelled data, compared with simpler programs and with another binding.
 //!
 //! `cargo bench --bench belief -- PART --data FOLDER`, PART one of `entailment`, `peer`, `tokens`, `repeat`, `gold`. FOLDER
 //! holds nli/snli-dev.tsv.gz, equivalence/evouna-nq-1000.jsonl.gz and qa/*.jsonl.gz. Prints JSON lines.

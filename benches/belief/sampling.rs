@@ -1,4 +1,4 @@
-//! What sampling costs, and how repeatable what it measures is.
+//! The cost of sampling, and the spread of SePer over seeds.
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,8 +16,8 @@ pub const FILE: &str = "qa/nq-200-random-distractors.jsonl.gz";
 /// Tokens of a passage.
 pub const CAP: usize = 48;
 
-/// Ten samples each of the list, every passage alone and every prefix, against a program that runs each from its beginning:
-/// tokens, and seconds of one sample after another through the same engine, which then shares nothing.
+/// Ten samples of the list, of every passage alone and of every prefix, in one plan; against one sample after another through
+/// the same engine, which then shares nothing.
 pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let questions = data::read(&folder.join(FILE), 2)?;
@@ -38,7 +38,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
         shared.0 += sampled.usage.tokens as f64;
         shared.1 += sampled.usage.score_ms / 1e3;
         naive.0 += sampled.usage.naive_tokens as f64;
-        // The naive loop: one prompt, one sample, from the beginning, of every context.
+        // The naive loop: every sample reads its prompt from the beginning.
         let started = Instant::now();
         for context in contexts {
             for seed in 0..10 {
@@ -76,7 +76,7 @@ pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Resu
                 ..UtilityRequest::default()
             };
             let report = engine.utility(&Call::local(), request, None).await?;
-            values.push(report.utilities[0].belief.seper_soft.map_or(0.0, |soft| soft.value));
+            values.push(report.utilities[0].belief.seper_soft.as_ref().map_or(0.0, |soft| soft.value));
         }
         deviations.push(standard_deviation(&values));
         relative.push(standard_deviation(&values) / mean(&values));

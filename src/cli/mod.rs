@@ -116,6 +116,7 @@ impl From<crate::engine::EngineError> for Failure {
             EngineError::Invalid { .. }
             | EngineError::TooLong { .. }
             | EngineError::Budget { .. }
+            | EngineError::Pairs { .. }
             | EngineError::Precondition(_) => Self::Input(error.to_string()),
             other => Self::Other(other.into()),
         }

@@ -36,6 +36,7 @@ pub(super) struct Limits {
     pub passage_bytes: usize,
     pub orders: usize,
     pub tokens_per_request: usize,
+    pub pairs_per_request: usize,
     pub truncate: bool,
     pub queue_length: usize,
 }

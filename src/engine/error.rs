@@ -37,6 +37,12 @@ pub enum EngineError {
         /// Tokens allowed.
         allowed: usize,
     },
+    /// The entailment model would have to judge more pairs than one request may ask for.
+    #[error("the request needs more than {allowed} entailment judgements")]
+    Pairs {
+        /// Pairs allowed.
+        allowed: usize,
+    },
     /// The queue is full.
     #[error("the queue is full")]
     QueueFull {

@@ -35,6 +35,8 @@ pub struct Limits {
     pub orders: usize,
     /// Tokens evaluated for one request.
     pub tokens: usize,
+    /// Pairs of texts that the entailment model judges for one request.
+    pub pairs: usize,
     /// Whether passages are cut to fit the context where the request does not say.
     pub truncate: bool,
 }
@@ -44,7 +46,7 @@ pub struct Limits {
 pub struct Engine {
     models: Models,
     limits: Limits,
-    context_free: Arc<utility::ContextFree>,
+    context_free: Arc<utility::ContextFreeCache>,
 }
 
 impl std::fmt::Debug for Engine {

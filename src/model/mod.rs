@@ -128,8 +128,13 @@ pub trait Tokenizer: Send + Sync {
     /// where the model wants one.
     fn template(&self, text: &str, opening: bool) -> Vec<Token>;
 
-    /// Text of tokens; bytes that are not UTF-8 are replaced.
-    fn detokenize(&self, tokens: &[Token]) -> String;
+    /// Bytes that tokens spell. They need not be UTF-8: a character may be split over several tokens.
+    fn bytes(&self, tokens: &[Token]) -> Vec<u8>;
+
+    /// Text that tokens spell; bytes that are not UTF-8 are replaced by U+FFFD.
+    fn detokenize(&self, tokens: &[Token]) -> String {
+        String::from_utf8_lossy(&self.bytes(tokens)).into_owned()
+    }
 
     /// Whether a token ends the model's turn.
     fn ends_turn(&self, token: Token) -> bool;

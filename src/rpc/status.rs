@@ -27,6 +27,11 @@ pub(super) fn of(error: &EngineError) -> Status {
             let details = ErrorDetails::with_quota_failure_violation("limits.tokens_per_request", description);
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
+        EngineError::Pairs { allowed } => {
+            let description = format!("at most {allowed} entailment judgements allowed");
+            let details = ErrorDetails::with_quota_failure_violation("limits.pairs_per_request", description);
+            Status::with_error_details(Code::ResourceExhausted, message, details)
+        }
         EngineError::QueueFull { retry_after } => {
             let details = ErrorDetails::with_retry_info(Some(*retry_after));
             Status::with_error_details(Code::ResourceExhausted, message, details)

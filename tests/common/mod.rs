@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rerankd::call::Admission;
+use rerankd::call::{Admission, Call};
 use rerankd::config::Config;
 use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
 use rerankd::engine::position_bias::PositionBias;
@@ -20,8 +20,15 @@ use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
 use scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
 use tonic::transport::Channel;
 
-pub const LIMITS: Limits =
-    Limits { passages: 20, query_bytes: 1_000, passage_bytes: 3_000_000, orders: 300, tokens: 200_000, truncate: true };
+pub const LIMITS: Limits = Limits {
+    passages: 20,
+    query_bytes: 1_000,
+    passage_bytes: 3_000_000,
+    orders: 300,
+    tokens: 200_000,
+    pairs: 400,
+    truncate: true,
+};
 
 /// How a scripted server is set up.
 pub struct Scripted {
@@ -153,6 +160,16 @@ pub fn wire(query: &str, passages: &[&str]) -> v1::RerankRequest {
     }
 }
 
+/// The generator of an engine that is ready.
+pub fn generator(engine: &Engine) -> Arc<ServedGenerator> {
+    engine.generator().unwrap()
+}
+
+/// One call for a test that does not care about calls.
+pub fn call() -> Call {
+    Call::local()
+}
+
 /// The real entailment model, with a verdict cache of its own.
 pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
     let mut config = real_config();
@@ -164,6 +181,12 @@ pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
 pub fn with_judge(engine: &Engine, judge: rerankd::scheduler::entailment::Judge) -> Engine {
     let generator = engine.models().generator(None).unwrap().clone();
     Engine::new(Models::new(generator, Some(judge)), *engine.limits())
+}
+
+/// The engine with these position profiles.
+pub fn with_position_bias(engine: &Engine, bias: PositionBias) -> Engine {
+    let served = engine.generator().unwrap();
+    engine_of(served.scheduler.clone(), served.info.clone(), bias, *engine.limits())
 }
 
 /// The engine with entailment by words in common.

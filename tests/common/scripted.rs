@@ -158,9 +158,8 @@ impl Tokenizer for ByteTokenizer {
         begin.into_iter().chain(self.text(text)).collect()
     }
 
-    fn detokenize(&self, tokens: &[Token]) -> String {
-        let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+    fn bytes(&self, tokens: &[Token]) -> Vec<u8> {
+        tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect()
     }
 
     fn ends_turn(&self, token: Token) -> bool {

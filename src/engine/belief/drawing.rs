@@ -1,4 +1,4 @@
-//! Answers drawn from many prompts in one plan.
+//! Sampled answers of many prompts in one plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::engine::{Engine, EngineError};
 use crate::plan::{Grow, NodeId, Plan, Stop};
 use crate::scheduler::generator::{Event, Outcome, Sample};
 
-/// A plan under construction, and which prompt each of its samples follows.
+/// A plan under construction, with the length of the prompt before each of its samples.
 pub(in crate::engine) struct Drawing {
-    /// The plan; prompts of another kind may be added to it.
+    /// The plan. Prompts of another kind may be added to it.
     pub plan: Plan,
-    /// The prompts for answers, passages cut to fit.
+    /// The prompts for answers; their passages are cut to fit.
     pub prompts: AnswerPrompts,
     stop: Arc<TextStop>,
-    /// Tokens of the prompt before each sample.
+    /// Number of tokens of the prompt before each sample.
     before: HashMap<NodeId, usize>,
 }
 
 impl Drawing {
-    /// `longest` is the number of passages in the longest prompt, `room` the tokens that must be left after it.
+    /// `longest` is the number of passages in the longest prompt, `room` the number of tokens that must fit after it.
     pub fn new(
         engine: &Engine,
         model: &ServedGenerator,
@@ -40,7 +40,7 @@ impl Drawing {
         Ok(Self { plan: Plan::new(), prompts, stop, before: HashMap::new() })
     }
 
-    /// Adds the prompt with these passages in this order and draws answers from it, by their numbers.
+    /// Adds the prompt with these passages in this order, and its samples. Returns the nodes of the samples.
     pub fn draw(&mut self, question: &str, order: &[usize], options: &SampleOptions) -> Vec<NodeId> {
         let segments = self.prompts.prompt(order);
         let tokens = segments.iter().map(|segment| segment.tokens.len()).sum();
@@ -60,7 +60,7 @@ impl Drawing {
         (0..options.count()).map(sample).collect()
     }
 
-    /// What a sample says.
+    /// The answer that a sample holds, cut at its first stop string.
     pub fn answer(&self, sample: &Sample) -> Answer {
         let (text, tokens) = self.stop.text(sample);
         Answer { text, log_probabilities: sample.log_probabilities[..tokens].to_vec(), finish: sample.finish }
@@ -72,15 +72,15 @@ impl Drawing {
         Ok(self.answer(outcome.samples.get(&node).ok_or_else(missing)?))
     }
 
-    /// Tokens that the samples would take, each run from its prompt's beginning.
+    /// Tokens to evaluate if every sample read its prompt from the beginning.
     pub fn naive_tokens(&self, outcome: &Outcome) -> usize {
-        let taken = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
-        self.before.iter().filter_map(taken).sum()
+        let tokens = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
+        self.before.iter().filter_map(tokens).sum()
     }
 }
 
 impl Engine {
-    /// Has a plan carried out within its bounds. `tell` hears what happens on the way; without it nothing is reported.
+    /// Runs a plan within its bounds. `tell` is called with every event; if it is `None`, the scheduler reports none.
     pub(in crate::engine) async fn carry_out(
         &self,
         call: &Call,

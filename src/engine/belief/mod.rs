@@ -1,4 +1,4 @@
-//! Beliefs: answers sampled from the generator, and what they say together.
+//! Beliefs: answers sampled from the generator, and their measures.
 
 mod drawing;
 pub mod options;
@@ -28,59 +28,59 @@ use crate::scheduler::generator::Event;
 /// A sampled answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Its text, trimmed; may be empty.
+    /// The text before the first stop string, trimmed; may be empty.
     pub text: String,
-    /// Natural log-probability of each of its tokens at the sampling temperature; for an empty answer that of the token that
-    /// ended it.
+    /// Natural log-probability of each token of the text at the sampling temperature; for an empty answer that of its first
+    /// token.
     pub log_probabilities: Vec<f64>,
     /// Why it ended.
     pub finish: Finish,
 }
 
 impl Answer {
-    /// What the measures need of it.
+    /// Its likelihood, for the measures.
     #[must_use]
     pub fn likelihood(&self) -> Likelihood {
         Likelihood { sum: self.log_probabilities.iter().sum(), tokens: self.log_probabilities.len() }
     }
 }
 
-/// A question, its passages, and the contexts made of them in which answers are wanted.
+/// A question, its passages, and the contexts in which answers are sampled.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BeliefRequest {
     /// The question.
     pub question: String,
     /// The passages.
     pub passages: Vec<Passage>,
-    /// Passage indices of each context, in the order of reading; an empty one is the question alone.
+    /// Passage indices of each context, in the order of reading. An empty list is the question alone.
     pub contexts: Vec<Vec<usize>>,
     /// How answers are sampled.
     pub options: SampleOptions,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// Whether passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
-    /// Most tokens to evaluate; the server's limit where `None`.
+    /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
 }
 
-/// Something that happened on the way.
+/// Progress of [`Engine::sample`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum BeliefEvent {
     /// A sample ended: context, number within it, answer.
     Sampled(usize, usize, Answer),
-    /// A step ended: tokens done, tokens at most.
+    /// A step ended: tokens evaluated so far, and the most that may be.
     Progress(usize, usize),
 }
 
-/// Answers by context.
+/// The sampled answers.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sampled {
-    /// For each context its answers, in the order of their numbers.
+    /// Answers of each context, in the order of their numbers.
     pub answers: Vec<Vec<Answer>>,
-    /// Tokens cut from each passage.
+    /// Number of tokens cut from each passage.
     pub cut: Vec<usize>,
-    /// What it took.
+    /// Cost of the generator.
     pub usage: Usage,
 }
 
@@ -88,7 +88,7 @@ impl BeliefRequest {
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         check_texts(&self.question, &self.passages, limits)?;
         if self.contexts.len() > limits.orders {
-            let problem = format!("are {}, the limit is {}", self.contexts.len(), limits.orders);
+            let problem = format!("{} given, at most {} allowed", self.contexts.len(), limits.orders);
             return Err(EngineError::invalid("contexts", problem));
         }
         check_orders("contexts", &self.contexts, self.passages.len())?;
@@ -96,18 +96,18 @@ impl BeliefRequest {
     }
 }
 
-/// Refuses a question or passages that are empty or beyond the bounds.
+/// Refuses a question or passages that are empty or exceed the limits.
 pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if question.trim().is_empty() {
         return invalid("question".into(), "must not be empty".into());
     }
     if question.len() > limits.query_bytes {
-        let problem = format!("has {} bytes, the limit is {}", question.len(), limits.query_bytes);
+        let problem = format!("{} bytes given, at most {} allowed", question.len(), limits.query_bytes);
         return invalid("question".into(), problem);
     }
     if passages.len() > limits.passages {
-        let problem = format!("are {}, the limit is {}", passages.len(), limits.passages);
+        let problem = format!("{} given, at most {} allowed", passages.len(), limits.passages);
         return invalid("passages".into(), problem);
     }
     for (index, passage) in passages.iter().enumerate() {
@@ -117,21 +117,21 @@ pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits)
         }
         let bytes = passage.text.len() + passage.title.len();
         if bytes > limits.passage_bytes {
-            return invalid(field, format!("has {bytes} bytes, the limit is {}", limits.passage_bytes));
+            return invalid(field, format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes));
         }
     }
     Ok(())
 }
 
-/// Refuses lists of passage indices that name one twice, or one that is not there.
+/// Refuses lists of passage indices with a duplicate or an index out of range.
 pub(super) fn check_orders(field: &str, orders: &[Vec<usize>], passages: usize) -> Result<(), EngineError> {
     for (number, order) in orders.iter().enumerate() {
         let mut seen = std::collections::HashSet::new();
         for index in order {
             let problem = if *index >= passages {
-                format!("names passage {index}, there are {passages}")
+                format!("passage {index} is out of range, {passages} given")
             } else if !seen.insert(index) {
-                format!("names passage {index} twice")
+                format!("passage {index} is listed twice")
             } else {
                 continue;
             };
@@ -142,8 +142,8 @@ pub(super) fn check_orders(field: &str, orders: &[Vec<usize>], passages: usize) 
 }
 
 impl Engine {
-    /// Samples answers in every context. All contexts share one plan: a prompt is evaluated once, and so is what prompts
-    /// begin with alike. Dropping the future cancels the work.
+    /// Samples answers in every context. All contexts share one plan: a prompt is evaluated once, and so is a common
+    /// beginning of prompts. Dropping the future cancels the work.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
@@ -166,15 +166,15 @@ impl Engine {
         let tell = listener.map(|listener| {
             let (drawing, of) = (&drawing, &of);
             move |event: Event| {
-                let told = match event {
+                let progress = match event {
                     Event::Sampled(node, sample) => of
                         .get(&node)
                         .map(|&(context, number)| BeliefEvent::Sampled(context, number, drawing.answer(&sample))),
                     Event::Progress { done, total } => Some(BeliefEvent::Progress(done, total)),
                     Event::Scored(..) => None,
                 };
-                if let Some(told) = told {
-                    let _ = listener.send(told);
+                if let Some(progress) = progress {
+                    let _ = listener.send(progress);
                 }
             }
         });
@@ -186,14 +186,14 @@ impl Engine {
         Ok(Sampled { answers: answers.collect::<Result<_, _>>()?, cut: drawing.prompts.cut, usage })
     }
 
-    /// The most tokens that [`Engine::sample`] may evaluate; nothing is.
+    /// The most tokens that [`Engine::sample`] may evaluate. Evaluates nothing.
     pub(super) async fn sampling_cost(&self, call: &Call, request: BeliefRequest) -> Result<usize, EngineError> {
         request.check(&self.limits)?;
         let engine = self.clone();
         call.compute(move |_| Ok(engine.lay_samples_out(&request)?.0.plan.cost().tokens)).await
     }
 
-    /// The plan, and the samples of each context.
+    /// The plan, and the nodes of the samples of each context.
     fn lay_samples_out(&self, request: &BeliefRequest) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let asked = Asked {
@@ -209,19 +209,19 @@ impl Engine {
     }
 }
 
-/// Pairs in one list.
+/// Most pairs in one request.
 const MOST_PAIRS: usize = 10_000;
-/// Texts to be clustered at once.
+/// Most texts to cluster at once.
 const MOST_TEXTS: usize = 1_000;
 
 impl Engine {
-    /// Judges pairs, each text after `question` where that is not empty.
+    /// Judges pairs of texts. `question` precedes every text unless it is empty.
     ///
     /// # Errors
-    /// [`EngineError`]: no pairs or too many, no entailment model, or one that cannot be loaded.
+    /// [`EngineError`]: no pairs or too many, no entailment model configured, or one that cannot be loaded.
     pub async fn entail(&self, call: &Call, pairs: Vec<TextPair>, question: &str) -> Result<Judged, EngineError> {
         if pairs.is_empty() || pairs.len() > MOST_PAIRS {
-            let problem = format!("must be between 1 and {MOST_PAIRS}, are {}", pairs.len());
+            let problem = format!("{} given, 1 to {MOST_PAIRS} allowed", pairs.len());
             return Err(EngineError::invalid("pairs", problem));
         }
         for (index, pair) in pairs.iter().enumerate() {
@@ -233,12 +233,13 @@ impl Engine {
             self.models().judge_if_any(),
             Some(question).filter(|question| !question.trim().is_empty()),
             call,
+            self.limits().pairs,
         );
         let pairs = pairs.iter().map(|pair| verdicts.pair(&pair.premise, &pair.hypothesis)).collect();
         Ok(self.models().judge()?.judge(pairs, call).await?)
     }
 
-    /// Clusters texts, each after `question` where that is not empty. Returns the pairs judged, too.
+    /// Clusters texts. `question` precedes every text unless it is empty. Also returns the number of pairs judged.
     ///
     /// # Errors
     /// As [`Engine::entail`].
@@ -250,7 +251,7 @@ impl Engine {
         rule: Rule,
     ) -> Result<(Clusters, usize), EngineError> {
         if texts.is_empty() || texts.len() > MOST_TEXTS {
-            let problem = format!("must be between 1 and {MOST_TEXTS}, are {}", texts.len());
+            let problem = format!("{} given, 1 to {MOST_TEXTS} allowed", texts.len());
             return Err(EngineError::invalid("texts", problem));
         }
         for (index, text) in texts.iter().enumerate() {
@@ -262,7 +263,7 @@ impl Engine {
             return Err(EngineError::invalid("threshold", "must be above 0 and at most 1"));
         }
         let question = Some(question).filter(|question| !question.trim().is_empty());
-        let mut verdicts = Verdicts::new(self.models().judge_if_any(), question, call);
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), question, call, self.limits().pairs);
         self.models().judge()?;
         let clusters = report::cluster(&mut verdicts, texts, rule).await?;
         Ok((clusters, verdicts.judged))
@@ -270,7 +271,7 @@ impl Engine {
 
     fn check_text(&self, field: &str, text: &str) -> Result<(), EngineError> {
         if text.len() > self.limits.passage_bytes {
-            let problem = format!("has {} bytes, the limit is {}", text.len(), self.limits.passage_bytes);
+            let problem = format!("{} bytes given, at most {} allowed", text.len(), self.limits.passage_bytes);
             return Err(EngineError::invalid(field, problem));
         }
         Ok(())

@@ -74,7 +74,7 @@ pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateReques
         engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
     };
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call);
+    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call, engine.limits().pairs);
     let drawing = &planned.drawing;
     let context_free = measure_context(drawing, &planned.context_free, &outcome, request, &mut verdicts).await?;
     let mut single = Vec::with_capacity(planned.single.len());

@@ -1,7 +1,7 @@
 //! What the passages do for the generator, measured beside a ranking: in the given order and in the new one.
 
 use super::{Arrangement, RerankRequest};
-use crate::belief::Measured;
+use crate::belief::{Estimate, Measured};
 use crate::call::Call;
 use crate::engine::belief::SampleOptions;
 use crate::engine::rerank::Usage;
@@ -62,7 +62,8 @@ impl Engine {
         usage.tokenise_ms += report.usage.tokenise_ms;
         usage.queue_ms += report.usage.queue_ms;
         usage.score_ms += report.usage.score_ms;
-        let (without, judged_pairs) = (report.without.seper_soft, report.judged_pairs);
+        let without = report.context_free.seper_soft.as_ref().map(Estimate::measured);
+        let judged_pairs = report.judged_pairs;
         let mut utilities = report.utilities.into_iter();
         let both = utilities.next().zip(utilities.next());
         Ok(both.map(|(given, arranged)| InlineReport { given, arranged, without, judged_pairs }))

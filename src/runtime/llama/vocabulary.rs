@@ -82,9 +82,9 @@ impl Tokenizer for Vocabulary {
         tokens
     }
 
-    fn detokenize(&self, tokens: &[Token]) -> String {
+    fn bytes(&self, tokens: &[Token]) -> Vec<u8> {
         let tokens: Vec<LlamaToken> = tokens.iter().map(|&token| LlamaToken::new(token)).collect();
-        String::from_utf8_lossy(&self.model.vocab().detokenize(&tokens, false, true)).into_owned()
+        self.model.vocab().detokenize(&tokens, false, true)
     }
 
     fn ends_turn(&self, token: Token) -> bool {

@@ -229,7 +229,8 @@ proptest! {
                 let scheduler = bench.scheduler.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(wait)).await;
-                    let run = scheduler.run(Arc::clone(&plan), &Call::local(), None);
+                    let call = Call::local();
+                    let run = scheduler.run(Arc::clone(&plan), &call, None);
                     let patience = if cancelled { Duration::from_millis(wait % 7) } else { Duration::from_secs(30) };
                     match tokio::time::timeout(patience, run).await {
                         Ok(Ok(outcome)) => assert_eq!(outcome.scores, directly(&plan)),
