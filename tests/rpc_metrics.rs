@@ -233,7 +233,8 @@ async fn refused_at_once<T>(
     assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![expected.0.to_owned()]), "{what}");
     assert!(status.message().contains(expected.1), "{what}: {status}");
     assert!(status.message().len() < 500, "{what}: {} bytes of message", status.message().len());
-    assert!(taken < Duration::from_secs(2), "{what}: {taken:?}");
+    // Milliseconds in a release build of an idle machine; what it guards against takes half a minute.
+    assert!(taken < Duration::from_secs(5), "{what}: {taken:?}");
     assert!(grown < 200, "{what}: {grown} MiB");
 }
 
