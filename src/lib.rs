@@ -15,11 +15,14 @@
 //! the `use` lines and fails where something does.
 
 pub mod app;
+mod backend;
 pub mod belief;
 pub mod call;
 pub mod cli;
 pub mod config;
 pub mod engine;
+mod evaluation;
+mod files;
 pub mod fit;
 pub mod metrics;
 pub mod model;

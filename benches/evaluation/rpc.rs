@@ -1,4 +1,4 @@
-//! EvaluateRanking over gRPC beside the cheapest call there is, the health check, on the same server and connections.
+//! EvaluateRanking over gRPC against the cheapest call, the health check, on the same server and connections.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::report::{self, Line};
 
-/// Callers, each on a connection of its own.
+/// Concurrent callers, each on its own connection.
 const CALLERS: usize = 4;
 const DOCUMENTS: u32 = 100;
 
@@ -38,7 +38,7 @@ fn request(seed: u64) -> v1::EvaluateRankingRequest {
     }
 }
 
-/// Calls a second, and the median and 99th percentile of their milliseconds.
+/// Calls a second, and the median and 99th percentile of their latency in milliseconds.
 async fn load<W: Future<Output = anyhow::Result<()>> + Send>(
     address: &str,
     seconds: usize,

@@ -6,7 +6,6 @@ mod check_config;
 mod evaluate;
 mod fit;
 mod health;
-mod input;
 mod measure;
 mod metrics;
 mod models;
@@ -15,7 +14,6 @@ mod plot;
 mod position_bias;
 mod rerank;
 mod serve;
-mod trec;
 mod utility;
 
 use std::path::PathBuf;
@@ -24,6 +22,9 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
+use crate::evaluation::EvaluationError;
+use crate::files as input;
+use crate::files::FileError;
 
 /// Asks a generator which passages help it, in which order, and by how much.
 #[derive(Debug, Parser)]
@@ -122,6 +123,22 @@ impl From<crate::engine::EngineError> for Failure {
     }
 }
 
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Input(error.0)
+    }
+}
+
+impl From<EvaluationError> for Failure {
+    fn from(error: EvaluationError) -> Self {
+        match error {
+            EvaluationError::Input(problem) => Self::Input(problem),
+            EvaluationError::Backend(error) => error.into(),
+            EvaluationError::Other(error) => Self::Other(error),
+        }
+    }
+}
+
 impl From<crate::rpc::client::ClientError> for Failure {
     fn from(error: crate::rpc::client::ClientError) -> Self {
         use crate::rpc::client::ClientError;
@@ -131,17 +148,6 @@ impl From<crate::rpc::client::ClientError> for Failure {
             ClientError::Refused { .. } => Self::Other(error.into()),
         }
     }
-}
-
-/// Each thing once, where it first stands.
-fn once<T: PartialEq>(things: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for thing in things {
-        if !kept.contains(&thing) {
-            kept.push(thing);
-        }
-    }
-    kept
 }
 
 /// How long computations may go on after the command has ended.

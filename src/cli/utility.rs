@@ -6,8 +6,8 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::backend::{Backend, Refusal};
-use super::{Failure, SettingsArgs, input, measure, output};
+use super::{Failure, SettingsArgs, backend, input, measure, output};
+use crate::backend::Refusal;
 use crate::engine::belief::SampleOptions;
 use crate::engine::utility::UtilityRequest;
 use crate::numeric::sampling::Sampling;
@@ -97,7 +97,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
-    let backend = Backend::open(args.server.as_ref(), &config).await?;
+    let backend = backend::open(args.server.as_ref(), &config).await?;
     let bar = output::progress(questions.len());
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {
@@ -110,7 +110,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
                 failed += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", question.line)));
             }
-            Err(Refusal::Fatal(failure)) => return Err(failure),
+            Err(Refusal::Fatal(error)) => return Err(error.into()),
         }
         bar.inc(1);
         let rate = tokens / started.elapsed().as_secs().max(1);

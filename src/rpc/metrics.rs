@@ -1,4 +1,4 @@
-//! MetricsService: arithmetic beside the reactor.
+//! MetricsService: arithmetic on its own threads.
 
 use tonic::{Request, Response, Status};
 
@@ -8,24 +8,28 @@ use super::{convert_metrics as convert, v1};
 use crate::call::{Call, Lane};
 use crate::engine::EngineError;
 use crate::fit::task::fit_moi;
-use crate::metrics::input as metrics;
+use crate::metrics::input;
+use crate::numeric::Interrupt;
 
 #[derive(Clone)]
 pub(super) struct Service {
     pub edge: Edge,
+    /// Largest response (`server.message_bytes`).
+    pub message_bytes: usize,
 }
 
 impl Service {
-    /// Runs arithmetic on its own few threads. A call whose caller leaves while it waits is never begun.
+    /// Computes on the threads for arithmetic. A call that ends while it waits for a thread is never computed; one that ends
+    /// during the computation interrupts it.
     async fn compute<Q: Send + 'static, T: Send + 'static>(
         &self,
         operation: &'static str,
         request: Request<Q>,
-        work: impl FnOnce(Q, &Call) -> Result<T, EngineError> + Send + 'static,
+        work: impl FnOnce(Q, Interrupt<'_>) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let call = self.edge.admit(operation, &request)?;
         let wire = request.into_inner();
-        let work = call.compute_in(Lane::Arithmetic, move |call| work(wire, call));
+        let work = call.compute_in(Lane::Arithmetic, move |call: &Call| work(wire, &|| call.is_stopped()));
         Ok(Response::new(answer(&call, work).await?))
     }
 }
@@ -36,44 +40,47 @@ impl MetricsService for Service {
         &self,
         request: Request<v1::EvaluateRankingRequest>,
     ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
-        let work = |wire, _: &Call| {
-            let task = convert::ranking_task(wire)?;
-            let (grading, ties) = (task.grading, task.ties);
-            let table = metrics::evaluate_rankings(&task.lists, &task.metrics, grading, ties, task.resampling)?;
-            Ok(convert::ranking_response(&task, &table))
-        };
-        self.compute("EvaluateRanking", request, work).await
+        let message_bytes = self.message_bytes;
+        self.compute("EvaluateRanking", request, move |wire, interrupt| {
+            let task = convert::ranking_task(wire, message_bytes)?;
+            let reading = (task.grading, task.ties);
+            let table = input::evaluate_rankings(&task.lists, &task.metrics, reading, task.resampling, interrupt);
+            Ok(convert::ranking_response(&task, &table.map_err(convert::metrics_error)?))
+        })
+        .await
     }
 
     async fn correlate(
         &self,
         request: Request<v1::CorrelateRequest>,
     ) -> Result<Response<v1::CorrelateResponse>, Status> {
-        let work = |wire, _: &Call| {
-            let task = convert::correlation_task(wire)?;
-            let correlations = metrics::correlate(&task.target, &task.series, &task.kinds, task.resampling)?;
-            Ok(convert::correlation_response(&task, &correlations))
-        };
-        self.compute("Correlate", request, work).await
+        let message_bytes = self.message_bytes;
+        self.compute("Correlate", request, move |wire, interrupt| {
+            let task = convert::correlation_task(wire, message_bytes)?;
+            let rows = input::correlate(&task.target, &task.series, &task.kinds, task.resampling, interrupt);
+            Ok(convert::correlation_response(&task, &rows.map_err(convert::metrics_error)?))
+        })
+        .await
     }
 
     async fn choose_alpha(
         &self,
         request: Request<v1::ChooseAlphaRequest>,
     ) -> Result<Response<v1::ChooseAlphaResponse>, Status> {
-        let work = |wire, _: &Call| {
+        self.compute("ChooseAlpha", request, |wire, interrupt| {
             let (samples, family, correlation) = convert::alpha_task(wire)?;
-            Ok(convert::alpha_response(&metrics::choose_alpha(&samples, family, correlation)?))
-        };
-        self.compute("ChooseAlpha", request, work).await
+            let chosen = input::choose_alpha(&samples, family, correlation, interrupt);
+            Ok(convert::alpha_response(&chosen.map_err(convert::metrics_error)?))
+        })
+        .await
     }
 
     async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
-        let work = |wire, _: &Call| {
+        self.compute("FitMoi", request, |wire, _| {
             let task = convert::fit_task(wire)?;
             let fitted = fit_moi(&task).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))
-        };
-        self.compute("FitMoi", request, work).await
+        })
+        .await
     }
 }

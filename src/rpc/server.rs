@@ -82,7 +82,8 @@ pub async fn serve(
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
     let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
-    let metrics = bounded!(MetricsServiceServer::new(metrics::Service { edge: edge.clone() }), options);
+    let metrics_service = metrics::Service { edge: edge.clone(), message_bytes: options.message_bytes };
+    let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
     let models = models::Service { edge, message_bytes: options.message_bytes };
     let models = bounded!(ModelServiceServer::new(models), options);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();

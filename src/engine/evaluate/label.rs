@@ -1,4 +1,4 @@
-//! The labels: one plan for all prompts of a question, then its answers measured.
+//! Labels and end-to-end scores of one question: one plan holds all its prompts, then the answers are measured.
 
 use std::time::Instant;
 
@@ -14,56 +14,60 @@ use crate::numeric::sigmoid;
 use crate::plan::NodeId;
 use crate::scheduler::generator::{Event, Outcome};
 
-/// What all annotators say.
+/// The labels and scores of all annotators.
 pub(super) struct Labelled {
     /// Labels by annotator, one a passage.
     pub labels: Vec<(Annotator, Vec<f64>)>,
-    /// For each ranking its score by each annotator.
+    /// For each ranking the scores of its end-to-end answer, one an annotator.
     pub end_to_end: Vec<Vec<Option<f64>>>,
-    /// Greedy answers, one a passage or none.
+    /// Greedy answers from each passage alone; empty where no annotator needs them.
     pub passage_answers: Vec<Answer>,
-    /// Greedy answers, one a ranking or none.
-    pub answers: Vec<Answer>,
+    /// Greedy answers from each ranking's context; empty where none were wanted.
+    pub answers: Vec<Option<Answer>>,
     pub usage: Usage,
     pub judged_pairs: usize,
     pub warnings: Vec<String>,
 }
 
-/// The nodes of one context.
+/// The nodes of one context in the plan.
 #[derive(Debug, Clone, Default)]
-struct Context {
+struct ContextNodes {
     greedy: Option<NodeId>,
     samples: Vec<NodeId>,
 }
 
-/// The whole plan with what stands where.
-struct LaidOut {
+/// The plan of one question and the nodes of its contexts.
+struct QuestionPlan {
     drawing: Drawing,
-    /// One a passage; no nodes where no annotator needs answers.
-    alone: Vec<Context>,
-    /// One a ranking, where end-to-end answers are wanted.
-    whole: Vec<Context>,
-    without: Context,
-    /// For each passage the scored Yes and the scored No.
-    verdicts: Vec<[NodeId; 2]>,
-    /// Tokens of those prompts, each from its beginning.
-    verdict_tokens: usize,
+    /// One a passage; without nodes where no annotator needs answers.
+    single: Vec<ContextNodes>,
+    /// Distinct contexts of the rankings; empty where no end-to-end answers are wanted.
+    whole: Vec<ContextNodes>,
+    /// For each ranking the index of its context in `whole`.
+    whole_of: Vec<usize>,
+    context_free: ContextNodes,
+    /// For each passage the nodes of "Yes" and "No".
+    judgements: Vec<[NodeId; 2]>,
+    /// Tokens of the judgement prompts without sharing.
+    judgement_tokens: usize,
 }
 
-/// What is known of one context.
+/// The answers of one context, measured.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct ContextScores {
+    /// The greedy answer.
     answer: Option<Answer>,
+    /// SePer of the sampled answers.
     soft: Option<f64>,
     hard: Option<f64>,
 }
 
 pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<Labelled, EngineError> {
     let started = Instant::now();
-    let (laying, inner) = (engine.clone(), request.clone());
-    let mut laid_out = call.compute(move |_| lay_out(&laying, &inner)).await?;
+    let (owned, inner) = (engine.clone(), request.clone());
+    let mut planned = call.compute(move |_| plan_question(&owned, &inner)).await?;
     let tokenise_ms = milliseconds(started);
-    let plan = std::mem::take(&mut laid_out.drawing.plan);
+    let plan = std::mem::take(&mut planned.drawing.plan);
     let (outcome, mut usage) = if plan.is_empty() {
         (Outcome::default(), Usage::default())
     } else {
@@ -71,14 +75,15 @@ pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateReques
     };
     let question = request.measure.conditioned.then_some(request.question.as_str());
     let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call, engine.limits().pairs);
-    let without = know(&laid_out.drawing, &laid_out.without, &outcome, request, &mut verdicts).await?;
-    let mut alone = Vec::with_capacity(laid_out.alone.len());
-    for context in &laid_out.alone {
-        alone.push(know(&laid_out.drawing, context, &outcome, request, &mut verdicts).await?);
+    let drawing = &planned.drawing;
+    let context_free = measure_context(drawing, &planned.context_free, &outcome, request, &mut verdicts).await?;
+    let mut single = Vec::with_capacity(planned.single.len());
+    for context in &planned.single {
+        single.push(measure_context(drawing, context, &outcome, request, &mut verdicts).await?);
     }
-    let mut whole = Vec::with_capacity(laid_out.whole.len());
-    for context in &laid_out.whole {
-        whole.push(know(&laid_out.drawing, context, &outcome, request, &mut verdicts).await?);
+    let mut whole = Vec::with_capacity(planned.whole.len());
+    for context in &planned.whole {
+        whole.push(measure_context(drawing, context, &outcome, request, &mut verdicts).await?);
     }
     let sum = |node: NodeId| outcome.scores.get(node.0).map_or(0.0, |scores| scores.iter().sum::<f64>());
     let mut labels = Vec::with_capacity(request.annotators.len());
@@ -92,34 +97,37 @@ pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateReques
                     Ok(lexical::contains(&text, &request.references))
                 }
                 Annotator::LlmJudgement => {
-                    let [yes, no] = laid_out.verdicts[index];
+                    let [yes, no] = planned.judgements[index];
                     Ok(sigmoid(sum(yes) - sum(no)))
                 }
-                _ => score(annotator, &alone[index], &without, request).ok_or_else(two_way),
+                _ => score(annotator, &single[index], &context_free, request).ok_or_else(two_way),
             }
         };
         let column: Result<Vec<f64>, EngineError> = (0..request.passages.len()).map(of).collect();
         labels.push((annotator, column?));
     }
+    let whole_of = |number: usize| whole.get(*planned.whole_of.get(number)?);
     let end_to_end = |number: usize| -> Vec<Option<f64>> {
-        let known = whole.get(number);
-        request.annotators.iter().map(|annotator| score(*annotator, known?, &without, request)).collect()
+        let scores = whole_of(number);
+        request.annotators.iter().map(|annotator| score(*annotator, scores?, &context_free, request)).collect()
     };
     let end_to_end = (0..request.rankings().len()).map(end_to_end).collect();
+    let answer = |context: &usize| whole[*context].answer.clone();
+    let answers = planned.whole_of.iter().map(answer).collect();
     let mut warnings = Vec::new();
-    let shortened = laid_out.drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count();
+    let shortened = planned.drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count();
     if shortened > 0 {
         warnings.push(format!("{shortened} passages were cut to fit"));
     }
-    usage.naive_tokens = laid_out.verdict_tokens + laid_out.drawing.naive_tokens(&outcome);
+    usage.naive_tokens = planned.judgement_tokens + planned.drawing.naive_tokens(&outcome);
     usage.tokenise_ms = tokenise_ms;
     usage.total_ms = milliseconds(started);
     let judged_pairs = verdicts.judged;
     Ok(Labelled {
         labels,
         end_to_end,
-        passage_answers: alone.into_iter().filter_map(|known| known.answer).collect(),
-        answers: whole.into_iter().filter_map(|known| known.answer).collect(),
+        passage_answers: single.into_iter().filter_map(|scores| scores.answer).collect(),
+        answers,
         usage,
         judged_pairs,
         warnings,
@@ -130,62 +138,71 @@ fn two_way() -> EngineError {
     EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
 }
 
-fn lay_out(engine: &Engine, request: &EvaluateRequest) -> Result<LaidOut, EngineError> {
+fn plan_question(engine: &Engine, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
     let asked = Asked {
         question: &request.question,
         passages: &request.passages,
         passage_tokens: request.passage_tokens,
         truncate: request.truncate,
     };
-    let rankings = request.rankings();
-    let answered = request.has(Annotator::scores_answers);
-    let longest = if request.end_to_end { rankings.iter().map(Vec::len).max().unwrap_or(1) } else { 1 };
+    let end_to_end = request.end_to_end && request.has(Annotator::scores_answers);
+    let contexts = if end_to_end { request.contexts() } else { Vec::new() };
+    let longest = contexts.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let greedy = request.greedy();
-    // A judgement asks for more around its passage than an answer does.
     let generator = engine.generator()?;
     let language = &generator.language;
+    // The prompt of a judgement has more text around its passage than that of an answer.
     let judging = judgement::overhead(language).saturating_sub(answers::overhead(language));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
     let mut drawing = Drawing::new(engine, &generator, asked, (longest, room), &greedy)?;
     let lexical = request.has(|annotator| annotator.lexical().is_some());
     let beliefs = request.has(Annotator::is_belief);
-    let mut context = |order: &[usize], lexical: bool| Context {
+    let mut context = |order: &[usize], lexical: bool| ContextNodes {
         greedy: if lexical { drawing.draw(&request.question, order, &greedy).first().copied() } else { None },
         samples: if beliefs { drawing.draw(&request.question, order, &request.sampling) } else { Vec::new() },
     };
-    let alone = (0..request.passages.len()).map(|index| context(&[index], lexical)).collect();
-    let ends = if request.end_to_end && answered { &rankings[..] } else { &[] };
-    let whole = ends.iter().map(|order| context(order, lexical)).collect();
-    let without = if request.has(Annotator::is_delta) { context(&[], false) } else { Context::default() };
-    let (mut verdicts, mut verdict_tokens) = (Vec::new(), 0);
+    let single = (0..request.passages.len()).map(|index| context(&[index], lexical)).collect();
+    // Rankings with the same context have the same answer.
+    let mut distinct: Vec<&Vec<usize>> = Vec::new();
+    let mut whole_of = Vec::with_capacity(contexts.len());
+    for order in &contexts {
+        let at = distinct.iter().position(|other| *other == order).unwrap_or(distinct.len());
+        if at == distinct.len() {
+            distinct.push(order);
+        }
+        whole_of.push(at);
+    }
+    let whole = distinct.into_iter().map(|order| context(order, lexical)).collect();
+    let context_free = if request.has(Annotator::is_delta) { context(&[], false) } else { ContextNodes::default() };
+    let (mut judgements, mut judgement_tokens) = (Vec::new(), 0);
     if request.has(|annotator| annotator == Annotator::LlmJudgement) {
         let judgement = judgement::JudgementPrompt::new(language, &request.question);
         for index in 0..request.passages.len() {
             let prompts = judgement.verdicts(drawing.prompts.passage(index));
-            verdicts.push(prompts.map(|segments| {
-                // The last token is predicted, never read.
-                verdict_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
+            judgements.push(prompts.map(|segments| {
+                // The last token is predicted and never evaluated.
+                judgement_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
                 let path = drawing.plan.add(&segments);
                 path[path.len() - 1]
             }));
         }
     }
-    Ok(LaidOut { drawing, alone, whole, without, verdicts, verdict_tokens })
+    Ok(QuestionPlan { drawing, single, whole, whole_of, context_free, judgements, judgement_tokens })
 }
 
-async fn know(
+async fn measure_context(
     drawing: &Drawing,
-    context: &Context,
+    context: &ContextNodes,
     outcome: &Outcome,
     request: &EvaluateRequest,
     verdicts: &mut Verdicts<'_>,
-) -> Result<Known, EngineError> {
-    let mut known = Known::default();
+) -> Result<ContextScores, EngineError> {
+    let mut scores = ContextScores::default();
     if let Some(node) = context.greedy {
-        known.answer = Some(drawing.answer_at(outcome, node)?);
+        scores.answer = Some(drawing.answer_at(outcome, node)?);
     }
     if context.samples.is_empty() {
-        return Ok(known);
+        return Ok(scores);
     }
     let answers = context.samples.iter().map(|node| drawing.answer_at(outcome, *node));
     let responses: Vec<Response> = answers
@@ -193,22 +210,27 @@ async fn know(
         .collect::<Result<_, _>>()?;
     if request.has(Annotator::is_hard) {
         let belief = measure(verdicts, &responses, &request.references, &request.measure).await?;
-        known.soft = belief.seper_soft.map(|soft| soft.value);
-        known.hard = belief.seper_hard.map(|hard| hard.value);
+        scores.soft = belief.seper_soft.map(|soft| soft.value);
+        scores.hard = belief.seper_hard.map(|hard| hard.value);
     } else {
         let soft = measure_soft(verdicts, &responses, &request.references, &request.measure).await?;
-        known.soft = soft.map(|soft| soft.value);
+        scores.soft = soft.map(|soft| soft.value);
     }
-    Ok(known)
+    Ok(scores)
 }
 
-/// An annotator's score of what is known of a context.
-fn score(annotator: Annotator, known: &Known, without: &Known, request: &EvaluateRequest) -> Option<f64> {
+/// An annotator's score of a context; `None` for the baselines, and for hard SePer under a two-way model.
+fn score(
+    annotator: Annotator,
+    scores: &ContextScores,
+    context_free: &ContextScores,
+    request: &EvaluateRequest,
+) -> Option<f64> {
     match annotator {
-        Annotator::SeperSoft => known.soft,
-        Annotator::SeperHard => known.hard,
-        Annotator::DeltaSeperSoft => Some(known.soft? - without.soft?),
-        Annotator::DeltaSeperHard => Some(known.hard? - without.hard?),
-        lexical => Some(lexical.lexical()?(&known.answer.as_ref()?.text, &request.references)),
+        Annotator::SeperSoft => scores.soft,
+        Annotator::SeperHard => scores.hard,
+        Annotator::DeltaSeperSoft => Some(scores.soft? - context_free.soft?),
+        Annotator::DeltaSeperHard => Some(scores.hard? - context_free.hard?),
+        lexical => Some(lexical.lexical()?(&scores.answer.as_ref()?.text, &request.references)),
     }
 }

@@ -1,18 +1,17 @@
-//! All lines of a results file as one: means with intervals, correlations, comparisons, curves.
+//! Summary of all lines: means with intervals, correlations, comparisons and curves.
 
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::Task;
+use super::Plan;
 use super::line::{Line, Ranked};
-use crate::cli::metrics::StatisticsArgs;
-use crate::cli::output;
 use crate::engine::evaluate::Annotator;
 use crate::metrics::agreement::Correlation;
 use crate::metrics::input::correlated;
-use crate::metrics::resample::{Compared, mean_interval};
+use crate::metrics::never;
+use crate::metrics::resample::{Compared, Statistics, mean_interval};
 use crate::numeric::{mean, real};
 
 /// Bars of the histogram of DeltaSePer over [-1, 1].
@@ -20,18 +19,18 @@ const BARS: usize = 20;
 
 /// A mean over questions.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Mean {
+pub(crate) struct Mean {
     pub value: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
     pub questions: usize,
 }
 
-/// One of a system's numbers.
+/// The mean of one number of a system.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     pub annotator: &'static str,
-    /// Absent for the score of the answer from the whole list.
+    /// `None` for the end-to-end score.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
     #[serde(flatten)]
@@ -39,25 +38,37 @@ pub(super) struct Row {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct System {
+pub(crate) struct System {
     pub name: String,
     pub metrics: Vec<Row>,
     pub end_to_end: Vec<Row>,
+    /// Where the prompts of the end-to-end answers take their order from; empty without such answers.
+    pub contexts: Vec<ContextOrder>,
     pub rerank_tokens: u64,
 }
 
-/// A coefficient with what supports it.
+/// Questions whose end-to-end prompt has an order of this origin.
+#[derive(Debug, Serialize)]
+pub(crate) struct ContextOrder {
+    /// As in the results: "given", "descending", "by position bias" and so on.
+    pub order: String,
+    pub questions: usize,
+    /// Questions of those whose context differs from the ranking.
+    pub differing: usize,
+}
+
+/// A correlation coefficient, its p-value and its interval.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Coefficient {
+pub(crate) struct Coefficient {
     pub value: Option<f64>,
     pub p_value: Option<f64>,
     pub low: Option<f64>,
     pub high: Option<f64>,
 }
 
-/// How far a metric over an annotator's labels agrees with the quality of the answer from the whole list.
+/// Correlation of a metric over an annotator's labels with the quality of the end-to-end answer.
 #[derive(Debug, Serialize)]
-pub(super) struct Study {
+pub(crate) struct Study {
     pub system: String,
     pub annotator: &'static str,
     pub metric: String,
@@ -68,9 +79,9 @@ pub(super) struct Study {
     pub pearson_r: Coefficient,
 }
 
-/// Two systems by one number.
+/// The difference of two systems in one number.
 #[derive(Debug, Serialize)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     pub annotator: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
@@ -84,7 +95,7 @@ pub(super) struct Difference {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Comparison {
+pub(crate) struct Comparison {
     pub system: String,
     pub against: String,
     pub test: &'static str,
@@ -93,49 +104,49 @@ pub(super) struct Comparison {
 
 /// Mean label at each rank.
 #[derive(Debug, Serialize)]
-pub(super) struct Curve {
+pub(crate) struct Curve {
     pub system: String,
     pub annotator: &'static str,
     pub by_rank: Vec<f64>,
-    /// Questions whose list is so long.
+    /// Questions whose list reaches each rank.
     pub questions: Vec<usize>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     pub annotator: &'static str,
-    /// Ends of the bars: one more than there are counts.
+    /// Limits of the bars, one more than counts.
     pub edges: Vec<f64>,
     pub counts: Vec<usize>,
     pub mean: f64,
 }
 
-/// Mean fitted position weights of lists of one length.
+/// Mean fitted position weights of lists of the same length.
 #[derive(Debug, Serialize)]
-pub(super) struct Bias {
+pub(crate) struct Bias {
     pub system: String,
     pub weights: Vec<f64>,
     pub questions: usize,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Failed {
+pub(crate) struct Failed {
     pub id: String,
     pub error: String,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Cost {
+pub(crate) struct Cost {
     pub tokens: u64,
     pub naive_tokens: u64,
     pub judged_pairs: u64,
     pub seconds: f64,
-    /// Questions whose seconds are known.
+    /// Questions with a recorded time.
     pub timed: usize,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Summary {
+pub(crate) struct Summary {
     pub questions: usize,
     pub evaluated: usize,
     pub failed: Vec<Failed>,
@@ -148,7 +159,7 @@ pub(super) struct Summary {
     pub cost: Cost,
 }
 
-/// The evaluated questions of one system.
+/// The rows of one system.
 struct Column<'a> {
     name: &'a str,
     rows: Vec<&'a Ranked>,
@@ -165,18 +176,20 @@ impl Column<'_> {
 }
 
 impl Summary {
-    pub fn new(task: &Task, lines: &[Line], seconds: &BTreeMap<String, f64>, statistics: &StatisticsArgs) -> Self {
+    /// Summarises the lines; `seconds` are those of each question by id.
+    pub fn new(plan: &Plan, lines: &[Line], seconds: &BTreeMap<String, f64>) -> Self {
+        let statistics = &plan.settings.statistics;
         let good: Vec<&Line> = lines.iter().filter(|line| line.error.is_none()).collect();
-        let columns: Vec<Column<'_>> = task
+        let columns: Vec<Column<'_>> = plan
             .systems
             .iter()
             .map(|name| Column { name, rows: good.iter().filter_map(|line| line.systems.get(name)).collect() })
             .collect();
-        let metrics: Vec<String> = task.metrics.iter().map(ToString::to_string).collect();
+        let metrics: Vec<String> = plan.metrics.iter().map(ToString::to_string).collect();
         let targets: Vec<Annotator> =
-            task.annotators.iter().copied().filter(|a| task.end_to_end && a.scores_answers()).collect();
-        // Every number a system has: metrics by annotator, then the end-to-end scores.
-        let numbers: Vec<(Annotator, Option<&String>)> = task
+            plan.annotators.iter().copied().filter(|a| plan.end_to_end && a.scores_answers()).collect();
+        // The numbers of a system: metrics by annotator, then end-to-end scores.
+        let numbers: Vec<(Annotator, Option<&String>)> = plan
             .annotators
             .iter()
             .flat_map(|annotator| metrics.iter().map(move |metric| (*annotator, Some(metric))))
@@ -190,20 +203,21 @@ impl Summary {
             let row = |number: &(Annotator, Option<&String>)| Row {
                 annotator: number.0.name(),
                 metric: number.1.cloned(),
-                mean: meant(&values(column, *number), statistics),
+                mean: mean_of(&values(column, *number), statistics),
             };
-            let (with, without): (Vec<Row>, Vec<Row>) =
+            let (metrics, end_to_end): (Vec<Row>, Vec<Row>) =
                 numbers.par_iter().map(row).collect::<Vec<Row>>().into_iter().partition(|row| row.metric.is_some());
             System {
                 name: column.name.to_owned(),
-                metrics: with,
-                end_to_end: without,
+                metrics,
+                end_to_end,
+                contexts: if plan.end_to_end { context_orders(column) } else { Vec::new() },
                 rerank_tokens: column.rows.iter().map(|row| row.rerank_tokens).sum(),
             }
         };
         let study = |column: &Column<'_>| {
             let pairs =
-                task.annotators.iter().flat_map(|annotator| metrics.iter().map(move |metric| (*annotator, metric)));
+                plan.annotators.iter().flat_map(|annotator| metrics.iter().map(move |metric| (*annotator, metric)));
             let all: Vec<(Annotator, &String, Annotator)> = pairs
                 .flat_map(|(annotator, metric)| targets.iter().map(move |target| (annotator, metric, *target)))
                 .collect();
@@ -222,7 +236,7 @@ impl Summary {
             Comparison {
                 system: column.name.to_owned(),
                 against: columns[0].name.to_owned(),
-                test: statistics.test_name(),
+                test: statistics.test.name(),
                 differences: numbers.par_iter().map(one).collect(),
             }
         };
@@ -235,10 +249,10 @@ impl Summary {
             systems: columns.iter().map(system).collect(),
             correlations: columns.iter().flat_map(study).collect(),
             comparisons: columns.iter().skip(1).map(compare).collect(),
-            delta_seper: task.annotators.iter().filter(|a| a.is_delta()).filter_map(|a| histogram(*a, &good)).collect(),
+            delta_seper: plan.annotators.iter().filter(|a| a.is_delta()).filter_map(|a| histogram(*a, &good)).collect(),
             utility_by_rank: columns
                 .iter()
-                .flat_map(|column| task.annotators.iter().map(|annotator| curve(column, *annotator, &good)))
+                .flat_map(|column| plan.annotators.iter().map(|annotator| curve(column, *annotator, &good)))
                 .collect(),
             position_bias: columns.iter().flat_map(bias).collect(),
             cost: Cost {
@@ -252,9 +266,9 @@ impl Summary {
     }
 }
 
-fn meant(values: &[Option<f64>], statistics: &StatisticsArgs) -> Mean {
+fn mean_of(values: &[Option<f64>], statistics: &Statistics) -> Mean {
     let values: Vec<f64> = values.iter().flatten().copied().collect();
-    let interval = statistics.intervals().and_then(|how| mean_interval(&values, how));
+    let interval = statistics.intervals().and_then(|how| mean_interval(&values, how, &never));
     Mean {
         value: (!values.is_empty()).then(|| mean(&values)),
         low: interval.map(|interval| interval.low),
@@ -268,17 +282,17 @@ fn studied(
     annotator: Annotator,
     metric: &str,
     target: Annotator,
-    statistics: &StatisticsArgs,
+    statistics: &Statistics,
 ) -> Study {
     let both = column.metric(annotator, metric).into_iter().zip(column.end_to_end(target));
     let (left, right): (Vec<f64>, Vec<f64>) = both.filter_map(|(left, right)| left.zip(right)).unzip();
     let coefficient = |kind: Correlation| {
-        let found = correlated(kind, &left, &right, statistics.correlation_intervals());
+        let correlated = correlated(kind, &left, &right, statistics.correlation_intervals(), &never);
         Coefficient {
-            value: found.agreement.map(|agreement| agreement.value),
-            p_value: found.agreement.and_then(|agreement| agreement.p_value),
-            low: found.interval.map(|interval| interval.low),
-            high: found.interval.map(|interval| interval.high),
+            value: correlated.agreement.map(|agreement| agreement.value),
+            p_value: correlated.agreement.and_then(|agreement| agreement.p_value),
+            low: correlated.interval.map(|interval| interval.low),
+            high: correlated.interval.map(|interval| interval.high),
         }
     };
     Study {
@@ -341,7 +355,23 @@ fn curve(column: &Column<'_>, annotator: Annotator, lines: &[&Line]) -> Curve {
     }
 }
 
-/// Fits of several lengths cannot be averaged, so each length has its own curve.
+/// Where the prompts of a system's end-to-end answers take their order from.
+fn context_orders(column: &Column<'_>) -> Vec<ContextOrder> {
+    let mut orders: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for row in &column.rows {
+        let (questions, differing) = orders.entry(&row.context_order).or_default();
+        *questions += 1;
+        *differing += usize::from(row.context != row.ranking);
+    }
+    let order = |(order, (questions, differing)): (&str, (usize, usize))| ContextOrder {
+        order: order.to_owned(),
+        questions,
+        differing,
+    };
+    orders.into_iter().map(order).collect()
+}
+
+/// Weights of different lengths cannot be averaged, so each length has its own curve.
 fn bias(column: &Column<'_>) -> Vec<Bias> {
     let mut by_length: BTreeMap<usize, Vec<&[f64]>> = BTreeMap::new();
     for row in column.rows.iter().filter(|row| row.position_bias.len() > 1) {
@@ -353,33 +383,4 @@ fn bias(column: &Column<'_>) -> Vec<Bias> {
         questions: fits.len(),
     };
     by_length.into_iter().map(averaged).collect()
-}
-
-/// The means for people at a terminal.
-pub(super) fn table(summary: &Summary) -> String {
-    let names: Vec<&str> = summary.systems.iter().map(|system| system.name.as_str()).collect();
-    let mut table = output::table(&[&["labels", "metric"][..], &names].concat());
-    let number = |mean: &Mean| match (mean.value, mean.low, mean.high) {
-        (Some(value), Some(low), Some(high)) => format!("{value:.3} [{low:.3}, {high:.3}]"),
-        (Some(value), ..) => format!("{value:.3}"),
-        (None, ..) => "–".to_owned(),
-    };
-    let rows = |pick: fn(&System) -> &Vec<Row>| {
-        let count = summary.systems.first().map_or(0, |system| pick(system).len());
-        (0..count).map(move |at| summary.systems.iter().map(move |system| &pick(system)[at]).collect::<Vec<&Row>>())
-    };
-    for row in rows(|system| &system.metrics).chain(rows(|system| &system.end_to_end)) {
-        let metric = row[0].metric.clone().unwrap_or_else(|| "end to end".to_owned());
-        let cells = row.iter().map(|row| number(&row.mean));
-        table.add_row([row[0].annotator.to_owned(), metric].into_iter().chain(cells).collect::<Vec<_>>());
-    }
-    let cost = &summary.cost;
-    format!(
-        "{table}\n{} of {} questions evaluated; {} tokens ({:.1} times as many without shared beginnings), {:.0} s\n",
-        summary.evaluated,
-        summary.questions,
-        cost.tokens,
-        real(usize::try_from(cost.naive_tokens).unwrap_or(0)) / real(usize::try_from(cost.tokens).unwrap_or(0).max(1)),
-        cost.seconds,
-    )
 }

@@ -1,18 +1,17 @@
-//! report.html: one file that asks nothing of the network.
+//! report.html: one file without references to the network.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::{Map, Value};
 
-use super::Task;
 use super::charts::{self, Axes, Curve};
 use super::data::Query;
 use super::line::Line;
 use super::summary::{Coefficient, Comparison, Mean, Row, Study, Summary, System};
-use crate::cli::Failure;
-use crate::cli::metrics::p_value;
+use super::{EvaluationError, Plan};
+use crate::metrics::resample::format_p_value;
 use crate::numeric::real;
 
-/// Questions that are shown with each comparison.
+/// Questions shown with each comparison.
 const SHOWN: usize = 20;
 
 const STYLE: &str = "
@@ -30,23 +29,23 @@ details { margin: .3rem 0 1rem; } summary { cursor: pointer; }
 ";
 
 pub(super) fn html(
-    task: &Task,
+    plan: &Plan,
     summary: &Summary,
     lines: &[Line],
     queries: &[Query],
     manifest: &Map<String, Value>,
-) -> Result<String, Failure> {
+) -> Result<String, EvaluationError> {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Retrieval evaluation: " (task.systems.join(", ")) }
+                title { "Retrieval evaluation: " (plan.systems.join(", ")) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "Retrieval evaluation: " (task.systems.join(", ")) }
+                h1 { "Retrieval evaluation: " (plan.systems.join(", ")) }
                 (overview(summary))
                 nav {
                     a href="#metrics" { "Metrics" }
@@ -59,7 +58,7 @@ pub(super) fn html(
                     a href="#settings" { "Settings" }
                 }
                 (metrics(summary))
-                @if !summary.comparisons.is_empty() { (comparisons(task, summary, lines, queries)) }
+                @if !summary.comparisons.is_empty() { (comparisons(plan, summary, lines, queries)) }
                 (ranks(summary)?)
                 (deltas(summary)?)
                 (bias(summary)?)
@@ -81,11 +80,11 @@ fn overview(summary: &Summary) -> Markup {
             (summary.evaluated) " of " (summary.questions) " questions evaluated"
             @if !summary.failed.is_empty() { ", " a href="#failed" { (summary.failed.len()) " failed" } }
             ". The generator evaluated " (cost.tokens) " tokens, " (format!("{:.0}", each(count(cost.tokens))))
-            " a question; without shared beginnings it would have been " (cost.naive_tokens) ". "
+            " a question; without sharing prompts it would have been " (cost.naive_tokens) ". "
             @if cost.judged_pairs > 0 { "The entailment model judged " (cost.judged_pairs) " pairs. " }
             @if cost.timed > 0 {
                 (format!("{:.0} seconds, {:.2} a question", cost.seconds, cost.seconds / real(cost.timed)))
-                @if cost.timed < summary.questions { " (of " (cost.timed) " whose time is known)" }
+                @if cost.timed < summary.questions { " (of " (cost.timed) " with a recorded time)" }
                 "."
             }
         }
@@ -104,7 +103,7 @@ fn mean_cell(mean: &Mean) -> Markup {
     html! { td { (number(mean.value)) (interval(mean.low, mean.high)) } }
 }
 
-/// One row a number, one column a system.
+/// A table with one row a number and one column a system.
 fn table(systems: &[System], pick: fn(&System) -> &Vec<Row>, with_metric: bool) -> Markup {
     let count = systems.first().map_or(0, |system| pick(system).len());
     html! {
@@ -132,18 +131,36 @@ fn table(systems: &[System], pick: fn(&System) -> &Vec<Row>, with_metric: bool) 
 fn metrics(summary: &Summary) -> Markup {
     html! {
         h2 id="metrics" { "Metrics over the labels" }
-        p { "Means over questions with bootstrap intervals. A label says what the generator made of the passage alone; P is the mean "
-            "of the labels, Success their maximum, the others count the passages whose label reaches the threshold." }
+        p { "Means over questions with bootstrap intervals. A label is the quality of the generator's answer from the passage "
+            "alone. P is the mean of the labels, Success their maximum; the other metrics count the passages whose label reaches "
+            "the threshold." }
         (table(&summary.systems, |system| &system.metrics, true))
         @if summary.systems.iter().any(|system| !system.end_to_end.is_empty()) {
-            h3 { "Answers from the whole list" }
+            h3 { "End-to-end answers" }
+            p { "The generator answers from the whole list in its context order: the order in which the passages stand in the prompt, "
+                "as the rerank response gives it. Metrics are over the ranking." }
             (table(&summary.systems, |system| &system.end_to_end, false))
+            (contexts(&summary.systems))
         }
     }
 }
 
+/// The context orders of the end-to-end answers.
+fn contexts(systems: &[System]) -> Markup {
+    html! {
+        div.wide { table {
+            thead { tr {
+                th { "system" } th.text { "context order" } th { "questions" } th { "not in the order of the ranking" }
+            } }
+            tbody { @for system in systems { @for context in &system.contexts { tr {
+                td { (system.name) } td.text { (context.order) } td { (context.questions) } td { (context.differing) }
+            } } } }
+        } }
+    }
+}
+
 fn correlations(summary: &Summary) -> Markup {
-    let cell = |one: &Coefficient| html! { td { (number(one.value)) (interval(one.low, one.high)) } td { (p_value(one.p_value)) } };
+    let cell = |one: &Coefficient| html! { td { (number(one.value)) (interval(one.low, one.high)) } td { (format_p_value(one.p_value)) } };
     let mut targets: Vec<(&str, Vec<&Study>, usize)> = Vec::new();
     for study in &summary.correlations {
         let at = targets.iter().position(|(target, ..)| *target == study.target).unwrap_or_else(|| {
@@ -154,11 +171,11 @@ fn correlations(summary: &Summary) -> Markup {
     }
     let first = targets.iter().position(|(_, studies, _)| !studies.is_empty());
     html! {
-        h2 id="correlations" { "Correlation with the answer from the whole list" }
-        @if targets.is_empty() { p { "No answers from whole lists were scored." } }
+        h2 id="correlations" { "Correlation with the end-to-end answer" }
+        @if targets.is_empty() { p { "No end-to-end answers were scored." } }
         @for (at, (target, studies, flat)) in targets.iter().enumerate() {
             details open[Some(at) == first] {
-                summary { "Quality of the answer: " (target) }
+                summary { "Quality of the end-to-end answer by " (target) }
                 @if !studies.is_empty() {
                     div.wide { table {
                         thead { tr {
@@ -173,17 +190,17 @@ fn correlations(summary: &Summary) -> Markup {
                         } }
                     } }
                 }
-                @if *flat > 0 { p { small { (flat) " more have no correlation, because they or the target are the same for all questions." } } }
+                @if *flat > 0 { p { small { (flat) " more have no correlation, because they or the answers' scores are the same for all questions." } } }
             }
         }
     }
 }
 
-fn comparisons(task: &Task, summary: &Summary, lines: &[Line], queries: &[Query]) -> Markup {
+fn comparisons(plan: &Plan, summary: &Summary, lines: &[Line], queries: &[Query]) -> Markup {
     html! {
         h2 id="comparisons" { "Comparisons" }
-        p { "Differences of the second system to the first on the same questions, with " (summary.comparisons[0].test) " p-values, "
-            "not corrected for their number." }
+        p { "Second system less first on the same questions, with " (summary.comparisons[0].test) " p-values "
+            "that are not corrected for multiple comparisons." }
         @for comparison in &summary.comparisons {
             h3 { (comparison.system) " against " (comparison.against) }
             div.wide { table {
@@ -192,25 +209,25 @@ fn comparisons(task: &Task, summary: &Summary, lines: &[Line], queries: &[Query]
                     tr {
                         td { (one.annotator) } td.text { (one.metric.as_deref().unwrap_or("end to end")) }
                         td { (format!("{:+.3}", one.difference)) (interval(one.low, one.high)) }
-                        td { (p_value(one.p_value)) } td { (one.wins) } td { (one.ties) } td { (one.losses) }
+                        td { (format_p_value(one.p_value)) } td { (one.wins) } td { (one.ties) } td { (one.losses) }
                     }
                 } }
             } }
             @let alike = comparison.differences.iter().filter(|one| one.wins + one.losses == 0).count();
-            @if alike > 0 { p { small { (alike) " more numbers are the same on every question." } } }
-            (by_question(task, comparison, lines, queries))
+            @if alike > 0 { p { small { (alike) " more numbers are equal on every question." } } }
+            (by_question(plan, comparison, lines, queries))
         }
     }
 }
 
-/// The questions on which two systems differ most: by the answer where answers were scored, else by the first metric, under
-/// the labels that tell most questions apart.
-fn by_question(task: &Task, comparison: &Comparison, lines: &[Line], queries: &[Query]) -> Markup {
-    let metric = task.metrics.first().map(ToString::to_string).unwrap_or_default();
+/// The questions on which two systems differ most: by the end-to-end answer where answers were scored, else by the first
+/// metric, under the annotator by which most questions differ.
+fn by_question(plan: &Plan, comparison: &Comparison, lines: &[Line], queries: &[Query]) -> Markup {
+    let metric = plan.metrics.first().map(ToString::to_string).unwrap_or_default();
     let value = |line: &Line, system: &str, annotator: &str| {
         let ranked = line.systems.get(system)?;
         let over_labels = || ranked.metrics.get(annotator)?.get(&metric).copied().flatten();
-        if task.end_to_end { ranked.end_to_end.get(annotator).copied() } else { over_labels() }
+        if plan.end_to_end { ranked.end_to_end.get(annotator).copied() } else { over_labels() }
     };
     let differing = |annotator: &'static str| -> Vec<(f64, f64, &Query)> {
         let both = |line: &Line| {
@@ -219,12 +236,12 @@ fn by_question(task: &Task, comparison: &Comparison, lines: &[Line], queries: &[
         let rows = lines.iter().zip(queries).filter_map(|(line, query)| both(line).map(|(one, two)| (one, two, query)));
         rows.filter(|(first, second, _)| (second - first).abs() > 1e-12).collect()
     };
-    let names = task.annotators.iter().map(|annotator| annotator.name());
-    // Of several the first, so that the choice does not depend on the order of iteration.
+    let names = plan.annotators.iter().map(|annotator| annotator.name());
+    // `rev` makes it the first of several annotators with the same number of questions.
     let best = names.map(|name| (name, differing(name))).rev().max_by_key(|(_, rows)| rows.len());
     let Some((annotator, mut rows)) = best.filter(|(_, rows)| !rows.is_empty()) else { return html! {} };
     rows.sort_by(|one, other| (other.1 - other.0).abs().total_cmp(&(one.1 - one.0).abs()));
-    let what = if task.end_to_end { "the answer from the whole list" } else { &metric };
+    let what = if plan.end_to_end { "the end-to-end answer" } else { &metric };
     html! {
         details {
             summary { "Question by question: " (what) " by " (annotator) " differs on " (rows.len()) }
@@ -241,14 +258,14 @@ fn by_question(task: &Task, comparison: &Comparison, lines: &[Line], queries: &[
     }
 }
 
-/// A chart with its numbers in words.
+/// A chart with its numbers as a table.
 fn figure(caption: &str, svg: &str, numbers: &Markup) -> Markup {
     html! {
         figure {
             figcaption { (caption) }
-            // The library writes plain shapes and escapes the names it is given.
+            // The library escapes the names in its SVG.
             (PreEscaped(svg.replacen("role=\"img\"", &format!("role=\"img\" aria-label=\"{caption}\""), 1)))
-            details { summary { "The same in numbers" } div.wide { (numbers) } }
+            details { summary { "Numbers" } div.wide { (numbers) } }
         }
     }
 }
@@ -261,7 +278,7 @@ fn curve_table(head: &str, curves: &[Curve]) -> Markup {
     } }
 }
 
-fn ranks(summary: &Summary) -> Result<Markup, Failure> {
+fn ranks(summary: &Summary) -> Result<Markup, EvaluationError> {
     let mut parts = Vec::new();
     for system in &summary.systems {
         let of_system = summary.utility_by_rank.iter().filter(|curve| curve.system == system.name);
@@ -272,7 +289,7 @@ fn ranks(summary: &Summary) -> Result<Markup, Failure> {
         let counts = summary.utility_by_rank.iter().find(|curve| curve.system == system.name);
         let numbers = html! {
             (curve_table("labels", &curves))
-            p { small { "Questions whose list is so long: "
+            p { small { "Questions whose list reaches each rank: "
                 (counts.iter().flat_map(|curve| &curve.questions).map(ToString::to_string).collect::<Vec<_>>().join(", ")) } }
         };
         parts.push(figure(&caption, &svg, &numbers));
@@ -280,7 +297,7 @@ fn ranks(summary: &Summary) -> Result<Markup, Failure> {
     Ok(html! { h2 id="ranks" { "Utility by rank" } @for part in &parts { (part) } })
 }
 
-fn deltas(summary: &Summary) -> Result<Markup, Failure> {
+fn deltas(summary: &Summary) -> Result<Markup, EvaluationError> {
     let mut parts = Vec::new();
     for histogram in &summary.delta_seper {
         let svg = charts::bars(&histogram.edges, &histogram.counts, &Axes { x: "DeltaSePer", y: "passages" })?;
@@ -298,14 +315,14 @@ fn deltas(summary: &Summary) -> Result<Markup, Failure> {
     )
 }
 
-fn bias(summary: &Summary) -> Result<Markup, Failure> {
+fn bias(summary: &Summary) -> Result<Markup, EvaluationError> {
     let named = |bias: &super::summary::Bias| Curve {
         name: format!("{}, {} fits of {} positions", bias.system, bias.questions, bias.weights.len()),
         values: bias.weights.clone(),
     };
     let curves: Vec<Curve> = summary.position_bias.iter().map(named).collect();
     let body = if curves.is_empty() {
-        html! { p { "No ranking was made by MOI, so no position bias was fitted (--method moi)." } }
+        html! { p { "No ranking was made by MOI, which fits the position bias (--method moi)." } }
     } else {
         let svg = charts::lines(&curves, &Axes { x: "position", y: "mean weight" })?;
         figure("Fitted position weights of the longest prompts scored", &svg, &curve_table("fits", &curves))
@@ -318,7 +335,7 @@ fn failed(summary: &Summary) -> Markup {
         h2 id="failed" { "Failed questions" }
         @if summary.failed.is_empty() { p { "None." } } @else {
             div.wide { table {
-                thead { tr { th { "question" } th.text { "why" } } }
+                thead { tr { th { "question" } th.text { "error" } } }
                 tbody { @for one in &summary.failed { tr { td { (one.id) } td.long { (one.error) } } } }
             } }
         }
@@ -330,11 +347,11 @@ fn settings(manifest: &Map<String, Value>) -> Markup {
     html! {
         h2 id="settings" { "Settings" }
         table { tbody { @for (key, value) in manifest { tr { td { (key.replace('_', " ")) } td.long { (shown(value)) } } } } }
-        p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; results.jsonl holds every question, summary.json every number." } }
+        p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; results.jsonl has every question, summary.json every number." } }
     }
 }
 
-/// A name that may stand in an attribute.
+/// A name without characters that HTML attributes reserve.
 fn plain(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '"' | '<' | '>' | '&')).collect()
 }

@@ -1,5 +1,4 @@
-//! Charts as SVG that stands inside a page: text and axes take the page's colour, series have colours that can be read on
-//! white and on black.
+//! Charts as SVG inside a page. Text and axes take the page's colour; the series' colours are legible on white and on black.
 
 use anyhow::anyhow;
 use plotters::prelude::*;
@@ -29,7 +28,7 @@ pub(super) struct Curve {
     pub values: Vec<f64>,
 }
 
-/// What the axes are called.
+/// Names of the axes.
 pub(super) struct Axes<'a> {
     pub x: &'a str,
     pub y: &'a str,
@@ -43,7 +42,7 @@ pub(super) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        // The legend stands beside the lines.
+        // Room for the legend beside the lines.
         let right = (real(longest) + 0.5) * if curves.len() > 1 { 1.4 } else { 1.0 };
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
@@ -127,7 +126,7 @@ fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) ->
     anyhow!("chart: {error}")
 }
 
-/// Least and greatest value with a little room, 0 included.
+/// Least and greatest value including 0, with a margin.
 fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((0.0_f64, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
     let room = (high - low).max(1e-6) * 0.08;
@@ -155,7 +154,7 @@ mod tests {
         assert!(svg.contains("&lt;a&gt; &amp; b") && !svg.contains("<a>"));
         let svg = bars(&[-1.0, 0.0, 1.0], &[3, 0], &axes).unwrap();
         assert!(svg.contains("<rect") && svg.contains("rank"));
-        // Nothing to draw is no error.
+        // A chart may be empty.
         assert!(lines(&[], &axes).is_ok() && bars(&[], &[], &axes).is_ok());
     }
 }

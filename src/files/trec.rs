@@ -1,5 +1,5 @@
-//! Files of runs and judgements: TREC's, BEIR's tab-separated judgements, and JSON objects of objects (as pytrec_eval,
-//! ranx and BEIR write them).
+//! Runs and judgements: TREC's formats, BEIR's tab-separated judgements, and JSON objects of objects as pytrec_eval, ranx
+//! and BEIR write them.
 
 use std::marker::PhantomData;
 use std::path::Path;
@@ -8,23 +8,23 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use rayon::prelude::*;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::{Failure, input};
+use super::FileError;
 
-/// Lists by query, queries in the order of their first line.
-pub(super) struct Run<'a> {
-    /// What the file calls itself; its name where it does not.
+/// A run: lists by query, queries in the order of their first lines.
+pub(crate) struct Run<'a> {
+    /// The run's tag; the file's name where the format has none.
     pub tag: String,
     /// Documents and scores of each query.
     pub queries: Vec<(&'a str, Vec<(&'a str, f64)>)>,
 }
 
 /// Labels by document.
-pub(super) type Labels<'a> = HashMap<&'a str, f64>;
+pub(crate) type Labels<'a> = HashMap<&'a str, f64>;
 
-/// Labels by document by query. Files are the user's own, so a fast hash will do.
-pub(super) type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
+/// Labels by document by query. The files are the user's own, so the hash need not resist attacks.
+pub(crate) type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
 
-/// A line's parts.
+/// One line of a run or of judgements.
 struct Row<'a> {
     query: &'a str,
     document: &'a str,
@@ -42,11 +42,11 @@ impl<'a> Fault<'a> {
         Self { line, problem: problem.into() }
     }
 
-    /// The line is a piece of the text, so its place there tells its number.
-    fn place(&self, text: &str, path: &Path) -> Failure {
+    /// The error with the line's number, which follows from the line's offset in the text.
+    fn located(&self, text: &str, path: &Path) -> FileError {
         let before = (self.line.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
         let number = 1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..before]).count();
-        Failure::Input(format!("{}:{number}: {}", input::name(path), self.problem))
+        FileError(format!("{}:{number}: {}", super::name(path), self.problem))
     }
 }
 
@@ -82,15 +82,15 @@ fn judgement_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
     }
 }
 
-fn rows<'a>(
+fn parse_rows<'a>(
     text: &'a str,
     parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
 ) -> Result<Vec<Row<'a>>, Fault<'a>> {
     text.par_lines().filter(|line| !line.trim_ascii().is_empty()).map(parse).collect()
 }
 
-/// A name in a JSON object: a piece of the text, or a copy where it has escapes. Copies live as long as the process, which
-/// reads a few files and ends.
+/// A name in a JSON object: a slice of the text, or a copy where it has escapes. Copies are leaked, because the process reads
+/// a few files and ends.
 struct Name<'a>(&'a str);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
@@ -115,7 +115,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     }
 }
 
-/// The entries of a JSON object, one that stands twice among them.
+/// The entries of a JSON object, including repeated ones.
 struct Entries<'a, V>(Vec<(&'a str, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<'de, V> {
@@ -140,10 +140,10 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<'de, V> {
     }
 }
 
-/// A JSON object of objects of numbers. Objects have no order; names give one that does not change with the writer.
-fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, Failure> {
+/// A JSON object of objects of numbers. Objects have no order, so entries are sorted by name.
+fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, FileError> {
     let parsed: Entries<'a, Entries<'a, f64>> = serde_json::from_str(text).map_err(|error| {
-        Failure::Input(format!("{}: must be an object of objects of numbers: {error}", input::name(path)))
+        FileError(format!("{}: must be an object of objects of numbers: {error}", super::name(path)))
     })?;
     let mut queries = parsed.0;
     queries.sort_by_key(|(query, _)| *query);
@@ -155,65 +155,65 @@ fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, Failure> {
     Ok(rows)
 }
 
-/// The rows of `body`, which is `text` without a head.
+/// The rows of `body`, which is `text` without its header.
 fn read<'a>(
     text: &'a str,
     body: &'a str,
     path: &Path,
     parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
-) -> Result<Vec<Row<'a>>, Failure> {
-    let found = if body.trim_ascii_start().starts_with('{') {
+) -> Result<Vec<Row<'a>>, FileError> {
+    let rows = if body.trim_ascii_start().starts_with('{') {
         object(body, path)?
     } else {
-        rows(body, parse).map_err(|fault| fault.place(text, path))?
+        parse_rows(body, parse).map_err(|fault| fault.located(text, path))?
     };
-    if found.is_empty() {
-        return Err(Failure::Input(format!("{}: is empty", input::name(path))));
+    if rows.is_empty() {
+        return Err(FileError(format!("{}: is empty", super::name(path))));
     }
-    Ok(found)
+    Ok(rows)
 }
 
 /// Reads a run from its text.
-pub(super) fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, Failure> {
+pub(crate) fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
     let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut positions: HashMap<&str, usize> = HashMap::new();
     for row in read(text, text, path, run_row)? {
-        // Lines of a query mostly stand together.
-        let place = match queries.last() {
+        // Lines of one query are usually adjacent.
+        let position = match queries.last() {
             Some((query, _)) if *query == row.query => queries.len() - 1,
-            _ => *places.entry(row.query).or_insert_with(|| {
+            _ => *positions.entry(row.query).or_insert_with(|| {
                 queries.push((row.query, Vec::new()));
                 queries.len() - 1
             }),
         };
-        queries[place].1.push((row.document, row.number));
+        queries[position].1.push((row.document, row.number));
     }
-    let twice = queries.par_iter().find_map_first(|(query, documents)| {
+    let repeated = queries.par_iter().find_map_first(|(query, documents)| {
         let mut seen = HashSet::with_capacity(documents.len());
         let (document, _) = documents.iter().find(|(document, _)| !seen.insert(*document))?;
-        Some(format!("document {document:?} stands twice in the list of query {query:?}"))
+        Some(format!("document {document:?} given twice for query {query:?}"))
     });
-    if let Some(problem) = twice {
-        return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
+    if let Some(problem) = repeated {
+        return Err(FileError(format!("{}: {problem}", super::name(path))));
     }
     let tag = text.lines().find_map(|line| line.split_ascii_whitespace().nth(5)).filter(|_| !text.starts_with('{'));
-    Ok(Run { tag: tag.map_or_else(|| input::stem(path), str::to_owned), queries })
+    Ok(Run { tag: tag.map_or_else(|| super::stem(path), str::to_owned), queries })
 }
 
 /// Reads judgements from their text.
-pub(super) fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, Failure> {
-    // BEIR writes a head over its three columns.
+pub(crate) fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, FileError> {
+    // BEIR's three columns have a header.
     let first = text.lines().next().unwrap_or_default();
     let mut columns = first.split_ascii_whitespace();
-    let headed = columns.clone().count() == 3
+    let has_header = columns.clone().count() == 3
         && columns.nth(2).is_some_and(|name| ["score", "label", "relevance"].contains(&name.to_lowercase().as_str()));
-    let body = if headed { &text[(first.len() + 1).min(text.len())..] } else { text };
+    let body = if has_header { &text[(first.len() + 1).min(text.len())..] } else { text };
     let mut judged: Judgements<'_> = HashMap::new();
     for row in read(text, body, path, judgement_row)? {
         let of_query = judged.entry(row.query).or_default();
         if of_query.insert(row.document, row.number).is_some_and(|label| label.total_cmp(&row.number).is_ne()) {
             let problem = format!("document {:?} has two labels for query {:?}", row.document, row.query);
-            return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
+            return Err(FileError(format!("{}: {problem}", super::name(path))));
         }
     }
     Ok(judged)
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_query_need_not_stand_together() {
+    fn lines_of_a_query_need_not_be_adjacent() {
         let run = run("q1 Q0 a 1 0.5 bm25\n\nq2\tQ0\tb\t1\t2e1\tbm25\nq1 0 c 2 -1 bm25\r\n", path()).unwrap();
         assert_eq!(run.tag, "bm25");
         assert_eq!(run.queries, [("q1", vec![("a", 0.5), ("c", -1.0)]), ("q2", vec![("b", 20.0)])]);
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn names_in_json_may_have_escapes() {
-        let found = run(r#"{"q\u00e91": {"a\"b": 2, "c": 1}, "q2": {"d/\ud83d\ude00": 0}}"#, path()).unwrap();
-        assert_eq!(found.queries, [("q2", vec![("d/😀", 0.0)]), ("qé1", vec![("a\"b", 2.0), ("c", 1.0)])]);
+        let parsed = run(r#"{"q\u00e91": {"a\"b": 2, "c": 1}, "q2": {"d/\ud83d\ude00": 0}}"#, path()).unwrap();
+        assert_eq!(parsed.queries, [("q2", vec![("d/😀", 0.0)]), ("qé1", vec![("a\"b", 2.0), ("c", 1.0)])]);
     }
 
     #[test]
@@ -260,10 +260,10 @@ mod tests {
         );
         assert_eq!(of_run("\n\nq1 Q0 a 1 high t"), "f.txt:3: the score must be a number, is \"high\"");
         assert!(of_run("q1 Q0 a 1 NaN t").contains("f.txt:1: the score"));
-        assert!(of_run("q1 Q0 a 1 1 t\nq1 Q0 a 2 0 t").contains("\"a\" stands twice in the list of query \"q1\""));
+        assert!(of_run("q1 Q0 a 1 1 t\nq1 Q0 a 2 0 t").contains("\"a\" given twice for query \"q1\""));
         assert_eq!(of_run(" \n"), "f.txt: is empty");
         assert!(of_run("{\"q\": 3}").contains("object of objects"));
-        assert!(of_run(r#"{"q": {"a": 1, "a": 2}}"#).contains("\"a\" stands twice in the list of query \"q\""));
+        assert!(of_run(r#"{"q": {"a": 1, "a": 2}}"#).contains("\"a\" given twice for query \"q\""));
         let of_judgements = |text| judgements(text, path()).err().unwrap().to_string();
         assert!(of_judgements("q 0 a\nq 0 b 1").starts_with("f.txt:1: the label must be a number"));
         assert!(of_judgements("q 0 a 1\nq 0 a 2").contains("two labels"));

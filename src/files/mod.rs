@@ -1,26 +1,32 @@
-//! Input of the commands: JSON documents and JSON lines, from a file or standard input, gzipped or not, with the line named
-//! in errors.
+//! Files that the user hands over: passages and questions as JSON lines, runs and judgements ([`trec`]). All of them may be
+//! gzipped. Errors name the file and the line.
+
+pub(crate) mod trec;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use serde::Deserialize;
 
-use super::Failure;
 use crate::engine::rerank::Passage;
 
-/// How gzipped files begin.
+/// A file that cannot be read, or whose content is not what it should be. The text names the file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct FileError(pub String);
+
+/// The first bytes of a gzipped file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Reads all of a file, or of standard input for `-`; gzipped ones are unpacked.
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
+/// Reads a whole file, or standard input for `-`, and unpacks it where it is gzipped.
+pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     let mut bytes = Vec::new();
     let outcome = if path == Path::new("-") {
         std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
     } else {
         std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map(drop)
     };
-    let bad = |error: std::io::Error| Failure::Input(format!("{}: {error}", name(path)));
+    let bad = |error: std::io::Error| FileError(format!("{}: {error}", name(path)));
     outcome.map_err(bad)?;
     if bytes.starts_with(&GZIP) {
         let mut plain = Vec::new();
@@ -30,17 +36,17 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| {
         let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
         let line = good.matches('\n').count() + 1;
-        Failure::Input(format!("{}:{line}: is not UTF-8", name(path)))
+        FileError(format!("{}:{line}: is not UTF-8", name(path)))
     })
 }
 
-/// How an input is called in messages.
-pub(super) fn name(path: &Path) -> String {
+/// Name of an input in messages.
+pub(crate) fn name(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// A file's name without folders and endings.
-pub(super) fn stem(path: &Path) -> String {
+/// A file's name without folders and extensions.
+pub(crate) fn stem(path: &Path) -> String {
     let file = path.file_name().map_or_else(|| name(path), |file| file.to_string_lossy().into_owned());
     file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
 }
@@ -65,12 +71,12 @@ struct Object {
     score: Option<f64>,
 }
 
-/// Reads passages, one JSON value a line; empty lines are passed over.
-pub(super) fn passages(path: &Path) -> Result<Vec<Passage>, Failure> {
+/// Reads passages, one JSON value a line. Empty lines are skipped.
+pub(crate) fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
     let text = read(path)?;
     let mut passages = Vec::new();
     for (number, line) in lines(&text) {
-        let bad = |problem: String| Failure::Input(format!("{}:{number}: {problem}", name(path)));
+        let bad = |problem: String| FileError(format!("{}:{number}: {problem}", name(path)));
         let parsed = serde_json::from_str::<serde_json::Value>(line).map_err(|error| bad(error.to_string()))?;
         let line = serde_json::from_value::<Line>(parsed).map_err(|_| {
             bad("must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"".into())
@@ -80,16 +86,16 @@ pub(super) fn passages(path: &Path) -> Result<Vec<Passage>, Failure> {
     Ok(passages)
 }
 
-/// A file to be read line by line, unpacked on the way where it is gzipped.
-pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
-    let bad = |error: std::io::Error| Failure::Input(format!("{}: {error}", name(path)));
+/// Opens a file for reading line by line and unpacks it where it is gzipped.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, FileError> {
+    let bad = |error: std::io::Error| FileError(format!("{}: {error}", name(path)));
     let mut file = BufReader::new(std::fs::File::open(path).map_err(bad)?);
     let gzipped = file.fill_buf().map_err(bad)?.starts_with(&GZIP);
     Ok(if gzipped { Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))) } else { Box::new(file) })
 }
 
 /// Lines that are not empty, numbered from 1.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
 }
 
@@ -108,7 +114,7 @@ impl Line {
 }
 
 /// An id, which may be a number.
-pub(super) fn identifier(value: Option<serde_json::Value>) -> Option<String> {
+pub(crate) fn identifier(value: Option<serde_json::Value>) -> Option<String> {
     match value? {
         serde_json::Value::Null => None,
         serde_json::Value::String(id) => Some(id),
@@ -116,7 +122,7 @@ pub(super) fn identifier(value: Option<serde_json::Value>) -> Option<String> {
     }
 }
 
-/// A question with what is known of it.
+/// A question's line.
 #[derive(Debug, Deserialize)]
 struct QuestionLine {
     #[serde(default, alias = "_id", alias = "query_id", alias = "qid")]
@@ -126,40 +132,44 @@ struct QuestionLine {
     #[serde(default, alias = "references")]
     answers: Vec<String>,
     #[serde(default)]
-    passages: Vec<MarkedLine>,
+    passages: Vec<LabelledPassage>,
 }
 
 #[derive(Debug, Deserialize)]
-struct MarkedLine {
+struct LabelledPassage {
     #[serde(flatten)]
     passage: Object,
     #[serde(default, alias = "relevant")]
     supporting: bool,
 }
 
-/// A question, its reference answers, and passages with marks of the helpful ones.
+/// A question, its reference answers, and its passages.
 #[derive(Debug, Clone)]
-pub(super) struct Question {
-    /// The line it stands in, from 1.
+pub(crate) struct Question {
+    /// Number of its line, from 1.
     pub line: usize,
-    /// Its id, where it has one.
+    /// Its id; `None` where the line has none.
     pub id: Option<String>,
     pub question: String,
     pub answers: Vec<String>,
     pub passages: Vec<Passage>,
+    /// For each passage whether it is marked as helpful.
     pub supporting: Vec<bool>,
 }
 
 /// Reads questions, one JSON object a line.
-pub(super) fn questions(path: &Path) -> Result<Vec<Question>, Failure> {
+pub(crate) fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
     let text = read(path)?;
     let mut questions = Vec::new();
     for (number, line) in lines(&text) {
         let parsed: QuestionLine =
-            serde_json::from_str(line).map_err(|error| Failure::Input(format!("{}:{number}: {error}", name(path))))?;
-        let supporting = parsed.passages.iter().map(|marked| marked.supporting).collect();
-        let passages =
-            parsed.passages.into_iter().enumerate().map(|(place, marked)| Line::Object(marked.passage).passage(place));
+            serde_json::from_str(line).map_err(|error| FileError(format!("{}:{number}: {error}", name(path))))?;
+        let supporting = parsed.passages.iter().map(|labelled| labelled.supporting).collect();
+        let passages = parsed
+            .passages
+            .into_iter()
+            .enumerate()
+            .map(|(index, labelled)| Line::Object(labelled.passage).passage(index));
         let passages = passages.collect();
         let (id, question, answers) = (identifier(parsed.id), parsed.question, parsed.answers);
         questions.push(Question { line: number, id, question, answers, passages, supporting });
