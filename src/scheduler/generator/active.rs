@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::queue::Phase;
-use super::service::lost;
+use super::stepper::lost;
 use super::{Event, Job, Outcome, Sample, ScheduleError};
 use crate::model::{Draw, ModelError};
 use crate::numeric::sampling::unit;

@@ -1,12 +1,13 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
-//! [`Scheduler::run`] hands a plan over and awaits its scores. `queue` holds the policy, `service` the loop, `active` a plan
+//! [`Scheduler::run`] hands a plan over and awaits its scores. `queue` holds the policy, `stepper` the loop around the generator, `active` a plan
 //! while it runs, `prefix` the prefixes kept for later requests.
 
 mod active;
 mod prefix;
 pub mod queue;
 mod service;
+mod stepper;
 
 use std::collections::HashMap;
 use std::sync::Arc;
