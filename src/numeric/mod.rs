@@ -3,6 +3,9 @@
 pub mod logspace;
 pub mod sampling;
 
+/// Asked between the steps of a long computation; `true` means stop. The computation then returns its own error for it.
+pub type Interrupt<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// A count as a real number. Counts here are far below 2^52, so nothing is lost.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]

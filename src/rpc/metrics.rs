@@ -78,7 +78,7 @@ impl MetricsService for Service {
     async fn fit_moi(&self, call: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
         self.beside(|| {
             let task = convert::fit_task(call.into_inner())?;
-            let fitted = fit_moi(&task).map_err(convert::fit_error)?;
+            let fitted = fit_moi(&task, &|| false).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))
         })
         .await

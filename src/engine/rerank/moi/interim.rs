@@ -64,7 +64,7 @@ impl Interim {
             anchor[pending.order[0]] = pending.sum;
         }
         let anchor = Some(anchor).filter(|scores| scores.iter().all(|score| score.is_finite()));
-        let fitted = estimate(self.passages, &observations, anchor.as_deref(), &self.settings).ok()?;
+        let fitted = estimate(self.passages, &observations, anchor.as_deref(), &self.settings, &|| false).ok()?;
         Some(RerankEvent::Interim { order: fitted.ranking, observations: observations.len() })
     }
 }

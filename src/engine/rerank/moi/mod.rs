@@ -13,7 +13,7 @@ use options::{Size, prompts};
 use super::super::{Engine, EngineError, milliseconds};
 use super::prepared::Prepared;
 use super::{FitReport, RerankRequest, Scored};
-use crate::fit::{Estimate, Observation, Settings, adaptive, design, estimate};
+use crate::fit::{Estimate, Observation, Settings, adaptive, design, estimate, uncertainty};
 use crate::plan::{NodeId, Plan};
 use crate::scheduler;
 
@@ -192,7 +192,7 @@ async fn refine(
     let mut rounds = 0;
     while rounds < options.rounds.unwrap_or(3) && !goal.reached(fitted) {
         let seed = options.seed.wrapping_add(1 + rounds as u64);
-        let next = adaptive::next_orders(fitted, length, n.div_ceil(2), &evidence.seen, goal, seed);
+        let next = adaptive::next_orders(fitted, length, n.div_ceil(2), &evidence.seen, goal, seed, &|| false)?;
         let mut draft = Plan::new();
         lay_out(engine, task, &mut draft, &next, false);
         if next.is_empty() || task.usage.tokens + draft.cost().tokens > task.budget(engine) {
@@ -210,7 +210,8 @@ async fn fit(task: &mut Prepared, evidence: &Evidence, settings: &Settings) -> R
     let started = Instant::now();
     let (observations, anchor) = (evidence.observations.clone(), evidence.anchor.clone());
     let (passages, settings) = (task.passages.len(), settings.clone());
-    let work = tokio::task::spawn_blocking(move || estimate(passages, &observations, Some(&anchor), &settings));
+    let work =
+        tokio::task::spawn_blocking(move || estimate(passages, &observations, Some(&anchor), &settings, &|| false));
     let fitted = work.await.map_err(|error| EngineError::Internal(error.to_string()))??;
     task.usage.fit_ms += milliseconds(started);
     Ok(fitted)
@@ -220,6 +221,9 @@ fn warn(warnings: &mut Vec<String>, fitted: &Estimate) {
     if !fitted.diagnostics.identifiable && fitted.ranking.len() > 1 {
         warnings
             .push("the scores alone do not settle utilities and position bias: the prior decided the rest".to_owned());
+    }
+    if !fitted.diagnostics.converged {
+        warnings.push(uncertainty::NOT_CONVERGED.to_owned());
     }
     if fitted.diagnostics.r2.is_none() && fitted.ranking.len() > 1 {
         warnings.push("every order scored the same: the given order is kept".to_owned());

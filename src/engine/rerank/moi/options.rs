@@ -5,7 +5,7 @@ use crate::engine::{EngineError, Limits};
 use crate::fit::design::{self, Design};
 use crate::fit::domain::Domain;
 use crate::fit::varpro::Starts;
-use crate::fit::{Objective, Settings};
+use crate::fit::{Anchors, Objective, Settings};
 
 /// What is scored of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -168,6 +168,8 @@ impl MoiOptions {
             monotone: self.monotone,
             prior: self.position_prior.clone(),
             starts: if self.sigma2.is_some_and(|sigma2| sigma2 < 0.5) { Starts::Spectral } else { Starts::Prior },
+            // The one-passage scores are log P(query | passage) whatever the outcome.
+            anchors: if self.outcome == Outcome::Joint { Anchors::Direction } else { Anchors::Observations },
             ..Settings::default()
         }
     }
@@ -209,7 +211,7 @@ pub(super) fn prompts(request: &RerankRequest, size: Size) -> Vec<Vec<usize>> {
         cut.truncate(size.orders);
         cut
     } else {
-        design::orders(options.family(), n, size.orders, options.seed)
+        design::orders(options.family(), n, size.orders, options.seed, &|| false).unwrap_or_default()
     };
     let drawn = size.depth.map_or_else(|| whole.clone(), |depth| design::prefixes(&whole, depth));
     if matches!(options.scheme(), Scheme::Cyclic | Scheme::Pruned) {
