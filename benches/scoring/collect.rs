@@ -125,11 +125,12 @@ impl Family {
     }
 
     fn prompts(self, n: usize) -> Vec<Vec<usize>> {
+        let orders = |design, count| orders(design, n, count, 0, &|| false).unwrap_or_default();
         match self {
-            Self::Latin => prefixes(&orders(Design::Latin, n, n, 0), n),
-            Self::Cyclic => orders(Design::Cyclic, n, n, 0),
-            Self::Random(count) => orders(Design::Random, n, count, 0),
-            Self::Trie => orders(TRIE, n, TRIE.default_orders(n), 0),
+            Self::Latin => prefixes(&orders(Design::Latin, n), n),
+            Self::Cyclic => orders(Design::Cyclic, n),
+            Self::Random(count) => orders(Design::Random, count),
+            Self::Trie => orders(TRIE, TRIE.default_orders(n)),
             Self::Pruned => pruned(n, PRUNED, None),
         }
     }

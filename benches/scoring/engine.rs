@@ -286,7 +286,7 @@ fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::R
     let mut context = naive.context()?;
     let mut batch = LlamaBatch::new(naive.batch, 1);
     let mut total = 0;
-    for order in orders(Design::Random, passages.len(), 3 * passages.len(), 0) {
+    for order in orders(Design::Random, passages.len(), 3 * passages.len(), 0, &|| false)? {
         let mut prompt = opening.tokens.to_vec();
         for &p in &order {
             prompt.extend(&passages[p]);

@@ -59,7 +59,7 @@ fn fitted(
         })
         .collect();
     let anchor = scores.anchor(n).filter(|_| anchored);
-    let estimate = estimate(n, &observations?, anchor.as_deref(), settings).ok()?;
+    let estimate = estimate(n, &observations?, anchor.as_deref(), settings, &|| false).ok()?;
     let alone = (0..n).map(|p| vec![p]).filter(|_| anchored);
     let prompts = prompts.iter().cloned().chain(alone).collect();
     Some(Ranking { order: estimate.ranking, prompts })
@@ -82,7 +82,7 @@ fn rankers() -> Vec<(String, Ranker)> {
     for depth in [2, 3, 4, 5, 7, 10] {
         let ranker: Ranker = Box::new(move |record, scores| {
             let n = record.gold.len();
-            let prompts = prefixes(&orders(Design::Latin, n, n, 0), depth);
+            let prompts = prefixes(&orders(Design::Latin, n, n, 0, &|| false).ok()?, depth);
             fitted(record, scores, &prompts, false, &Settings::default(), false)
         });
         add(&format!("prefix, depth {depth}"), ranker);
@@ -103,7 +103,7 @@ fn rankers() -> Vec<(String, Ranker)> {
             ] {
                 let ranker: Ranker = Box::new(move |record, scores| {
                     let n = record.gold.len();
-                    let prompts = orders(design, n, count(n), 0);
+                    let prompts = orders(design, n, count(n), 0, &|| false).ok()?;
                     let settings = Settings { objective, ..Settings::default() };
                     fitted(record, scores, &prompts, joint, &settings, anchored)
                 });

@@ -122,6 +122,7 @@ fn settled_by(orientation: v1::Orientation) -> &'static str {
         v1::Orientation::CallerPrior => "the given prior",
         v1::Orientation::DefaultPrior => "the built-in prior",
         v1::Orientation::Lengths => "prompts of several lengths",
+        v1::Orientation::Subsets => "prompts of some of the passages",
         v1::Orientation::None | v1::Orientation::Unspecified => "nothing: there is none",
     }
 }

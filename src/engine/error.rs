@@ -109,6 +109,8 @@ impl From<FitError> for EngineError {
     fn from(error: FitError) -> Self {
         match error {
             // The only numbers of a fit that come from the caller are the options of the method.
+            // Only a call that stopped interrupts its fit.
+            FitError::Interrupted => Self::Cancelled,
             FitError::Invalid { field, problem } if field == "a0" => Self::invalid("moi.position_prior", problem),
             FitError::Invalid { field, problem } if field == "sigma2" => Self::invalid("moi.sigma2", problem),
             other => Self::Internal(other.to_string()),

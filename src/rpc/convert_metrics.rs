@@ -8,7 +8,7 @@ use super::convert_fit::{domain, estimate_diagnostics, paper_objective};
 use super::v1;
 use crate::engine::EngineError;
 use crate::fit::task::FitTask;
-use crate::fit::{Estimate, FitError, Observation};
+use crate::fit::{Estimate, FitError, Observation, work};
 use crate::metrics::agreement::Correlation;
 use crate::metrics::input::{self, Correlated, Document, List, MOST_CORRELATIONS};
 use crate::metrics::rank::summary::Table;
@@ -240,25 +240,24 @@ pub(super) fn alpha_response(chosen: &Chosen) -> v1::ChooseAlphaResponse {
     }
 }
 
-/// Bounds on a fit that a server makes; it takes seconds at both.
+/// Bounds on the size of a `FitMoi` request. [`work::LARGEST`] bounds its computation.
 const MOST_PASSAGES: u32 = 200;
 const MOST_ORDERS: usize = 5_000;
 
 pub(super) fn fit_task(wire: v1::FitMoiRequest) -> Result<FitTask, EngineError> {
     if wire.passages > MOST_PASSAGES {
-        return Err(EngineError::invalid("passages", format!("must be at most {MOST_PASSAGES}, is {}", wire.passages)));
+        let problem = format!("{} given, at most {MOST_PASSAGES} allowed", wire.passages);
+        return Err(EngineError::invalid("passages", problem));
     }
     if wire.orders.len() > MOST_ORDERS {
-        return Err(EngineError::invalid(
-            "orders",
-            format!("must be at most {MOST_ORDERS}, are {}", wire.orders.len()),
-        ));
+        let problem = format!("{} given, at most {MOST_ORDERS} allowed", wire.orders.len());
+        return Err(EngineError::invalid("orders", problem));
     }
     let order = |order: v1::ScoredOrder| Observation {
         order: order.passages.into_iter().map(count).collect(),
         score: order.score,
     };
-    Ok(FitTask {
+    let task = FitTask {
         passages: count(wire.passages),
         observations: wire.orders.into_iter().map(order).collect(),
         domain: domain("score_domain", wire.score_domain, wire.softmax_temperature)?,
@@ -269,12 +268,18 @@ pub(super) fn fit_task(wire: v1::FitMoiRequest) -> Result<FitTask, EngineError> 
         lam: wire.lam,
         rho: wire.rho,
         anchor: Some(wire.one_passage_scores).filter(|scores| !scores.is_empty()),
-    })
+    };
+    let work = task.work();
+    if work > work::LARGEST {
+        let problem = format!("the fit needs about {work} operations, at most {} allowed", work::LARGEST);
+        return Err(EngineError::invalid("orders", problem));
+    }
+    Ok(task)
 }
 
-/// The fit's own names of its fields, as the protocol has them.
+/// Translates the field names of the fit to those of the protocol.
 pub(super) fn fit_error(error: FitError) -> EngineError {
-    let FitError::Invalid { field, problem } = error else { return EngineError::Internal(error.to_string()) };
+    let FitError::Invalid { field, problem } = error else { return error.into() };
     let field = match field.split_once('[') {
         Some(("permutations", rest)) => match rest.split_once("][") {
             Some((order, position)) => format!("orders[{order}].passages[{position}"),
@@ -301,5 +306,22 @@ pub(super) fn fit_response(fitted: Estimate) -> v1::FitMoiResponse {
         outranks_next: fitted.outranks_next,
         position_bias: fitted.bias.into_iter().next().map(|weights| v1::PositionBias { weights }),
         diagnostics: Some(diagnostics),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fit_of_minutes_is_refused_before_it_begins() {
+        let request = |passages: u32, orders: usize| {
+            let order = v1::ScoredOrder { passages: (0..passages).collect(), score: -1.0 };
+            v1::FitMoiRequest { passages, orders: vec![order; orders], ..v1::FitMoiRequest::default() }
+        };
+        assert!(fit_task(request(100, 300)).is_ok());
+        let error = fit_task(request(200, 5_000)).unwrap_err();
+        assert!(error.to_string().starts_with("orders: the fit needs about"), "{error}");
+        assert!(fit_task(request(201, 1)).unwrap_err().to_string().starts_with("passages: 201 given"));
     }
 }

@@ -60,7 +60,7 @@ fn request(orders: &[Vec<usize>], weights: &[f64], noise: f64, seed: u64) -> Fit
     let observations: Vec<Observation> =
         orders.iter().map(|order| Observation { order: order.clone(), score: score(order, &mut source) }).collect();
     let anchor: Vec<f64> = utilities.iter().map(|utility| utility + 0.5 * gauss(&mut source)).collect();
-    let fitted = estimate(n, &observations, Some(&anchor), &Settings::default()).unwrap();
+    let fitted = estimate(n, &observations, Some(&anchor), &Settings::default(), &|| false).unwrap();
     FitReport {
         bias: fitted.bias,
         diagnostics: fitted.diagnostics,
@@ -77,7 +77,7 @@ fn request(orders: &[Vec<usize>], weights: &[f64], noise: f64, seed: u64) -> Fit
 }
 
 fn random(n: usize, seed: u64) -> Vec<Vec<usize>> {
-    design::orders(Design::Random, n, 3 * n, seed)
+    design::orders(Design::Random, n, 3 * n, seed, &|| false).unwrap()
 }
 
 /// The prior alone shapes fits of N cyclic or Latin orders; learnt, it would come back as a measurement.
@@ -86,7 +86,12 @@ fn fits_that_the_prior_decided_are_not_learnt() {
     for design in [Design::Cyclic, Design::Latin] {
         let position_bias = learning();
         for seed in 0..20 {
-            let fit = request(&design::orders(design, 10, 10, seed), &geometric(10, Direction::Recency), 0.05, seed);
+            let fit = request(
+                &design::orders(design, 10, 10, seed, &|| false).unwrap(),
+                &geometric(10, Direction::Recency),
+                0.05,
+                seed,
+            );
             assert_eq!(refusal(&fit, Origin::Learnt), Some(Refusal::NotIdentifiable));
             assert!(!position_bias.learn(&fit));
         }
@@ -110,7 +115,7 @@ fn a_thousand_flat_requests_change_no_order() {
     for whole in [true, false] {
         let position_bias = learning();
         for seed in 0..1_000 {
-            let beginnings = || design::prefixes(&design::orders(Design::Latin, 4, 4, seed), 2);
+            let beginnings = || design::prefixes(&design::orders(Design::Latin, 4, 4, seed, &|| false).unwrap(), 2);
             let orders = if whole { random(4, seed) } else { beginnings() };
             position_bias.learn(&request(&orders, &[0.25; 4], 0.5, seed));
             for n in [2, 4, 10] {

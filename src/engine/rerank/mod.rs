@@ -202,6 +202,7 @@ impl Engine {
         let Driven { scored, cut } = driver.drive(request.clone()).await?;
         let usage = driver.usage;
         if let Some(fit) = &scored.fit
+            && request.moi.is_plain()
             && generator.position_bias.learn(fit)
         {
             // A disk that is slow or full is no caller's concern.

@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::{FitReport, RerankRequest};
 use crate::engine::{EngineError, Limits};
-use crate::fit::{Estimate, Observation, adaptive, design, estimate};
+use crate::fit::{Estimate, Observation, adaptive, design, estimate, uncertainty, work};
 use crate::numeric::real;
 
 /// Utility in nats.
@@ -102,28 +102,51 @@ impl MoiRanking {
         probes.iter().map(|probe| self.prompt.with(&self.task, &probe.order, joint)).collect()
     }
 
+    /// Operations of the fit of these prompts, against what one request may take ([`work::LARGEST`]).
+    fn work(&self, probes: &[Probe]) -> u64 {
+        let lengths = probes.iter().filter(|probe| probe.in_design).map(|probe| (probe.order.len(), 1));
+        work::estimate(self.passages(), lengths, true, &self.options().settings())
+    }
+
+    /// Refuses a design whose fit would take too long, before its prompts are scored.
+    fn check_work(&self, probes: &[Probe]) -> Result<(), EngineError> {
+        let work = self.work(probes);
+        if work > work::LARGEST {
+            let problem = format!(
+                "the fit of these prompts takes about {work} operations, at most {} allowed: ask for fewer orders or less depth",
+                work::LARGEST
+            );
+            return Err(EngineError::invalid("moi", problem));
+        }
+        Ok(())
+    }
+
     /// The design as asked for, or with `fit_budget` of the largest size whose prompts fit the budget.
     fn first_round(&self, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (request, n) = (&self.task.request, self.passages());
         let of_size = |size: Size| -> Result<Vec<Probe>, EngineError> {
             call.check()?;
-            Ok(self.probes(prompts(request, size), true))
+            Ok(self.probes(prompts(request, size, &|| call.is_stopped())?, true))
         };
         if !self.options().fit_budget {
-            return of_size(Size::asked(self.options(), n));
+            let probes = of_size(Size::asked(self.options(), n))?;
+            self.check_work(&probes)?;
+            return Ok(probes);
         }
         let sizes = Size::descending(self.options(), n);
         // Cost falls with the size, so the largest that fits is found by bisection.
         let (mut too_large, mut fits) = (0, sizes.len());
         while too_large < fits {
             let middle = usize::midpoint(too_large, fits);
-            let cost = Budget::cost(&self.lay_out(&of_size(sizes[middle])?));
-            if budget.allows(&cost) { fits = middle } else { too_large = middle + 1 }
+            let probes = of_size(sizes[middle])?;
+            let allowed = self.work(&probes) <= work::LARGEST && budget.allows(&Budget::cost(&self.lay_out(&probes)));
+            if allowed { fits = middle } else { too_large = middle + 1 }
         }
         match sizes.get(fits) {
             Some(size) => of_size(*size),
             None => {
                 let least = sizes.last().map_or(Ok(Vec::new()), |size| of_size(*size))?;
+                self.check_work(&least)?;
                 let needed = Budget::cost(&self.lay_out(&least)).tokens;
                 Err(EngineError::Budget { needed, allowed: budget.tokens })
             }
@@ -132,7 +155,7 @@ impl MoiRanking {
 
     /// Further prompts where the fit is least sure of the first places; none when they are settled, the budget is spent or
     /// nothing is left to score.
-    fn next_round(&self, fitted: &Estimate, budget: &Budget) -> Vec<Probe> {
+    fn next_round(&self, fitted: &Estimate, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (options, n) = (self.options(), self.passages());
         let refined = self.rounds.saturating_sub(1);
         let goal = adaptive::Goal {
@@ -140,17 +163,18 @@ impl MoiRanking {
             probability: options.settle_probability.unwrap_or(0.9),
         };
         if options.scheme() != Scheme::Adaptive || refined >= options.rounds.unwrap_or(3) || goal.reached(fitted) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let length = options.depth(n).unwrap_or(2);
         let seed = options.seed.wrapping_add(1 + refined as u64);
         let seen = self.evidence.observations.iter().map(|observation| observation.order.clone()).collect();
-        let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), &seen, goal, seed);
+        let interrupt = || call.is_stopped();
+        let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), &seen, goal, seed, &interrupt)?;
         let probes = self.probes(orders, false);
         if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        probes
+        Ok(probes)
     }
 
     /// Adds the scores that are there to the evidence. A score of the query alone anchors the direction; what is fitted is the
@@ -169,9 +193,10 @@ impl MoiRanking {
         }
     }
 
-    fn fit(&self, evidence: &Evidence) -> Result<Estimate, EngineError> {
+    fn fit(&self, evidence: &Evidence, call: &Call) -> Result<Estimate, EngineError> {
         let anchor = Some(&evidence.anchor[..]).filter(|scores| scores.iter().all(|score| score.is_finite()));
-        Ok(estimate(self.passages(), &evidence.observations, anchor, &self.options().settings())?)
+        let interrupt = || call.is_stopped();
+        Ok(estimate(self.passages(), &evidence.observations, anchor, &self.options().settings(), &interrupt)?)
     }
 }
 
@@ -179,7 +204,7 @@ impl Ranking for MoiRanking {
     fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
         let probes = match &self.fitted {
             None => self.first_round(budget, call)?,
-            Some(fitted) => self.next_round(fitted, budget),
+            Some(fitted) => self.next_round(fitted, budget, call)?,
         };
         if probes.is_empty() {
             return Ok(None);
@@ -189,17 +214,17 @@ impl Ranking for MoiRanking {
         Ok(Some(prompts))
     }
 
-    fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
+    fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
         let mut evidence =
             std::mem::replace(&mut self.evidence, Evidence { observations: Vec::new(), anchor: Vec::new() });
         self.gather(&mut evidence, scores);
         self.evidence = evidence;
-        self.fitted = Some(self.fit(&self.evidence)?);
+        self.fitted = Some(self.fit(&self.evidence, call)?);
         self.rounds += 1;
         Ok(())
     }
 
-    fn interim(&self, partial: &Scores, _: &Call) -> Option<Interim> {
+    fn interim(&self, partial: &Scores, call: &Call) -> Option<Interim> {
         let mut evidence = self.evidence.clone();
         self.gather(&mut evidence, partial);
         if evidence.observations.is_empty() {
@@ -209,7 +234,7 @@ impl Ranking for MoiRanking {
             evidence.observations = alone.collect();
         }
         let observations = evidence.observations.len();
-        let order = self.fit(&evidence).ok()?.ranking;
+        let order = self.fit(&evidence, call).ok()?.ranking;
         Some(Interim { order, observations })
     }
 
@@ -249,6 +274,9 @@ fn warnings(fitted: &Estimate) -> Vec<String> {
     if several && !fitted.diagnostics.identifiable {
         warnings
             .push("the scores alone do not settle utilities and position bias: the prior decided the rest".to_owned());
+    }
+    if !fitted.diagnostics.converged {
+        warnings.push(uncertainty::NOT_CONVERGED.to_owned());
     }
     if several && fitted.diagnostics.r2.is_none() {
         warnings.push("every order scored the same: the given order is kept".to_owned());

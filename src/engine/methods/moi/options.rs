@@ -5,7 +5,8 @@ use crate::engine::{EngineError, Limits};
 use crate::fit::design::{self, Design};
 use crate::fit::domain::Domain;
 use crate::fit::varpro::Starts;
-use crate::fit::{Objective, Settings};
+use crate::fit::{Anchors, FitError, Objective, Settings};
+use crate::numeric::Interrupt;
 
 /// What is scored of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -115,6 +116,13 @@ impl MoiOptions {
         self.prune_length.unwrap_or_else(|| passages.div_ceil(2)).clamp(1, passages.max(1))
     }
 
+    /// Whether the fitted position weights are the generator's own: no constraint or prior of the caller's, and the outcome
+    /// whose profile is learnt.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.outcome == Outcome::QueryLikelihood && !self.monotone && self.position_prior.is_none()
+    }
+
     /// Passages in the longest prompt.
     pub(super) fn longest(&self, passages: usize) -> usize {
         match self.scheme() {
@@ -168,6 +176,8 @@ impl MoiOptions {
             monotone: self.monotone,
             prior: self.position_prior.clone(),
             starts: if self.sigma2.is_some_and(|sigma2| sigma2 < 0.5) { Starts::Spectral } else { Starts::Prior },
+            // The one-passage scores are log P(query | passage) whatever the outcome.
+            anchors: if self.outcome == Outcome::Joint { Anchors::Direction } else { Anchors::Observations },
             ..Settings::default()
         }
     }
@@ -200,7 +210,14 @@ impl Size {
 
 /// The prompts of a design, over indices of the request: passages by position. A random or Latin design is drawn over the
 /// passages sorted by id, so that the caller's order has no part in it; rotations are those of the given order.
-pub(super) fn prompts(request: &RerankRequest, size: Size) -> Vec<Vec<usize>> {
+///
+/// # Errors
+/// [`FitError::Interrupted`]: the Latin squares of many passages take seconds.
+pub(super) fn prompts(
+    request: &RerankRequest,
+    size: Size,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Vec<usize>>, FitError> {
     let options = &request.moi;
     let n = request.passages.len();
     let whole = if options.scheme() == Scheme::Pruned {
@@ -210,15 +227,15 @@ pub(super) fn prompts(request: &RerankRequest, size: Size) -> Vec<Vec<usize>> {
         cut.truncate(size.orders);
         cut
     } else {
-        design::orders(options.family(), n, size.orders, options.seed)
+        design::orders(options.family(), n, size.orders, options.seed, interrupt)?
     };
     let drawn = size.depth.map_or_else(|| whole.clone(), |depth| design::prefixes(&whole, depth));
     if matches!(options.scheme(), Scheme::Cyclic | Scheme::Pruned) {
-        return drawn;
+        return Ok(drawn);
     }
     let mut by_id: Vec<usize> = (0..n).collect();
     by_id.sort_by(|&left, &right| request.passages[left].id.cmp(&request.passages[right].id));
-    drawn.into_iter().map(|order| order.into_iter().map(|place| by_id[place]).collect()).collect()
+    Ok(drawn.into_iter().map(|order| order.into_iter().map(|place| by_id[place]).collect()).collect())
 }
 
 #[cfg(test)]
@@ -234,7 +251,7 @@ mod tests {
 
     fn all(scheme: Scheme, n: usize) -> Vec<Vec<usize>> {
         let request = request(n, MoiOptions { scheme: Some(scheme), ..MoiOptions::default() });
-        prompts(&request, Size::asked(&request.moi, n))
+        prompts(&request, Size::asked(&request.moi, n), &|| false).unwrap()
     }
 
     #[test]
@@ -268,10 +285,10 @@ mod tests {
         let mut request =
             request(4, MoiOptions { scheme: Some(Scheme::Pruned), variable_pruning: true, ..MoiOptions::default() });
         let size = Size::asked(&request.moi, 4);
-        assert!(prompts(&request, size).iter().all(|order| order.len() == 2));
+        assert!(prompts(&request, size, &|| false).unwrap().iter().all(|order| order.len() == 2));
         for (index, passage) in request.passages.iter_mut().enumerate() {
             passage.retriever_score = Some(if index == 0 { 9.0 } else { 0.0 });
         }
-        assert_eq!(prompts(&request, size)[0], vec![0]);
+        assert_eq!(prompts(&request, size, &|| false).unwrap()[0], vec![0]);
     }
 }
