@@ -76,9 +76,9 @@ impl MetricsService for Service {
     }
 
     async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
-        self.compute("FitMoi", request, |wire, call| {
+        self.compute("FitMoi", request, |wire, interrupt| {
             let task = convert::fit_task(wire)?;
-            let fitted = fit_moi(&task, &|| call.is_stopped()).map_err(convert::fit_error)?;
+            let fitted = fit_moi(&task, interrupt).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))
         })
         .await

@@ -41,7 +41,8 @@ pub fn refusal(fit: &FitReport, origin: Origin) -> Option<Refusal> {
         Orientation::OnePassageScores => {
             fit.anchor_correlation.is_some_and(|correlation| correlation >= ANCHOR_CORRELATION)
         }
-        Orientation::CallerPrior | Orientation::DefaultPrior | Orientation::None => false,
+        // Two directions whose objectives differ are weaker evidence than the generator's one-passage scores.
+        Orientation::Subsets | Orientation::CallerPrior | Orientation::DefaultPrior | Orientation::None => false,
     };
     let prior_has_shape = fit.orientation != Orientation::Lengths;
     let least = if prior_has_shape && origin == Origin::Learnt { SIGNAL_BESIDE_PRIOR } else { SIGNAL };
