@@ -2,7 +2,7 @@
 # make serve   prepare the machine, then serve on 127.0.0.1:50051
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
-.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation
+.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation bench-hostile
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -58,3 +58,7 @@ bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rpc
 	@rm -rf target/evaluation
 	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50) --out docs
+
+# 64 hostile callers at once: how long health takes to answer, peak memory, and the end after SIGTERM. Makes its own requests.
+bench-hostile: setup
+	@$(CARGO) bench --locked --bench hostile

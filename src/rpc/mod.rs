@@ -2,6 +2,7 @@
 
 mod belief;
 pub mod client;
+mod codec;
 mod convert;
 mod convert_belief;
 mod convert_evaluate;
