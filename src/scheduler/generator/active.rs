@@ -1,4 +1,4 @@
-//! A request while it runs: its walk, the sequences it holds, the scores it has.
+//! State of a running request: its walk, its sequences, its scores and samples.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ pub(super) struct Active {
     pub cells: usize,
     /// Sequences granted at admission.
     pub sequences: usize,
-    /// The walk's sequence numbers to the generator's.
+    /// Maps the walk's sequence numbers to the generator's.
     pub held: HashMap<usize, usize>,
-    /// The step being evaluated.
+    /// The step in evaluation.
     pub step: Step,
     admitted: Instant,
-    /// Whether the plan samples; asked every step, and a plan has thousands of nodes.
+    /// Whether the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
     has_samples: bool,
     scores: Vec<Vec<f64>>,
     samples: HashMap<NodeId, Growing>,
@@ -35,7 +35,7 @@ pub(super) struct Active {
     steps: usize,
 }
 
-/// A sample while it grows.
+/// An unfinished sample and its random number generator.
 struct Growing {
     sample: Sample,
     source: ChaCha8Rng,
@@ -69,17 +69,17 @@ impl Active {
         }
     }
 
-    /// The generator's sequence for the walk's sequence `slot`, a free one where it has none yet.
+    /// Returns the generator's sequence for the walk's sequence `slot`. Takes one from `free` if `slot` has none yet.
     pub fn hold(&mut self, slot: usize, free: &mut Vec<usize>) -> Result<usize, ModelError> {
         if let Some(&sequence) = self.held.get(&slot) {
             return Ok(sequence);
         }
-        let sequence = free.pop().ok_or_else(|| lost("no free sequence for a granted one"))?;
+        let sequence = free.pop().ok_or_else(|| lost("no free sequence for a granted sequence"))?;
         self.held.insert(slot, sequence);
         Ok(sequence)
     }
 
-    /// What it does now.
+    /// Phase for the queue's policy.
     pub fn phase(&self) -> Phase {
         match (self.walk.growing(), self.has_samples) {
             (true, _) => Phase::Growing,
@@ -88,12 +88,13 @@ impl Active {
         }
     }
 
-    /// Tokens that were taken from an earlier request's prefix.
+    /// Counts tokens that are copied from the prefix cache instead of evaluated.
     pub const fn adopt(&mut self, tokens: usize) {
         self.cached += tokens;
     }
 
-    /// Records one log-probability, `index` counted within the node's tokens.
+    /// Records one log-probability. `index` is the token's index within the node. The last one of a node sends
+    /// [`Event::Scored`].
     pub fn score(&mut self, node: NodeId, index: usize, log_probability: f64) {
         let first = self.job.plan.first_scored(node);
         self.scores[node.0][index - first] = log_probability;
@@ -103,23 +104,23 @@ impl Active {
         }
     }
 
-    /// Records the end of a step.
+    /// Records the end of a step and reports progress.
     pub fn stepped(&mut self) {
         self.evaluated += self.step.tokens();
         self.steps += usize::from(self.step.tokens() > 0);
-        // A sample that ends early leaves nothing to do: the rest of it counts as done.
+        // The unused tokens of a sample that ended early count as done.
         let (done, total) = (self.job.cost.tokens - self.walk.remaining(), self.job.cost.tokens);
         self.tell(|_| Event::Progress { done, total });
     }
 
-    /// How the next token of a sample is to be drawn; each sample has random numbers of its own.
+    /// Draw request for the next token of a sample. Each sample has its own random numbers.
     pub fn draw(&mut self, node: NodeId) -> Option<Draw> {
         let grow = self.job.plan.grow(node)?;
         let growing = self.samples.entry(node).or_insert_with(|| Growing::new(grow.seed));
         Some(Draw { sampling: grow.sampling, uniform: unit(growing.source.next_u64()) })
     }
 
-    /// Takes in a drawn token, after the walk has advanced. Where the sample ends with it, returns the sequence to release.
+    /// Records a drawn token, after the walk has advanced. If the sample ends, returns its sequence for release.
     pub fn drawn(&mut self, node: NodeId, token: Token, log_probability: f64) -> Option<usize> {
         let growing = self.samples.get_mut(&node)?;
         growing.sample.tokens.push(token);
@@ -140,12 +141,12 @@ impl Active {
 
     fn tell(&self, event: impl FnOnce(&[Vec<f64>]) -> Event) {
         if let Some(events) = &self.job.events {
-            // A listener that left does not stop the work; the reply's receiver decides that.
+            // A closed event channel does not stop the work. Only a closed reply channel does.
             let _ = events.send(event(&self.scores));
         }
     }
 
-    /// Answers the caller.
+    /// Sends the result to the caller, or an error if a score is not finite.
     pub fn finish(self, now: Instant) {
         let samples: HashMap<NodeId, Sample> =
             self.samples.into_iter().map(|(node, growing)| (node, growing.sample)).collect();
@@ -168,7 +169,7 @@ impl Active {
         let _ = self.job.reply.send(answer);
     }
 
-    /// Answers the caller with an error.
+    /// Sends an error to the caller.
     pub fn fail(self, error: ScheduleError) {
         let _ = self.job.reply.send(Err(error));
     }

@@ -1,13 +1,15 @@
-//! Prefixes of earlier requests, kept in the cache: an exact, bounded, least-recently-used store.
+//! Prefix cache: token prefixes of earlier requests, matched exactly, bounded in cells, evicted least recently used
+//! first.
 //!
-//! Kept are the first two levels of a prompt (the opening, and the opening with its first passage), because requests share
-//! those: the instruction always, a popular passage often. An entry is a sequence of the generator that no request owns. A
-//! request takes a copy when it comes to the node, so an entry may go at any time it is not promised to a request.
+//! The cache stores the first two levels of a prompt: the opening, and the opening with the first passage. Requests
+//! share the instruction always and a popular first passage often. An entry is a sequence of the generator that no
+//! request owns. A request copies the entry when its walk reaches the node. An entry can be evicted unless it is
+//! promised to a request.
 
 use super::active::Active;
 use crate::plan::{NodeId, Plan, Step, Token};
 
-/// A prefix to be kept: its tokens, and the generator's sequence that holds them now.
+/// A prefix to cache: its tokens, and the generator's sequence that currently holds them.
 pub(super) struct Keep {
     pub tokens: Vec<Token>,
     pub sequence: usize,
@@ -20,14 +22,14 @@ struct Entry {
     promised: usize,
 }
 
-/// The store.
+/// Cached prefixes and their bound.
 pub(super) struct PrefixCache {
     entries: Vec<Entry>,
     limit: usize,
     clock: u64,
 }
 
-/// Most entries: each is a sequence, and sequences are scarce.
+/// Maximum number of entries. Each entry uses one of the generator's few sequences.
 const MOST_ENTRIES: usize = 64;
 
 impl PrefixCache {
@@ -35,7 +37,7 @@ impl PrefixCache {
         Self { entries: Vec::new(), limit, clock: 0 }
     }
 
-    /// Cells held, counted as if entries shared none: an upper bound.
+    /// Upper bound of the cells in use: entries are counted as if they shared no cells.
     pub fn cells(&self) -> usize {
         self.entries.iter().map(|entry| entry.tokens.len()).sum()
     }
@@ -44,7 +46,7 @@ impl PrefixCache {
         self.entries.len()
     }
 
-    /// Promises to a new request every prefix of its plan that is here.
+    /// Promises all cached prefixes of its plan to a new request, which protects them from eviction.
     pub fn adopt(&mut self, active: &mut Active) {
         self.clock += 1;
         let plan = std::sync::Arc::clone(&active.job.plan);
@@ -59,14 +61,14 @@ impl PrefixCache {
         }
     }
 
-    /// A promise was kept or is no longer wanted.
+    /// Ends a promise, after the copy or when the request is abandoned.
     pub fn redeem(&mut self, sequence: usize) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.sequence == sequence) {
             entry.promised = entry.promised.saturating_sub(1);
         }
     }
 
-    /// Prefixes that `step` completes and that are not here yet.
+    /// Prefixes that `step` completes and that are not cached yet.
     pub fn candidates(&self, active: &Active, step: &Step) -> Vec<Keep> {
         if self.limit == 0 {
             return Vec::new();
@@ -77,9 +79,9 @@ impl PrefixCache {
             .filter(|piece| plan.depth(piece.node) < 2 && plan.is_context(piece.node))
             .filter_map(|piece| {
                 let tokens = plan.path(piece.node);
-                let known = self.entries.iter().any(|entry| entry.tokens == tokens);
+                let cached = self.entries.iter().any(|entry| entry.tokens == tokens);
                 let sequence = active.held.get(&piece.sequence).copied()?;
-                (!known && tokens.len() <= self.limit).then_some(Keep { tokens, sequence })
+                (!cached && tokens.len() <= self.limit).then_some(Keep { tokens, sequence })
             })
             .collect()
     }
@@ -89,7 +91,7 @@ impl PrefixCache {
         self.entries.push(Entry { tokens, sequence, used: self.clock, promised: 0 });
     }
 
-    /// Takes out the oldest entry that is not promised; its sequence is to be released.
+    /// Removes the least recently used entry that is not promised. Returns its sequence, which the caller releases.
     pub fn evict(&mut self) -> Option<usize> {
         let free = |entry: &&Entry| entry.promised == 0;
         let oldest = self.entries.iter().filter(free).min_by_key(|entry| entry.used)?.sequence;
@@ -97,12 +99,12 @@ impl PrefixCache {
         Some(oldest)
     }
 
-    /// Whether `tokens` more cells are within the bound.
+    /// Whether an entry of `tokens` cells fits within the bounds.
     pub fn room_for(&self, tokens: usize) -> bool {
         self.cells() + tokens <= self.limit && self.entries.len() < MOST_ENTRIES
     }
 
-    /// Forgets everything; the sequences are to be released.
+    /// Removes all entries. Returns their sequences, which the caller releases.
     pub fn clear(&mut self) -> Vec<usize> {
         self.entries.drain(..).map(|entry| entry.sequence).collect()
     }

@@ -1,35 +1,40 @@
-//! The policy of the queue, as pure functions: who is admitted next, and who gets how many tokens of a step.
+//! Scheduling policy as pure functions: which request is admitted next, and how a step's tokens are shared.
 //!
-//! **Admission.** A waiting request has the key `arrival + expected service time` at the measured speed; the smallest key is
-//! admitted first. A request can only be overtaken by one whose key is smaller, that is, by a cheaper one that arrived
-//! before its own service would have ended; so the number that overtake it is bounded and nobody waits for ever. When the
-//! first in line does not fit into the free cache cells, nobody behind it is admitted: small ones cannot starve it.
+//! **Admission.** A waiting request has the key `arrival + expected service time`, at the measured speed. The smallest
+//! key is admitted first. A request is overtaken only by a request with a smaller key: a cheaper one that arrived
+//! before the first one's own service would have ended. The number of overtaking requests is therefore bounded, and no
+//! request starves. If the first request in line does not fit into the free cache cells, no later one is admitted.
+//! Small requests therefore cannot starve a large one.
 //!
-//! **Sharing.** The active request with the fewest tokens left leads and takes up to half a batch, the [`quantum`]; so much
-//! is as fast as a whole one and halves what a newcomer waits for the step in flight. Beside it go what makes the step
-//! hardly longer or the leader's wait worth while: a token of each growing sample, up to an eighth of a batch; requests that
-//! end within what the leader leaves; and, where its own samples grow, the prompts of others that sample, so that all grow
-//! together. The others have a claim to a fifth of what the leader takes, at least [`LEAST_SHARE`] tokens a step; below
-//! [`PATIENCE`] batches it is remembered, because a short leader is then gone before it falls due; above, they are given a
-//! step of their own, oldest first. So a leader of up to ten batches runs as if alone, a longer one at five sixths of that,
-//! and the others get a sixth of the machine in the long run. They are given steps and not a slice of each, because long
-//! prompts side by side make attention look at the cells of both and end in the middle of its tiles: a fifth of the speed.
+//! **Sharing.** The active request with the fewest tokens left is the leader. It takes up to half a batch, the
+//! [`quantum`]. Half a batch is evaluated as fast per token as a whole one, and halves the time that a new request
+//! waits for the current step. The step also takes work that adds little time or that lets requests run together: one
+//! token of each growing sample, up to an eighth of a batch; requests that finish within the rest of the quantum; and,
+//! if the leader's samples grow, the prompts of other sampling requests, so that all samples grow together.
+//!
+//! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. They are
+//! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
+//! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
+//! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
+//! of each, because long prompts in one step make attention read the cells of both and end in the middle of its tiles.
+//! That costs a fifth of the speed.
 
 use std::time::{Duration, Instant};
 
 use crate::call::Priority;
 
-/// By how much a priority step moves a call in the queue.
+/// Shift of the admission key per priority level.
 pub const PRIORITY_SHIFT: Duration = Duration::from_secs(10);
 
-/// Tokens a step that the requests behind the leader have a claim to at least.
+/// Minimum number of tokens per step that accumulates for the followers.
 pub const LEAST_SHARE: usize = 16;
 
-/// Claims of the followers, in batches, that are remembered before any is paid.
+/// Unpaid tokens of the followers, in batches, from which they are paid.
 pub const PATIENCE: usize = 2;
 
-/// When a waiting request would be done if it were served at once: the key of the admission order.
-/// A priority shifts it by [`PRIORITY_SHIFT`], so a call of low priority is overtaken for that long and no longer.
+/// Key of the admission order: the time at which a request would finish if it were served at arrival, plus a shift of
+/// [`PRIORITY_SHIFT`] per level below the highest priority. The shift bounds how long a lower priority can be
+/// overtaken.
 #[must_use]
 pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64, priority: Priority) -> Instant {
     let seconds = crate::numeric::real(tokens) / tokens_per_second.max(1.0);
@@ -41,30 +46,30 @@ pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64, pr
     arrival + shift + Duration::from_secs_f64(seconds.min(86_400.0))
 }
 
-/// What the policy knows of an active request.
+/// The policy's view of an active request.
 #[derive(Debug, Clone, Copy)]
 pub struct View<T> {
-    /// Tokens left.
+    /// Tokens not yet evaluated.
     pub left: usize,
     /// Time of arrival.
     pub arrival: T,
-    /// What it does now.
+    /// Current phase.
     pub phase: Phase,
 }
 
-/// What a request does now.
+/// Phase of an active request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Scores prompts, and nothing else.
+    /// Scores prompts; its plan has no samples.
     Scoring,
-    /// Reads the prompts that it will sample from.
+    /// Evaluates the prompts that it will sample from.
     Reading,
-    /// Its samples grow, a token of each in a step.
+    /// Its samples grow by one token each per step.
     Growing,
 }
 
-/// The order in which active requests take from a step: the one with the fewest tokens left (of equals the oldest), then
-/// the others by age.
+/// Order in which active requests take tokens from a step: the request with the fewest tokens left (the oldest of
+/// equals), then the others, oldest first.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
@@ -75,26 +80,26 @@ fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     order
 }
 
-/// Tokens of a step at most, where `batch` is what the generator could take.
+/// Maximum number of tokens of a step for a generator with the given batch size, samples beside the leader excluded.
 #[must_use]
 pub const fn quantum(batch: usize) -> usize {
     batch.div_ceil(2)
 }
 
-/// What the followers are owed, in tokens.
+/// Unpaid tokens of the followers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Claim {
     owed: usize,
 }
 
 impl Claim {
-    /// Shares a step: calls `take(request, limit)`, at most once for each, which returns what the request took.
+    /// Shares a step. Calls `take(request, limit)` at most once per request; it returns the number of tokens taken.
     pub fn share<T: Ord>(&mut self, batch: usize, active: &[View<T>], mut take: impl FnMut(usize, usize) -> usize) {
         let order = turns(active);
         let Some((&leader, followers)) = order.split_first() else { return };
         let mut take = |index, limit| if limit > 0 { take(index, limit) } else { 0 };
         let mut room = quantum(batch);
-        // Growing samples hold nobody up: they have a place of their own.
+        // Growing samples have a budget of their own, because they hardly lengthen a step.
         let mut cheap = batch / 8;
         let growing = |index: usize| active[index].phase == Phase::Growing;
         let mut paid = 0;
@@ -129,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    /// Plays requests of `(arrival, tokens)` against the policy on a machine whose step costs one tick a token; every
-    /// request can use any number of tokens a step. Returns finish times.
+    /// Simulates requests of `(arrival, tokens)` on a machine that takes one tick per token. A request can use any
+    /// number of tokens per step. Returns the finish times.
     fn play(requests: &[(usize, usize)], batch: usize, places: usize) -> Vec<usize> {
         let epoch = Instant::now();
         let (mut clock, mut finished) = (0_usize, vec![0_usize; requests.len()]);
@@ -189,7 +194,7 @@ mod tests {
         assert!(latency > 30_000 && latency <= 30_000 * 6 / 5 + 512, "{latency}");
     }
 
-    /// What each takes of a step of 512: a prompt with so many tokens to go, or so many samples that grow.
+    /// Tokens that each request takes from a step with a batch of 512.
     fn step(claim: &mut Claim, active: &[Work]) -> Vec<usize> {
         let view = |(arrival, work): (usize, &Work)| match *work {
             Work::Prompt(left) => View { left, arrival, phase: Phase::Scoring },
@@ -218,9 +223,9 @@ mod tests {
         let mut claim = Claim::default();
         let long = [Work::Prompt(1_000_000), Work::Prompt(1_000_000)];
         let steps: Vec<Vec<usize>> = (0..200).map(|_| step(&mut claim, &long)).collect();
-        assert!(steps.iter().all(|step| step == &[256, 0] || step == &[0, 256]), "never side by side");
+        assert!(steps.iter().all(|step| step == &[256, 0] || step == &[0, 256]), "a step serves one of them");
         let waited = steps.iter().position(|step| step[0] == 0).unwrap();
-        assert_eq!(waited, 21, "1,024 tokens at 51 a step");
+        assert_eq!(waited, 21, "1,024 tokens at 51 per step");
         let theirs = steps[waited..].iter().filter(|step| step[0] == 0).count();
         assert!((28..=32).contains(&theirs), "{theirs} of 179");
     }
@@ -229,7 +234,11 @@ mod tests {
     fn what_a_leader_leaves_goes_to_those_that_end_with_it() {
         let mut claim = Claim::default();
         let active = [100, 5_000, 120, 90].map(Work::Prompt);
-        assert_eq!(step(&mut claim, &active), [100, 0, 0, 90], "the oldest of those that still fit");
+        assert_eq!(
+            step(&mut claim, &active),
+            [100, 0, 0, 90],
+            "a follower that finishes within the rest of the quantum"
+        );
     }
 
     #[test]
@@ -238,9 +247,13 @@ mod tests {
         let active = [Work::Samples(10), Work::Samples(30), Work::Samples(40), Work::Prompt(5_000)];
         assert_eq!(step(&mut claim, &active), [10, 30, 34, 0], "64 beside the leader");
         let active = [Work::Prompt(200), Work::Samples(30)];
-        assert_eq!(step(&mut claim, &active), [200, 30], "nor do they stop for a short prompt");
+        assert_eq!(step(&mut claim, &active), [200, 30], "samples do not wait for a short prompt");
         let active = [Work::Samples(10), Work::ToSample(100), Work::ToSample(400), Work::Prompt(5_000)];
-        assert_eq!(step(&mut claim, &active), [10, 100, 146, 0], "prompts are read, to grow with the leader");
+        assert_eq!(
+            step(&mut claim, &active),
+            [10, 100, 146, 0],
+            "prompts are evaluated, so that their samples grow with the leader's"
+        );
     }
 
     #[test]
@@ -250,12 +263,12 @@ mod tests {
         let steps: Vec<Vec<usize>> = (0..1_000).map(|_| step(&mut claim, &active)).collect();
         let turns = steps.iter().filter(|step| step[2] > 0).count();
         assert!(turns >= 1_000 / 20, "{turns}");
-        assert!(steps.iter().all(|step| step[0] == 10 && step[1] == 20), "the samples grow on meanwhile");
+        assert!(steps.iter().all(|step| step[0] == 10 && step[1] == 20), "the samples keep growing");
     }
 
     #[test]
     fn a_large_request_goes_on_under_a_stream_of_small_ones() {
-        // Small requests arrive as fast as the machine could serve them alone, for ever.
+        // Small requests arrive continuously, at the rate at which the machine could serve them alone.
         let mut requests = vec![(0, 20_000)];
         requests.extend((0..400).map(|i| (i * 500, 500)));
         let finished = play(&requests, 512, 4);
@@ -270,14 +283,14 @@ mod tests {
         let large = key(0, 10_000, Priority::Normal);
         assert!(key(1, 100, Priority::Normal) < large);
         assert!(key(11, 100, Priority::Normal) > large);
-        assert!(key(15, 100, Priority::High) < large, "a higher priority comes ten seconds earlier");
-        assert!(key(0, 100, Priority::Low) < key(25, 100, Priority::High), "and a low one waits no longer than that");
+        assert!(key(15, 100, Priority::High) < large, "high priority is admitted ten seconds earlier");
+        assert!(key(0, 100, Priority::Low) < key(25, 100, Priority::High), "low priority has a bounded delay");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever arrives, everybody finishes, and the machine never idles while there is work.
+        /// For any arrivals, every request finishes, and the machine does not idle while there is work.
         #[test]
         fn everybody_finishes(
             requests in proptest::collection::vec((0_usize..5_000, 1_usize..3_000), 1..30),

@@ -1,4 +1,4 @@
-//! The loop around the generator: admit, share a step among the active requests, decode, answer.
+//! The generator's main loop: admit requests, share a step among the active ones, decode, reply.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use super::{Job, ScheduleError, SchedulerOptions, Stats, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
 
-/// Breadth in batches that a request is granted beside its longest path; more only makes attention longer.
+/// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower.
 const BREADTH: usize = 1;
 
 pub(super) struct Stepper<'a> {
@@ -24,20 +24,20 @@ pub(super) struct Stepper<'a> {
     active: Vec<Active>,
     free_sequences: Vec<usize>,
     prefixes: PrefixCache,
-    /// What the requests behind the leader are owed.
+    /// Unpaid tokens of the followers.
     claim: queue::Claim,
-    /// Every handle is gone: finish what is here, then end.
+    /// All handles are dropped. The loop ends when the remaining requests are done.
     closing: bool,
 }
 
-/// A log-probability on its way: whose it is.
+/// Owner of a requested log-probability.
 struct Target {
     active: usize,
     node: NodeId,
     index: usize,
 }
 
-/// A step ready to be decoded, and whose its outcomes are, in the order of the batch.
+/// A batch to decode, with the owners of its scores and draws in batch order.
 struct Prepared {
     batch: Batch,
     targets: Vec<Target>,
@@ -45,7 +45,7 @@ struct Prepared {
 }
 
 impl<'a> Stepper<'a> {
-    /// `first` is served before what comes from `jobs`.
+    /// `first` is queued before the jobs of the channel.
     pub fn new(
         generator: &'a mut dyn Generator,
         first: Option<Job>,
@@ -68,7 +68,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Serves until every handle is gone and nothing is left to do.
+    /// Runs until all handles are dropped and no request is left.
     pub fn serve(mut self) {
         while self.receive() {
             self.drop_abandoned();
@@ -81,7 +81,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Takes in what arrived; blocks when there is nothing else to do. False at the end.
+    /// Receives new jobs; blocks if no other work is left. Returns false when the loop must end.
     fn receive(&mut self) -> bool {
         if self.active.is_empty() && self.waiting.is_empty() {
             if self.closing {
@@ -104,7 +104,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Drops what nobody waits for any more, before its next step. Counted when its cells are free, not before.
+    /// Drops requests that are cancelled or past their deadline. They are counted only after their cells are released.
     fn drop_abandoned(&mut self) {
         let mut dropped = 0;
         for index in (0..self.waiting.len()).rev() {
@@ -127,7 +127,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Admits waiting requests in the order of their keys while the first in line fits.
+    /// Admits waiting requests in key order until the first one in line does not fit.
     fn admit(&mut self) {
         let speed = self.stats.speed().unwrap_or(500.0);
         let key =
@@ -140,7 +140,7 @@ impl<'a> Stepper<'a> {
                 return;
             }
             let job = self.waiting.swap_remove(first);
-            // Samples grow a token a step, however many grow side by side: the more, the better.
+            // Each sample grows one token per step, so more parallel samples make fuller steps.
             let breadth = if job.plan.has_samples() { self.capacity.cells } else { BREADTH * self.capacity.batch };
             let useful = job.cost.total_cells.min(job.cost.path_cells + breadth);
             let cells = useful.min(least_cells.max(free_cells / 2));
@@ -155,7 +155,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Cells and sequences that nobody was granted.
+    /// Cells and sequences not granted to any request or prefix.
     fn free(&self) -> (usize, usize) {
         let cells: usize = self.active.iter().map(|active| active.cells).sum();
         let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
@@ -165,7 +165,7 @@ impl<'a> Stepper<'a> {
         )
     }
 
-    /// Gives up kept prefixes, oldest first, until a waiting request fits.
+    /// Evicts cached prefixes, oldest first, until the given cells and sequences are free.
     fn make_room(&mut self, cells: usize, sequences: usize) {
         loop {
             let free = self.free();
@@ -208,15 +208,15 @@ impl<'a> Stepper<'a> {
             self.forget(before - self.active[index].walk.remaining());
             self.release(ended.as_slice());
         }
-        // One sample that cannot be drawn fails its own request only. From the last on: removal moves the last one forward.
+        // A failed draw fails only its own request. Descending order, because `swap_remove` moves the last one.
         for index in broken.into_iter().rev() {
-            let problem = "the logits of a sample are not finite: nothing can be drawn".to_owned();
+            let problem = "the logits of a sample are not finite, so no token can be drawn".to_owned();
             self.abandon(index, ScheduleError::Model(ModelError::Decode(problem)));
         }
         self.finish();
     }
 
-    /// Gives every active request its part of the step.
+    /// Assigns every active request its share of the step.
     fn share(&mut self) {
         let view = |active: &mut Active| {
             active.step = Step::default();
@@ -230,7 +230,7 @@ impl<'a> Stepper<'a> {
         });
     }
 
-    /// Makes the forks and lines up the rows of all steps.
+    /// Makes the forks and collects the rows of all requests in one batch.
     fn prepare(&mut self) -> Result<Prepared, ModelError> {
         let mut batch = Batch::default();
         let mut targets = Vec::new();
@@ -247,7 +247,7 @@ impl<'a> Stepper<'a> {
                     Source::Kept(sequence) => sequence,
                 };
                 if let (Source::Kept(kept), Some(old)) = (fork.from, active.held.get(&fork.to)) {
-                    // The child goes on in its parent's sequence, but with the kept cells instead.
+                    // The child inherits its parent's sequence. The cached cells replace that sequence's cells.
                     debug_assert_ne!(kept, *old);
                     self.generator.release(*old)?;
                 }
@@ -300,7 +300,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Answers the requests whose walk is at its end.
+    /// Replies to the requests whose walk is finished.
     fn finish(&mut self) {
         let now = Instant::now();
         for index in (0..self.active.len()).rev() {
@@ -311,7 +311,7 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Keeps what the step completed at the head of a prompt for later requests.
+    /// Caches the prompt prefixes that the step completed.
     fn keep_prefixes(&mut self, index: usize, step: &Step) {
         for keep in self.prefixes.candidates(&self.active[index], step) {
             while !self.prefixes.room_for(keep.tokens.len()) {
@@ -324,7 +324,7 @@ impl<'a> Stepper<'a> {
             }
             let Some(to) = self.free_sequences.pop() else { return };
             if let Err(error) = self.generator.fork(keep.sequence, to, keep.tokens.len()) {
-                tracing::error!(%error, "prefix not kept");
+                tracing::error!(%error, "prefix not cached");
                 self.free_sequences.push(to);
                 return;
             }
@@ -335,7 +335,7 @@ impl<'a> Stepper<'a> {
     fn release(&mut self, sequences: &[usize]) {
         for &sequence in sequences {
             if let Err(error) = self.generator.release(sequence) {
-                // Only a sequence that does not exist cannot be released; its number is free all the same.
+                // The release of a sequence fails only if it does not exist, so its number is free anyway.
                 tracing::error!(%error, sequence, "sequence not released");
             }
             self.free_sequences.push(sequence);
@@ -353,7 +353,7 @@ impl<'a> Stepper<'a> {
         active.fail(reason);
     }
 
-    /// A failed step leaves the sequences of its requests undefined: none of them can go on.
+    /// Fails all active requests, because a failed step leaves their sequences undefined.
     fn fail_all(&mut self, error: &ModelError) {
         tracing::error!(%error, requests = self.active.len(), "step failed");
         for index in (0..self.active.len()).rev() {
@@ -373,7 +373,7 @@ impl<'a> Stepper<'a> {
         self.stats.tokens.fetch_add(wide(tokens), Ordering::Relaxed);
         self.stats.busy_micros.fetch_add(micros, Ordering::Relaxed);
         self.stats.steps.fetch_add(1, Ordering::Relaxed);
-        // A step that is mostly empty tells nothing of the machine's speed.
+        // Steps below a quarter of the batch do not represent the machine's speed.
         if tokens * 4 >= self.capacity.batch {
             self.stats.best_speed.fetch_max(wide(tokens).saturating_mul(1_000_000) / micros, Ordering::Relaxed);
         }
@@ -386,7 +386,7 @@ impl<'a> Stepper<'a> {
     }
 }
 
-/// An invariant of the walk does not hold. Going on would mix the contexts of two callers.
+/// Error for a broken invariant of the walk. Continuing could mix the contexts of two callers.
 pub(super) fn lost(what: &str) -> ModelError {
     ModelError::Decode(format!("internal: {what}"))
 }
