@@ -1,4 +1,4 @@
-//! Who may come in: the edge admits calls, and cancels them all when the server ends.
+//! Admission control: a bounded number of calls at once, all of which can be cancelled at shutdown.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Call, Compute, Stopped, Terms};
 
-/// Every place in the server is taken.
+/// All permits are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is full")]
 pub struct Full;
 
-/// The places of a server. Clones share them.
+/// Permits of a server. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Admission {
     places: Arc<Semaphore>,
@@ -22,7 +22,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admits up to `limit` calls at once.
+    /// Creates `limit` permits.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
@@ -34,20 +34,20 @@ impl Admission {
         }
     }
 
-    /// Takes a place for a call, which it keeps to its end.
+    /// Acquires a permit without waiting and creates a call that holds it until its last clone is dropped.
     ///
     /// # Errors
-    /// [`Full`]
+    /// [`Full`] if no permit is free.
     pub fn admit(&self, terms: Terms) -> Result<Call, Full> {
         let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Full)?;
         Ok(Call::new(terms, Some(permit), self.root.child_token(), self.compute.clone()))
     }
 
-    /// [`Admission::admit`], waiting for a place until the deadline: for the questions of a stream, whose flow control holds
-    /// the next ones back meanwhile.
+    /// [`Admission::admit`], but waits for a permit until the deadline. For the questions of a stream: flow control
+    /// delays the next ones during the wait.
     ///
     /// # Errors
-    /// [`Stopped`]
+    /// [`Stopped`] if the deadline passes or the server shuts down first.
     pub async fn admit_when_free(&self, terms: Terms) -> Result<Call, Stopped> {
         let waiting = Call::new(terms.clone(), None, self.root.child_token(), self.compute.clone());
         tokio::select! {
@@ -59,19 +59,19 @@ impl Admission {
         }
     }
 
-    /// Calls in the server now.
+    /// Number of permits in use.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.limit.saturating_sub(self.places.available_permits())
     }
 
-    /// Calls at most.
+    /// Total number of permits.
     #[must_use]
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Cancels every call: the drain is over.
+    /// Cancels all calls, current and future. Called when the shutdown's drain time is over.
     pub fn cancel_all(&self) {
         self.root.cancel();
     }

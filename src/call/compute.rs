@@ -1,19 +1,20 @@
-//! A bounded number of threads for blocking work: tokenising, plans, fits, arithmetic.
+//! Bounded pool for blocking work: tokenising, planning, fits, arithmetic.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Who shares threads with whom.
+/// Class of blocking work. Each has its own bound on threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Work of requests that also use a model: one thread a core.
+    /// Work of requests that also use a model. One thread per core.
     Request,
-    /// Arithmetic on a caller's own numbers: half as many, so that a flood of it leaves the generator its share.
+    /// Arithmetic on the caller's data. One thread per two cores, so that many such calls leave cores to the
+    /// generator.
     Arithmetic,
 }
 
-/// The threads. Clones share them.
+/// Permits for threads, by [`Lane`]. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Compute {
     request: Arc<Semaphore>,
@@ -28,7 +29,7 @@ impl Default for Compute {
 }
 
 impl Compute {
-    /// Waits for a thread of the lane. `None` cannot happen while the semaphore is open, which it always is.
+    /// Waits for a permit of the lane. `None` would mean that the semaphore is closed, which never happens.
     pub(super) async fn thread(&self, lane: Lane) -> Option<OwnedSemaphorePermit> {
         let threads = match lane {
             Lane::Request => &self.request,

@@ -1,12 +1,12 @@
-//! A request from the edge to its end.
+//! Context of a request from admission to completion.
 //!
-//! The edge makes a [`Call`] before it reads what a request asks for, and everything that works for the request carries it:
-//! the permit (one place in the server for the whole request), the deadline, cancellation, priority, the caller, the request
-//! id and the span. Clones share all of this. The permit returns when the last clone is gone, so a computation that is still
-//! on its way out keeps its place.
+//! The edge creates a [`Call`] before it reads the content of a request. All work for the request carries it. It holds
+//! the permit (one for the whole request), deadline, cancellation, priority, caller, request id and span. Clones share
+//! all of these. The permit is released when the last clone is dropped, so a computation that is still stopping counts
+//! as in flight.
 //!
-//! The deadline is enforced in three places: [`Call::run`] ends the future, [`Call::compute`] refuses to start and its work
-//! asks [`Call::is_stopped`], and the scheduler drops the plan before its next step.
+//! The deadline is enforced in three places. [`Call::run`] ends the future. [`Call::compute`] does not start late
+//! work, and running work polls [`Call::is_stopped`]. The scheduler drops the plan before its next step.
 
 mod admission;
 mod compute;
@@ -22,22 +22,22 @@ use tracing::Instrument;
 pub use admission::{Admission, Full};
 pub use compute::{Compute, Lane};
 
-/// Why a call ended before its work did.
+/// Reason why a call ended before its work was complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Stopped {
-    /// The caller left, or the server shuts down.
+    /// The caller disconnected or the server shuts down.
     #[error("the call was cancelled")]
     Cancelled,
     /// The deadline passed.
     #[error("the deadline passed")]
     DeadlineExceeded,
-    /// A computation panicked; the text is the panic's.
+    /// A computation panicked, with this message.
     #[error("a computation panicked: {0}")]
     Panicked(String),
 }
 
-/// How urgent a call is. It shifts the place of the call in the scheduler's queue by a bounded time
-/// (`scheduler::generator::queue`), so no priority waits for ever.
+/// Urgency of a call, set by the caller. It shifts the call's position in the scheduler's queue by a bounded time
+/// (`scheduler::generator::queue`), so a low priority is not starved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
     /// Batch work.
@@ -45,22 +45,22 @@ pub enum Priority {
     /// The default.
     #[default]
     Normal,
-    /// A person waits.
+    /// Interactive use: a person waits for the answer.
     High,
 }
 
-/// What the edge learns of a call from its headers and its connection.
+/// Properties of a call that the edge reads from its headers and connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
-    /// What is called, for the span (`Rerank`).
+    /// Name of the operation in the span, e.g. `Rerank`.
     pub operation: &'static str,
-    /// The caller's id for the request; one is made where it is absent.
+    /// Request id chosen by the caller; `None` to generate one.
     pub id: Option<String>,
-    /// Who calls: the peer's address. Empty in process.
+    /// Address of the peer; empty for calls within the process.
     pub caller: String,
-    /// How urgent it is.
+    /// Urgency in the scheduler's queue.
     pub priority: Priority,
-    /// When the answer must be on its way.
+    /// Time at which the call stops; `None` for no deadline.
     pub deadline: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ struct Shared {
     id: String,
     span: tracing::Span,
     compute: Compute,
-    /// Held for its drop.
+    /// Never read; released on drop.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -93,7 +93,7 @@ impl Call {
         Self { shared: Arc::new(Shared { terms, id, span, compute, _permit: permit }), token }
     }
 
-    /// A call of this process, without a permit or a deadline: for the command line and for tests.
+    /// A call within the process, without permit and deadline. For the command line and tests.
     #[must_use]
     pub fn local() -> Self {
         Self::local_with(None)
@@ -106,42 +106,42 @@ impl Call {
         Self::new(terms, None, CancellationToken::new(), Compute::default())
     }
 
-    /// The same call with a cancellation of its own: it stops when this one does, and may be cancelled alone.
+    /// The same call with a child cancellation token. It stops when this call stops, and can be cancelled separately.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), token: self.token.child_token() }
     }
 
-    /// The request id, the caller's or our own; it stands in every log line of the call.
+    /// Request id, from the caller or generated. Every log line of the call contains it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.shared.id
     }
 
-    /// How urgent it is.
+    /// Urgency in the scheduler's queue.
     #[must_use]
     pub fn priority(&self) -> Priority {
         self.shared.terms.priority
     }
 
-    /// When the answer must be on its way.
+    /// Time at which the call stops; `None` for no deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.shared.terms.deadline
     }
 
-    /// Ends everything that works for this call at its next chance.
+    /// Cancels the call and its children. Running work stops at its next check.
     pub fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// Whether the work should end now: the deadline passed or the call was cancelled.
+    /// Whether the deadline passed or the call was cancelled. Long computations poll this.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.check().is_err()
     }
 
-    /// Why the work should end now, if it should.
+    /// Returns an error if the deadline passed or the call was cancelled.
     ///
     /// # Errors
     /// [`Stopped::Cancelled`] or [`Stopped::DeadlineExceeded`].
@@ -155,7 +155,7 @@ impl Call {
         }
     }
 
-    /// Resolves when the call stops, with the reason. Never resolves for a call that nothing stops.
+    /// Resolves with the reason when the call stops. Pending for ever if nothing stops the call.
     pub async fn stopped(&self) -> Stopped {
         let passed = async {
             match self.deadline() {
@@ -169,11 +169,11 @@ impl Call {
         }
     }
 
-    /// Runs the work of the call in its span until it ends, the deadline passes or the call is cancelled. Dropping the
-    /// returned future cancels the call, because its caller has left; so does the end of the work.
+    /// Runs the work of the call in its span until the work ends, the deadline passes or the call is cancelled. The
+    /// call is cancelled when the returned future completes or is dropped; a drop means that the caller disconnected.
     ///
     /// # Errors
-    /// The work's own, or why the call stopped.
+    /// The error of the work, or the reason why the call stopped.
     pub async fn run<T, E: From<Stopped>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let _cancels_on_drop = self.token.clone().drop_guard();
         let bounded = async {
@@ -186,11 +186,11 @@ impl Call {
         bounded.instrument(self.shared.span.clone()).await
     }
 
-    /// Runs blocking work of the request off the reactor, on one of a bounded number of threads. Waits for a thread; the wait
-    /// ends when the call stops. Long work asks [`Call::is_stopped`] as it goes.
+    /// Runs blocking work outside the reactor, on one of a bounded number of threads. Waiting for a thread ends when
+    /// the call stops. Long work must poll [`Call::is_stopped`].
     ///
     /// # Errors
-    /// The work's own, or why it never ran to its end.
+    /// The error of the work, the reason why it did not start, or [`Stopped::Panicked`].
     pub async fn compute<T, E>(&self, work: impl FnOnce(&Self) -> Result<T, E> + Send + 'static) -> Result<T, E>
     where
         T: Send + 'static,
@@ -235,13 +235,13 @@ fn panic_text(error: tokio::task::JoinError) -> String {
     }
 }
 
-/// The message of a panic.
+/// Message of a panic; `no message` if the payload is not text.
 pub(crate) fn text_of_panic(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Unique in this process, and different in the next one.
+/// Generates a request id: unique within the process, and unlikely to repeat in another one.
 fn fresh_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     static PROCESS: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {

@@ -27,7 +27,11 @@ async fn a_deadline_ends_the_work() {
     let soon = Instant::now() + Duration::from_millis(20);
     let call = Call::local_with(Some(soon));
     assert_eq!(forever(&call).await, Err(Stopped::DeadlineExceeded));
-    assert_eq!(call.compute(|_| Ok::<_, Stopped>(())).await, Err(Stopped::Cancelled), "the end of run cancels");
+    assert_eq!(
+        call.compute(|_| Ok::<_, Stopped>(())).await,
+        Err(Stopped::Cancelled),
+        "the end of `run` cancels the call"
+    );
     let late = Call::local_with(Some(soon));
     assert_eq!(late.compute(|_| Ok::<_, Stopped>(())).await, Err(Stopped::DeadlineExceeded));
 }

@@ -1,4 +1,5 @@
-//! The configuration: merged, checked as a whole, and cut into what each part needs. The only reader of the environment.
+//! Configuration: merged from all sources, validated as a whole, and split by component. Only this module reads the
+//! environment.
 
 mod raw;
 
@@ -17,57 +18,57 @@ use crate::storage::{catalog, fetch};
 
 pub use raw::DEFAULTS;
 
-/// Everything that is wrong with a configuration, at once.
+/// All faults of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", faults.join("\n"))]
 pub struct ConfigError {
-    /// One fault a line, each with its key.
+    /// One message per fault, each starting with its key or file.
     pub faults: Vec<String>,
 }
 
-/// Log format.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Settings of the server's edge.
+/// Settings of the gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Largest message.
+    /// Maximum size of a message in bytes.
     pub message_bytes: usize,
-    /// How long a stopping server waits for requests in flight.
+    /// Time that a stopping server waits for requests in flight.
     pub drain: Duration,
 }
 
-/// Which generator, and how it is loaded.
+/// The generator and its load settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generator {
-    /// Catalogue name or path.
+    /// Catalogue name, or path of a GGUF file.
     pub model: String,
-    /// Cache cells.
+    /// Number of cache cells (tokens).
     pub cells: usize,
-    /// Tokens a step.
+    /// Maximum number of tokens per step.
     pub batch: usize,
-    /// Threads a step.
+    /// Threads per step; at least 1.
     pub threads: usize,
-    /// Layers on the accelerator.
+    /// Number of layers on the accelerator; values above the model's count mean all.
     pub gpu_layers: u32,
-    /// Fused attention.
+    /// Use the fused attention kernel.
     pub flash_attention: bool,
-    /// Use the model's chat template.
+    /// Use the model's chat template if it has one.
     pub chat_template: bool,
-    /// Largest re-encoded file in bytes; `None` to run the file as it is.
+    /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
     pub reencode: Option<u64>,
 }
 
 impl Generator {
-    /// The settings of the runtime for a located file.
+    /// llama.cpp settings for the model file at `path`.
     #[must_use]
     pub fn settings(&self, path: PathBuf) -> llama::Settings {
         llama::Settings {
@@ -81,66 +82,67 @@ impl Generator {
     }
 }
 
-/// Which entailment model, and how it is loaded.
+/// The entailment model and its load settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entailment {
-    /// Catalogue name or path; `None` for no entailment.
+    /// Catalogue name, or path of an ONNX file; `None` disables entailment.
     pub model: Option<String>,
-    /// ONNX Runtime's shared library; `None` for the one of the store.
+    /// Path of ONNX Runtime's shared library; `None` for the library in the store.
     pub library: Option<PathBuf>,
-    /// Threads a step.
+    /// Threads per step; at least 1.
     pub threads: usize,
-    /// Pairs a step; 0 to be chosen.
+    /// Pairs per step; 0 lets the runtime choose by the network's quantisation.
     pub batch: usize,
-    /// The kept verdicts.
+    /// Settings of the worker, including its verdict cache.
     pub worker: EntailmentOptions,
 }
 
 /// The validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The edge.
+    /// Settings of the gRPC server.
     pub server: Server,
-    /// Bounds on requests.
+    /// Limits of a request.
     pub limits: engine::Limits,
-    /// Calls in the server at once.
+    /// Maximum number of calls in the server, waiting and running.
     pub queue_length: usize,
-    /// The generator's scheduler.
+    /// Settings of the generator's scheduler.
     pub scheduler: SchedulerOptions,
-    /// The generator.
+    /// Settings of the generator.
     pub generator: Generator,
-    /// The entailment model.
+    /// Settings of the entailment model.
     pub entailment: Entailment,
-    /// Whether fits of served requests add to the learnt position-bias profiles.
+    /// Whether fits of served requests are added to the learnt position-bias profiles.
     pub learn_position_bias: bool,
-    /// Whether requests that name no context order may be arranged by learnt profiles, which other callers' requests shape.
+    /// Whether learnt profiles may arrange requests without a context order. Other callers' requests influence them.
     pub use_learnt_position_bias: bool,
-    /// The models' folder.
+    /// Folder of model files, with the catalogue.
     pub store: Store,
-    /// Log filter.
+    /// Log levels in the syntax of tracing's `EnvFilter`.
     pub log_filter: String,
-    /// Log format.
+    /// Format of log lines.
     pub log_format: LogFormat,
     effective: Value,
 }
 
 impl Config {
-    /// Reads defaults, `file`, the process's environment and `flags` (`section.key`, value), later ones winning.
+    /// Reads the defaults, `file`, the process's environment and `flags` (pairs of `section.key` and value). Later
+    /// sources take precedence.
     ///
     /// # Errors
-    /// [`ConfigError`] with every fault found.
+    /// [`ConfigError`] with all faults.
     pub fn load(file: Option<&Path>, flags: &[(String, String)]) -> Result<Self, ConfigError> {
-        // A variable that is not UTF-8 is none of ours.
+        // All recognised variables are UTF-8, so others are skipped.
         let environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         Self::from_parts(file, &environment, flags)
     }
 
-    /// [`Config::load`] with the environment handed in.
+    /// [`Config::load`] with an explicit environment, so that tests need not change the process's.
     ///
     /// # Errors
-    /// [`ConfigError`] with every fault found.
+    /// [`ConfigError`] with all faults.
     pub fn from_parts(
         file: Option<&Path>,
         environment: &[(String, String)],
@@ -160,7 +162,7 @@ impl Config {
         validate(raw, value, variable)
     }
 
-    /// The effective values as TOML, secrets masked.
+    /// The merged values as TOML. Access tokens are masked.
     #[must_use]
     pub fn effective(&self) -> String {
         let mut shown = self.effective.clone();
@@ -210,16 +212,16 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
     if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
         faults.push(format!("log.filter: {error}"));
     }
-    let given = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    let known = catalog::Catalog::load(given(&raw.models.catalog).as_deref());
-    if let Err(error) = &known {
+    let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+    let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
+    if let Err(error) = &catalogue {
         faults.push(format!("models.catalog: {error}"));
     }
-    let root = given(&raw.models.store).or_else(user_store);
+    let root = optional_path(&raw.models.store).or_else(user_store);
     if root.is_none() {
-        faults.push("models.store: there is no cache folder for this user; name one".to_owned());
+        faults.push("models.store: must be set, because this user has no cache folder".to_owned());
     }
-    let (Ok(listen), Ok(known), Some(root), true) = (listen, known, root, faults.is_empty()) else {
+    let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
         return Err(ConfigError { faults });
     };
     let text =
@@ -262,7 +264,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         entailment,
         learn_position_bias: raw.position_bias.learn,
         use_learnt_position_bias: raw.position_bias.use_learnt,
-        store: Store::new(root, known, hub),
+        store: Store::new(root, catalogue, hub),
         log_filter: raw.log.filter,
         log_format,
         effective,

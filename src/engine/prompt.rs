@@ -1,22 +1,23 @@
-//! What all prompts share: the frame of the chat template, passages and queries as tokens.
+//! Parts common to all prompts: the chat frame, and the tokens of passages and queries.
 //!
-//! The text of a prompt stands where the prompt is used: `methods` for scores of the query, `answers` for answers,
-//! `evaluate::judgement` for Yes and No. A prompt is tokenised segment by segment and concatenated, so a passage is the same
-//! tokens wherever it stands and the segments of many orders can be shared. Text of the caller is tokenised with control tokens
-//! inert; only the frame of the chat template may hold them.
+//! The text of each prompt is in the module that uses it: `methods` for scores of the query, `answers` for answers,
+//! `evaluate::judgement` for Yes and No. Segments are tokenised separately and concatenated. A passage therefore has
+//! the same tokens at every position, and many orders can share segments. Control tokens in the caller's text are not
+//! parsed. Only the chat frame may contain control tokens.
 
 use std::sync::Arc;
 
 use crate::model::Tokenizer;
 use crate::plan::{Segment, Token};
 
-/// Version of all prompts. It is part of what a position-bias profile or a stored evaluation belongs to.
+/// Version of all prompt texts. Position-bias profiles and stored evaluations are only valid for the version they were
+/// made with.
 pub const TEMPLATE_VERSION: &str = "rerankd-2";
 
-/// A generator's vocabulary and the frame of its prompts.
+/// A generator's tokenizer and the chat frame of its prompts.
 #[derive(Clone)]
 pub struct Language {
-    /// The vocabulary.
+    /// Tokenizer of the generator.
     pub tokenizer: Arc<dyn Tokenizer>,
     before: Vec<Token>,
     after: Vec<Token>,
@@ -33,8 +34,8 @@ impl std::fmt::Debug for Language {
 }
 
 impl Language {
-    /// Takes the model's chat frame where `chat` is set and the model has one, else the plain frame: the beginning-of-sequence
-    /// token alone.
+    /// Uses the model's chat frame if `chat` is set and the model has one. Otherwise the frame is only the
+    /// beginning-of-sequence token.
     #[must_use]
     pub fn new(tokenizer: Arc<dyn Tokenizer>, chat: bool) -> Self {
         let frame = if chat { tokenizer.chat_frame() } else { None };
@@ -43,32 +44,32 @@ impl Language {
         Self { tokenizer, before, after }
     }
 
-    /// Tokens of text.
+    /// Tokenises text without parsing control tokens.
     #[must_use]
     pub fn text(&self, text: &str) -> Vec<Token> {
         self.tokenizer.text(text)
     }
 
-    /// What a prompt begins with: the frame before the user's message, and an instruction.
+    /// First segment of a prompt: the frame before the user's message, then the instruction. Context only.
     #[must_use]
     pub fn opening(&self, instruction: &str) -> Segment {
         Segment::context([self.before.clone(), self.text(instruction)].concat())
     }
 
-    /// The frame after the user's message, which the model's answer follows.
+    /// Frame between the user's message and the model's answer; may be empty.
     #[must_use]
     pub fn closing(&self) -> &[Token] {
         &self.after
     }
 
-    /// Tokens of a query as it stands after a cue.
+    /// Tokens of a trimmed query with a leading space, as it follows a cue such as `Question:`.
     #[must_use]
     pub fn query(&self, query: &str) -> Vec<Token> {
         self.text(&format!(" {}", query.trim()))
     }
 }
 
-/// A passage's tokens: what must stay, what may be cut at its end, and what closes it.
+/// Tokens of a passage: head (label and title), body (text, may be truncated) and tail (separator).
 #[derive(Debug, Clone)]
 pub struct PassageTokens {
     head: Vec<Token>,
@@ -77,7 +78,7 @@ pub struct PassageTokens {
 }
 
 impl PassageTokens {
-    /// Tokenises a passage under its title, if it has one.
+    /// Tokenises a passage. A blank title is omitted.
     #[must_use]
     pub fn new(tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
         let head =
@@ -89,25 +90,26 @@ impl PassageTokens {
         }
     }
 
-    /// Length in tokens, uncut.
+    /// Length in tokens without truncation.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.head.len() + self.body.len() + self.tail.len()
     }
 
-    /// Whether there are no tokens at all.
+    /// Whether the passage has no tokens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The least length it can be cut to: the frame and one token of the text.
+    /// Minimum length in tokens after truncation: head, one token of the body, tail.
     #[must_use]
     pub fn least(&self) -> usize {
         self.head.len() + self.body.len().min(1) + self.tail.len()
     }
 
-    /// The tokens cut to at most `limit` by dropping the end of the text, and how many were dropped.
+    /// Tokens truncated to at most `limit` at the end of the body, and the number of dropped tokens. Head and tail are
+    /// never dropped.
     #[must_use]
     pub fn cut(&self, limit: usize) -> (Vec<Token>, usize) {
         let keep = self.body.len().min(limit.saturating_sub(self.head.len() + self.tail.len()));

@@ -1,4 +1,4 @@
-//! Fitting passages into a context: the longest are cut first, all to one common length.
+//! Truncation of passages to fit a context. All passages share one length cap, so the longest are truncated first.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use super::prompt::{Language, PassageTokens};
 use super::rerank::Passage;
 use crate::plan::Token;
 
-/// Passages as they stand in prompts.
+/// Tokenised and truncated passages, as used in prompts.
 pub(super) struct FittedPassages {
     /// Tokens of each passage.
     pub tokens: Vec<Arc<[Token]>>,
-    /// Tokens cut from the end of each.
+    /// Number of tokens dropped from the end of each passage.
     pub cut: Vec<usize>,
 }
 
-/// What passages must fit into.
+/// Limits that the passages must fit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fit {
-    /// Tokens available for the passages of one prompt.
+    /// Number of tokens available for the passages of one prompt.
     pub available: usize,
-    /// Passages in the longest prompt.
+    /// Number of passages in the longest prompt.
     pub longest: usize,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Maximum number of tokens of a passage, set by the caller; `None` for no limit.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit `available`.
+    /// Whether passages may be truncated to fit `available`.
     pub truncate: bool,
 }
 
-/// Tokenises passages and cuts what does not fit.
+/// Tokenises passages and truncates them to `fit`.
 ///
 /// # Errors
-/// [`EngineError::TooLong`] where they may not be cut, or where even the least of each does not fit.
+/// [`EngineError::TooLong`] if the passages do not fit and truncation is off, or if their minimum lengths do not fit.
 pub(super) fn fit_passages(language: &Language, passages: &[Passage], fit: Fit) -> Result<FittedPassages, EngineError> {
     let tokenise = |passage: &Passage| PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text);
     let texts: Vec<PassageTokens> = passages.iter().map(tokenise).collect();
@@ -66,8 +66,8 @@ fn largest(lengths: &[usize], most: usize) -> usize {
     sorted.into_iter().take(most).fold(0, usize::saturating_add)
 }
 
-/// The largest common cap under which the `most` longest of `lengths` sum to at most `available`; `None` when even the least
-/// lengths do not fit. A passage below the cap stays whole.
+/// Largest common cap at which the `most` longest of `lengths` sum to at most `available`. `None` if the minimum
+/// lengths `least` do not fit. Passages shorter than the cap are not truncated.
 fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize) -> Option<usize> {
     let needed = |cap: usize| {
         let cut: Vec<usize> = lengths.iter().zip(least).map(|(&length, &least)| length.min(cap.max(least))).collect();
@@ -88,7 +88,8 @@ fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize)
     Some(fits)
 }
 
-/// Refuses what does not fit uncut, naming the passage that alone is too long, if one is.
+/// Returns an error if the passages do not fit without truncation. The error names the first passage that is too long
+/// by itself, if any.
 fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
     if let Some((index, &needed)) = lengths.iter().enumerate().find(|(_, length)| **length > available) {
         return Err(EngineError::TooLong { field: format!("passages[{index}].text"), needed, available });
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 12), Some(6));
     }
 
-    /// Letter (k): the tokens of all passages were reported, where only the longest prompt must fit.
+    /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.
     #[test]
     fn what_is_needed_counts_the_longest_prompt_only() {
         let language = Language::new(Arc::new(ByteTokenizer::default()), false);

@@ -24,7 +24,7 @@ pub enum ModelError {
     /// The runtime failed to evaluate a step.
     #[error("decode failed: {0}")]
     Decode(String),
-    /// The model's chat template cannot be rendered, or does not contain the user's message.
+    /// The model's chat template cannot be used, for this reason.
     #[error("chat template cannot be used: {0}")]
     Template(String),
 }
@@ -158,7 +158,7 @@ pub struct GeneratorInfo {
     pub running_sha256: String,
     /// Architecture and size according to the file's metadata.
     pub description: String,
-    /// Size of the loaded file in bytes.
+    /// Size of the configured file in bytes.
     pub bytes: u64,
     /// Maximum sequence length of the training, in tokens.
     pub trained_context: usize,

@@ -42,7 +42,7 @@ pub fn descending(values: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Pearson correlation, in [-1, 1]. `None` if the lengths differ, are below two, or either side is constant.
+/// Pearson correlation, between -1 and 1. `None` if the lengths differ, are below two, or either side is constant.
 #[must_use]
 pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
     if left.len() != right.len() || left.len() < 2 {

@@ -17,7 +17,7 @@ pub struct Sampling {
     pub top_k: usize,
     /// Keep the smallest set of likeliest tokens whose total probability reaches this value, in (0, 1]; 1 keeps all.
     pub top_p: f64,
-    /// Keep tokens with at least this fraction of the likeliest token's probability, in [0, 1]; 0 keeps all.
+    /// Keep tokens with at least this fraction of the likeliest token's probability, between 0 and 1; 0 keeps all.
     pub min_p: f64,
 }
 

@@ -3,8 +3,8 @@
 //! Nodes are visited depth first. The first unfinished node in that order is the *head*. Nodes after the head may
 //! start early to fill a batch, if the head can still reach the end of the longest path. Let `S` be the cells held by
 //! nodes outside the head's path, and `D` the length of the longest path. A node of `n` tokens starts early only if
-//! `S + n + D <= cells`. Its cells are released when its subtree ends, which the depth-first order always reaches. A walk
-//! with at least `D` cells therefore never deadlocks. Sequences are counted by the same rule.
+//! `S + n + D <= cells`. Its cells are released when its subtree ends, which the depth-first order always reaches. A
+//! walk with at least `D` cells therefore never deadlocks. Sequences are counted by the same rule.
 //!
 //! A chain of nodes with one child each is evaluated in one step up to the step's limit, like one node.
 //!

@@ -1,4 +1,4 @@
-//! A real server on a free port, over a scripted or the real generator.
+//! Starts the real server on a free port, with a scripted or the default generator.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub const LIMITS: Limits = Limits {
     truncate: true,
 };
 
-/// How a scripted server is set up.
+/// Settings of a server with a scripted generator.
 pub struct Scripted {
     pub capacity: Capacity,
     pub delay: Duration,
@@ -95,7 +95,7 @@ impl Scripted {
     }
 }
 
-/// An engine over a scripted generator that is ready.
+/// An engine with a scripted generator whose scheduler is ready.
 pub fn engine_of(scheduler: Scheduler, info: GeneratorInfo, bias: PositionBias, limits: Limits) -> Engine {
     let served = ServedGenerator::new(scheduler, Arc::new(ByteTokenizer::default()), info, bias);
     Engine::new(Models::new(GeneratorModel::ready(served), None), limits)
@@ -105,7 +105,7 @@ pub async fn serve(engine: Engine, observed: Arc<Observed>, queue_length: usize)
     serve_draining(engine, observed, queue_length, Duration::from_secs(10)).await
 }
 
-/// A server that waits `drain` for calls in flight when it stops.
+/// Starts a server that waits up to `drain` for calls in flight when it stops.
 pub async fn serve_draining(engine: Engine, observed: Arc<Observed>, queue_length: usize, drain: Duration) -> Running {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -138,12 +138,13 @@ impl Running {
     }
 }
 
-/// The configuration of the real generator: the default one, in the user's store.
+/// The default configuration: the default models in the user's store.
 pub fn real_config() -> Config {
     Config::load(None, &[]).unwrap()
 }
 
-/// One real generator for all tests of a file. It lives on its own thread, so runtimes of single tests may come and go.
+/// The default generator, shared by all tests of a file. It runs on its own thread, independent of the tests'
+/// runtimes.
 pub async fn real_engine() -> Engine {
     static ENGINE: tokio::sync::OnceCell<Engine> = tokio::sync::OnceCell::const_new();
     let load = || async {
@@ -165,36 +166,36 @@ pub fn wire(query: &str, passages: &[&str]) -> v1::RerankRequest {
     }
 }
 
-/// The generator of an engine that is ready.
+/// The ready generator of an engine.
 pub fn generator(engine: &Engine) -> Arc<ServedGenerator> {
     engine.generator().unwrap()
 }
 
-/// One call for a test that does not care about calls.
+/// A local call, for tests that do not test calls.
 pub fn call() -> Call {
     Call::local()
 }
 
-/// The real entailment model, with a verdict cache of its own.
+/// The default entailment model, with its own verdict cache. `batch` is the number of pairs per step.
 pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
     let mut config = real_config();
     config.entailment.batch = batch;
     rerankd::app::judge(&config).unwrap().unwrap()
 }
 
-/// The engine with an entailment model.
+/// A copy of the engine that uses this entailment model.
 pub fn with_judge(engine: &Engine, judge: rerankd::scheduler::entailment::Judge) -> Engine {
     let generator = engine.models().generator(None).unwrap().clone();
     Engine::new(Models::new(generator, Some(judge)), *engine.limits())
 }
 
-/// The engine with these position profiles.
+/// A copy of the engine that uses these position-bias profiles.
 pub fn with_position_bias(engine: &Engine, bias: PositionBias) -> Engine {
     let served = engine.generator().unwrap();
     engine_of(served.scheduler.clone(), served.info.clone(), bias, *engine.limits())
 }
 
-/// The engine with entailment by words in common.
+/// A copy of the engine with scripted entailment, and the counter of judged pairs.
 pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
     use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     use scripted::ScriptedEntailment;
@@ -209,7 +210,7 @@ pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std:
     (with_judge(&engine, judge), judged)
 }
 
-/// The fields that a refusal names.
+/// Fields named by the violations of a bad request.
 pub fn fields(status: &tonic::Status) -> Vec<String> {
     use tonic_types::StatusExt;
     status.get_details_bad_request().unwrap().field_violations.into_iter().map(|violation| violation.field).collect()

@@ -1,4 +1,4 @@
-//! The program under test, run as a child process.
+//! Runs the program under test as a child process.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::process::{Command, Output, Stdio};
@@ -20,12 +20,12 @@ pub fn run(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// What it wrote to standard error.
+/// Standard error of the program.
 pub fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The JSON document that a successful command printed.
+/// Standard output as JSON. Fails if the command failed.
 pub fn succeeded(output: &Output) -> Value {
     assert!(output.status.success(), "{}", error(output));
     serde_json::from_slice(&output.stdout).unwrap()
