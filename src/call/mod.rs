@@ -155,7 +155,7 @@ impl Call {
         }
     }
 
-    /// Resolves with the reason when the call stops. Pending for ever if nothing stops the call.
+    /// Resolves with the reason when the call stops. Never resolves if nothing stops the call.
     pub async fn stopped(&self) -> Stopped {
         let passed = async {
             match self.deadline() {
