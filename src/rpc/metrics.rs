@@ -19,8 +19,8 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Runs `work` on a thread of the arithmetic lane. If the call ends before a thread is free, `work` is not run. If the
-    /// call ends later, `work` is interrupted.
+    /// Runs `work` on a thread of the arithmetic lane. If the call ends before a thread is free, `work` is not run. If
+    /// the call ends later, `work` is interrupted.
     async fn compute<Q: Send + 'static, T: Send + 'static>(
         &self,
         operation: &'static str,

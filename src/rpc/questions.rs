@@ -15,8 +15,8 @@ const IN_FLIGHT: usize = 4;
 /// The stream of answers.
 pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
-/// Answers each question of a stream; answers are sent in the order in which they are ready. `answer` reports a failure in
-/// the answer itself. Questions in flight are cancelled when the caller disconnects.
+/// Answers each question of a stream; answers are sent in the order in which they are ready. `answer` must report
+/// failures in the answer itself. Questions in flight are cancelled when the caller disconnects.
 pub(super) fn answer_each<Q, A, W>(
     mut questions: Streaming<Q>,
     answer: impl Fn(Q) -> W + Send + Sync + 'static,
