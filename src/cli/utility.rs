@@ -16,9 +16,9 @@ use crate::telemetry;
 
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///
-/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and
-/// "title") and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A question that
-/// cannot be measured is reported and skipped; the command then exits with status 1.
+/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title")
+/// and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A
+/// question that cannot be measured is reported and skipped; the command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd utility questions.jsonl --each --samples")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command are independent of each other")]
