@@ -48,7 +48,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// The engine, with its name in every line from here on.
+/// Starts the engine. Every line printed from here on names its generator.
 async fn engine(config: &Config) -> anyhow::Result<rerankd::engine::Engine> {
     let engine = rerankd::app::engine(config).await?;
     report::about(&engine.generator()?.info);
