@@ -1,7 +1,7 @@
 //! A server under hostile requests: latency of the health check, memory of the process, and time to shut down.
 //!
 //! `cargo bench --bench hostile -- [--seconds 20]`: 64 concurrent callers send the hostile requests in turn, and half
-//! of them disconnect early. The health check runs every 20 ms on a connection of its own. Then the server gets
+//! of the requests are cancelled early. The health check runs every 20 ms on a connection of its own. Then the server gets
 //! SIGTERM, with a drain of five seconds.
 #![allow(
     clippy::unwrap_used,
@@ -79,7 +79,7 @@ async fn run(period: Duration) -> anyhow::Result<()> {
         callers.push(tokio::spawn(async move {
             let mut round = caller;
             while going.load(Ordering::Relaxed) {
-                // Every other caller disconnects early; the others wait for the response.
+                // Every second request is cancelled after 400 ms. The others wait up to 8 s.
                 let patience = Duration::from_millis(if round % 2 == 0 { 400 } else { 8_000 });
                 let (name, work) = hostile(round, channel.clone());
                 let outcome = match tokio::time::timeout(patience, work).await {
