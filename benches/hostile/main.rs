@@ -1,8 +1,8 @@
 //! A server under hostile requests: latency of the health check, memory of the process, and time to shut down.
 //!
 //! `cargo bench --bench hostile -- [--seconds 20]`: 64 concurrent callers send the hostile requests in turn, and half
-//! of the requests are cancelled early. The health check runs every 20 ms on a connection of its own. Then the server gets
-//! SIGTERM, with a drain of five seconds.
+//! of the requests are cancelled early. The health check runs every 20 ms on a connection of its own. Then the server
+//! gets SIGTERM, with a drain of five seconds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
