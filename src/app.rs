@@ -1,4 +1,4 @@
-//! The composition root: configuration to workers to engine to server, and an orderly end.
+//! The composition root: builds workers, engine and server from the configuration, and shuts them down.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,28 +24,28 @@ use crate::storage::catalog::Role;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::storage::store::{Located, Store, StoreError};
 
-/// Starts the models' workers and returns at once; the models load meanwhile.
+/// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// No model of the configured name, or no thread.
+/// The store has no model of the configured name, or no thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
-    // Known at once: a misspelt name is no reason to open a port.
+    // Fail early on an unknown model name.
     config.store.find(&config.generator.model, Role::Generator)?;
-    let generator = generator(config).context("no thread for the generator")?;
+    let generator = generator(config).context("cannot start a thread for the generator")?;
     Ok(Engine::new(Models::new(generator, judge(config)?), config.limits))
 }
 
-/// [`start`], and waits until the generator is ready.
+/// Calls [`start`] and waits until the generator is ready.
 ///
 /// # Errors
-/// The model is not in the store, not what it should be, or cannot be loaded.
+/// The model is not in the store, its checksum differs, or it cannot be loaded.
 pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     let engine = start(config)?;
     first_load(&engine).await?;
     Ok(engine)
 }
 
-/// Waits for the first outcome of loading the generator. Later failures are the worker's to mend.
+/// Waits until the first load of the generator succeeds or fails. The worker handles later failures by itself.
 async fn first_load(engine: &Engine) -> anyhow::Result<()> {
     let mut status = engine.models().generator(None)?.scheduler().status();
     let settled = status.wait_for(|status| *status != Status::Loading).await?;
@@ -56,10 +56,10 @@ async fn first_load(engine: &Engine) -> anyhow::Result<()> {
     }
 }
 
-/// A generator whose file is found, read and loaded on its worker's thread.
+/// Starts the generator's worker. The worker's thread locates and loads the model file.
 fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
     let published: Published = Arc::new(OnceLock::new());
-    // The served generator holds its scheduler, which exists once the thread that fills it was started.
+    // `ServedGenerator` contains the scheduler, which exists only after the loader's thread has been started.
     let scheduler: Arc<OnceLock<Scheduler>> = Arc::new(OnceLock::new());
     let name = config.generator.model.clone();
     let loader: Loader = {
@@ -83,7 +83,7 @@ fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
             published.get_or_init(|| {
                 let position_bias = position_bias(&store, &info.sha256);
                 position_bias.set_use_learnt(use_learnt);
-                // Set before the first load can end: `start` below waits for nothing.
+                // This waits only briefly: the cell is set as soon as `Scheduler::start` below returns.
                 let scheduler = scheduler.wait().clone();
                 Arc::new(ServedGenerator::new(scheduler, Arc::new(vocabulary), info, position_bias))
             });
@@ -115,12 +115,12 @@ fn info(
     }
 }
 
-/// Measures which tensor type of a generator this CPU multiplies fastest, for `rerankd models pull`. A server never measures:
-/// it runs what an earlier measurement chose. `report` is called before every step that takes long. `None` when nothing is to be
-/// measured: `generator.reencode` is false, or layers run on an accelerator.
+/// Measures which tensor type of a generator runs fastest on this CPU, for `rerankd models pull`. A server never
+/// measures; it uses the stored choice. `report` is called before every long step. `None` if there is nothing to
+/// measure, because `generator.reencode` is false or layers run on an accelerator.
 ///
 /// # Errors
-/// The model is not in the store or cannot be loaded, or the store cannot be written.
+/// The model is not in the store or cannot be loaded, or the store is not writable.
 pub async fn measure_tensor_types(
     config: &Config,
     model: &str,
@@ -139,16 +139,16 @@ pub async fn measure_tensor_types(
     .await?
 }
 
-/// The entailment model, which is loaded when it is first needed; `None` where none is configured.
+/// Starts the worker of the entailment model, which loads at its first use; `None` if no such model is configured.
 ///
 /// # Errors
-/// The operating system gives no thread.
+/// No thread could be started.
 pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     let Some(model) = config.entailment.model.clone() else { return Ok(None) };
     let (store, settings) = (config.store.clone(), config.entailment.clone());
     let configured = match store.locate(&model, Role::Entailment) {
         Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
-        // A model that is not there yet, or damaged, is reported when it is needed.
+        // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.clone(), sha256: String::new() },
     };
     let loader: entailment::Loader = Box::new(move |serve| {
@@ -169,16 +169,16 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
         onnx::with_model(&runtime, serve)
     });
     let judge = Judge::start(config.entailment.worker, configured, loader);
-    Ok(Some(judge.context("no thread for the entailment model")?))
+    Ok(Some(judge.context("cannot start a thread for the entailment model")?))
 }
 
-/// The file of position-bias profiles of a generator.
+/// The file with the position-bias profiles of a generator, identified by the SHA-256 of its model file.
 #[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
 }
 
-/// Reads the profiles of a generator. Files that cannot be used are reported in the log and by `GetPositionBias`.
+/// Loads the profiles of a generator. Unusable files are reported in the log and by `GetPositionBias`.
 fn position_bias(store: &Store, generator: &str) -> PositionBias {
     let mut problems = Vec::new();
     let mut load = |origin| {
@@ -194,13 +194,13 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
-/// How often a running server looks for a new calibration.
+/// How often a running server checks for a new calibration.
 const CALIBRATION_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Takes calibrated profiles up when `file` changes, until the task is aborted: a server need not be started again after
-/// `rerankd calibrate`.
+/// Reloads calibrated profiles whenever `file` changes, until the task is aborted. A server thus uses the results of
+/// `rerankd calibrate` without a restart.
 pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
-    // The file may have changed since the engine read it: the first look counts as a change.
+    // The file may have changed since the engine loaded it, so the first check always reloads it.
     let mut seen = None;
     loop {
         tokio::time::sleep(interval).await;
@@ -212,7 +212,7 @@ pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFi
         match file.load() {
             Ok(profiles) => {
                 if bias.recalibrate(profiles) {
-                    tracing::info!(path = %file.path().display(), "calibrated position-bias profiles taken up");
+                    tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
                 }
             }
             Err(problem) => {
@@ -224,10 +224,10 @@ pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFi
     }
 }
 
-/// Serves on `listener` until `stop` resolves. The models may still be loading: health says NOT_SERVING until they are not.
+/// Serves on `listener` until `stop` resolves. Health reports NOT_SERVING until the generator has loaded.
 ///
 /// # Errors
-/// The generator cannot be loaded at all, or the transport fails.
+/// The first load of the generator fails, or the transport fails.
 pub async fn serve(
     config: &Config,
     engine: Engine,
@@ -240,7 +240,7 @@ pub async fn serve(
     let mut serving = std::pin::pin!(server::serve(engine.clone(), admission, options, listener, stop));
     let ended = tokio::select! {
         ended = &mut serving => ended,
-        // A generator that never loads is a fault of the configuration. What fails later is loaded again.
+        // A failed first load is a fault of the configuration and ends the server. Later failures lead to a reload.
         failed = first_failure(&engine) => Err(failed),
     };
     following.abort();
@@ -250,7 +250,7 @@ pub async fn serve(
     ended
 }
 
-/// Resolves only when the first load fails.
+/// Resolves if the first load fails, and never otherwise.
 async fn first_failure(engine: &Engine) -> anyhow::Error {
     match first_load(engine).await {
         Err(problem) => problem,
@@ -258,7 +258,7 @@ async fn first_failure(engine: &Engine) -> anyhow::Error {
     }
 }
 
-/// Says what serves once it does, and follows its calibration.
+/// Logs the properties of the generator when it is ready, starts learning, and follows its calibration file.
 async fn when_ready(engine: Engine, config: Config) {
     if first_load(&engine).await.is_err() {
         return;

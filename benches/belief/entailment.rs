@@ -88,7 +88,8 @@ pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Res
     Ok(())
 }
 
-/// Pairs per second, and those of onnxruntime's Python binding on the same network: median of three rounds in turn.
+/// Pairs per second, compared with onnxruntime's Python binding on the same network: median of three alternating
+/// rounds.
 pub async fn peer(config: &Config, folder: &Path, python: &str) -> anyhow::Result<()> {
     let pairs: Vec<TextPair> = snli(folder, 600)?.into_iter().map(|row| row.1).collect();
     let located = config.store.locate("deberta-v3-xsmall-nli", Role::Entailment)?;

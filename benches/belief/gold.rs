@@ -1,4 +1,5 @@
-//! Agreement of the measured utility of single passages with their gold marks: the paper's Table 2 on fewer questions.
+//! Agreement of the measured utility of single passages with their gold labels, after the paper's Table 2 on fewer
+//! questions.
 
 use std::path::Path;
 
@@ -27,8 +28,8 @@ const NAMES: [&str; 10] = [
     "semantic entropy reduction (count, corrected)",
 ];
 
-/// Half of the questions from each file. A lexical measure is the mean over the samples, each against its best reference,
-/// minus the context-free mean, like DeltaSePer. Perplexity is that of the mean log-likelihood.
+/// Half of the questions from each file. A lexical measure is the mean over the samples, each against its best
+/// reference, minus the context-free mean, like DeltaSePer. Perplexity is that of the mean log-likelihood.
 pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let (mut marks, mut columns): (Vec<f64>, Vec<Vec<f64>>) = (Vec::new(), vec![Vec::new(); NAMES.len()]);

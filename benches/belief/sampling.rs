@@ -13,11 +13,11 @@ use super::data;
 use super::report::Line;
 
 pub const FILE: &str = "qa/nq-200-random-distractors.jsonl.gz";
-/// Tokens of a passage.
+/// Most tokens per passage.
 pub const CAP: usize = 48;
 
-/// Ten samples of the list, of every passage alone and of every prefix, in one plan; against one sample after another through
-/// the same engine, which then shares nothing.
+/// Ten samples for the list, for every passage alone and for every prefix, in one plan. Compared with sampling one
+/// answer at a time through the same engine, which then shares no prefixes.
 pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let questions = data::read(&folder.join(FILE), 2)?;
@@ -38,7 +38,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
         shared.0 += sampled.usage.tokens as f64;
         shared.1 += sampled.usage.score_ms / 1e3;
         naive.0 += sampled.usage.naive_tokens as f64;
-        // The naive loop: every sample reads its prompt from the beginning.
+        // The naive loop: every sample evaluates its prompt from the beginning.
         let started = Instant::now();
         for context in contexts {
             for seed in 0..10 {
@@ -58,7 +58,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SePer of the list under five seeds: the paper's Table 4.
+/// SePer of the list under five seeds, after the paper's Table 4.
 pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let (mut deviations, mut relative, mut all) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! eRAG on labelled questions: correlation of its metrics with the end-to-end answer, and its cost against that answer.
+//! eRAG on labelled questions: correlation of its metrics with the quality of the end-to-end answer, and cost
+//! relative to it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ const ANSWER_TOKENS: usize = 24;
 /// containment; SePer is the target of its own labels.
 const TARGETS: [&str; 3] = ["token-f1", "containment", "seper-soft"];
 
-/// After the paper's Table 2: labels of all passages against one end-to-end answer, in tokens and seconds.
+/// Cost, after the paper's Table 2: labels of all passages relative to one end-to-end answer, in tokens and seconds.
 pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()> {
     let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let (mut labels, mut naive, mut answers, mut seconds) = (0, 0, 0, [0.0, 0.0]);
@@ -62,7 +63,7 @@ pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()
     Ok(())
 }
 
-/// After the paper's Table 1: `rerankd evaluate` with every annotator, and the correlations of its summary.
+/// Correlations, after the paper's Table 1: runs `rerankd evaluate` with every annotator and reads its summary.
 pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Result<Value> {
     let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/evaluation").join(&name);
@@ -104,7 +105,7 @@ fn rows(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_default()
 }
 
-/// Writes evaluation.md: the correlations, with one table a file and target as in the paper's Table 1.
+/// Writes the correlations to evaluation.md, one table per file and target, as in the paper's Table 1.
 pub fn write(folder: &Path, evaluated: &[Value]) -> anyhow::Result<()> {
     let mut text = String::from(
         "# Which labels agree with the answer from the whole list\n\nMade by `make bench-evaluation`, after Table 1 of eRAG. Each \

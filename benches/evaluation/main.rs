@@ -1,8 +1,8 @@
-//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, EvaluateRanking over gRPC, and eRAG on labelled
-//! questions.
+//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, EvaluateRanking over gRPC, and eRAG on
+//! labelled questions.
 //!
-//! `cargo bench --bench evaluation -- PART`. PART is `rows` (with `--python PYTHON`, which needs pytrec-eval-terrier), `rpc`, or
-//! `erag` (with `--data FILE`, gzipped questions; may be repeated). Prints JSON lines.
+//! `cargo bench --bench evaluation -- PART`. PART is `rows` (with `--python PYTHON`, which needs pytrec-eval-terrier),
+//! `rpc`, or `erag` (with `--data FILE`, gzipped questions; may be repeated). Prints JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! EvaluateRanking over gRPC against the cheapest call, the health check, on the same server and connections.
+//! Calls per second of EvaluateRanking relative to the health check, the cheapest call, on the same connections.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn request(seed: u64) -> v1::EvaluateRankingRequest {
     }
 }
 
-/// Calls a second, and the median and 99th percentile of their latency in milliseconds.
+/// Calls per second, and the median and 99th percentile of their latency in milliseconds.
 async fn load<W: Future<Output = anyhow::Result<()>> + Send>(
     address: &str,
     seconds: usize,

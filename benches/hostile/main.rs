@@ -1,8 +1,8 @@
-//! A server under hostile requests: how long health takes to answer, how much memory the process takes, and how soon it ends.
+//! A server under hostile requests: latency of the health check, memory of the process, and time to shut down.
 //!
-//! `cargo bench --bench hostile -- [--seconds 20]`: 64 callers at once, each with the next of the hostile requests again and
-//! again, half of them leaving early; health is asked every 20 ms on a connection of its own. Then SIGTERM, with the drain at
-//! five seconds.
+//! `cargo bench --bench hostile -- [--seconds 20]`: 64 concurrent callers send the hostile requests in turn, and half
+//! of the requests are cancelled early. The health check runs every 20 ms on a connection of its own. Then the server
+//! gets SIGTERM, with a drain of five seconds.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(run(Duration::from_secs(seconds)))
 }
 
-/// Ends the server by its own process id, however the benchmark ends.
+/// Kills the server process when the benchmark ends, also after an error.
 struct Server(Child);
 
 impl Drop for Server {
@@ -79,7 +79,7 @@ async fn run(period: Duration) -> anyhow::Result<()> {
         callers.push(tokio::spawn(async move {
             let mut round = caller;
             while going.load(Ordering::Relaxed) {
-                // Every other caller leaves after a moment; the others have patience.
+                // Every second request is cancelled after 400 ms. The others wait up to 8 s.
                 let patience = Duration::from_millis(if round % 2 == 0 { 400 } else { 8_000 });
                 let (name, work) = hostile(round, channel.clone());
                 let outcome = match tokio::time::timeout(patience, work).await {
@@ -141,7 +141,7 @@ fn rerank(count: usize, moi: v1::MoiOptions) -> v1::RerankRequest {
 
 type Work = std::pin::Pin<Box<dyn Future<Output = Result<(), tonic::Status>> + Send>>;
 
-/// The kinds of the letters (m) to (r), and messages that are small on the wire and large in memory.
+/// Requests that are expensive to compute or to convert, and messages that are small on the wire and large in memory.
 fn hostile(number: usize, channel: Channel) -> (&'static str, Work) {
     use v1::belief_service_client::BeliefServiceClient;
     use v1::metrics_service_client::MetricsServiceClient;

@@ -1,5 +1,5 @@
-//! What the arrangement of a context is worth: the reference answer's log-likelihood under several orders of the ranked
-//! passages, with position profiles measured on other questions of the same file; and what an adaptive run finds.
+//! Effect of the arrangement of a context: log-likelihood of the reference answer under several orders of the ranked
+//! passages, with position profiles from other questions of the same file. Also the quality of an adaptive run.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ struct Task {
     cap: usize,
     /// Questions whose profiles are measured, taken from the end of the file.
     calibrate: usize,
-    /// Of those, the ones whose whole orders are fitted for the question profile.
+    /// Those of the profile questions whose whole orders are fitted for the question profile.
     whole: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Runs the generator over the union of the designs of each question and keeps every score.
+//! Scores the prompts of all designs for each question with the generator, and stores every score.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -26,16 +26,16 @@ pub struct Record {
     pub gold: Vec<bool>,
     pub lengths: Vec<usize>,
     pub query_tokens: usize,
-    /// Tokens of a prompt that are neither passage nor query.
+    /// Tokens of a prompt that belong neither to passages nor to the query.
     pub frame: usize,
-    /// (order, log P(query | order), log P(order)); the last is absent where it was not asked for.
+    /// (order, log P(query | order), log P(order)); the last is absent if it was not requested.
     pub scores: Vec<(Vec<usize>, f64, Option<f64>)>,
     pub seconds: f64,
     pub tokens: usize,
-    /// Designs and tokens of a passage that the scores are of.
+    /// The designs and the passage length in tokens that were scored.
     #[serde(default)]
     pub task: String,
-    /// SHA-256 of the generator's file that ran.
+    /// SHA-256 of the model file that ran.
     #[serde(default)]
     pub model: String,
 }
@@ -80,8 +80,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the file to append to, and tells what is in it: hours of work go on where they were broken off. A torn last line
-/// is cut away.
+/// Opens the file for appending and returns its contents, so that an interrupted run of hours can be resumed. Removes
+/// an incomplete last line.
 fn reopen(path: &Path) -> anyhow::Result<(std::fs::File, Vec<Record>)> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -101,15 +101,15 @@ fn reopen(path: &Path) -> anyhow::Result<(std::fs::File, Vec<Record>)> {
 /// Prompts to score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Every beginning of the orders of a Latin square, without log P(order) unless other families ask for it.
+    /// Every prefix of the orders of a Latin square, without log P(order) unless another family needs it.
     Latin,
-    /// Whole rotations.
+    /// Rotations of all passages.
     Cyclic,
-    /// This many random orders.
+    /// The given number of random orders.
     Random(usize),
     /// Three copies of a Latin square that share five columns.
     Trie,
-    /// Rotations cut to five passages.
+    /// Rotations truncated to five passages.
     Pruned,
 }
 
@@ -136,9 +136,9 @@ impl Family {
     }
 }
 
-/// The trie that is judged.
+/// Shared columns and copies of the trie.
 pub const TRIE: Design = Design::Trie { shared: 5, copies: 3 };
-/// Passages of a pruned prompt.
+/// Number of passages in a pruned prompt.
 pub const PRUNED: usize = 5;
 
 async fn score(

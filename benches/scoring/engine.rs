@@ -1,4 +1,4 @@
-//! The engine against a bare loop and a naive program over the same weights, all in one run.
+//! The engine compared with a bare decoding loop and with a naive program on the same weights, in one run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::load;
 use super::report::{self, Line};
 
 const PROMPT: usize = 1024;
-/// Prompts of the bare loop between two measurements of the engine.
+/// Prompts that the bare loop evaluates between two measurements of the engine.
 const NEIGHBOUR: usize = 3;
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -76,7 +76,8 @@ pub fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> 
     }
 }
 
-/// Tokens of every design over those of the naive program, at N = 5, 10, 20. Nothing is evaluated: plans know their cost.
+/// Tokens of every design relative to the naive program, for N = 5, 10 and 20. Plans give the cost; nothing is
+/// evaluated.
 fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     use Scheme::{Adaptive, Cyclic, Latin, Prefix, Pruned, Random, Trie};
     for n in [5, 10, 20] {
@@ -94,7 +95,7 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
     Ok(())
 }
 
-/// Tokens and seconds of whole reranks by several methods, passages cut to 48 tokens.
+/// Tokens and seconds of complete rerank requests by several methods, with passages truncated to 48 tokens.
 fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let outcomes = [Outcome::QueryLikelihood, Outcome::Joint];
     let rows = [
@@ -121,11 +122,11 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
     Ok(())
 }
 
-/// Tokens a second through the scheduler over those of a bare loop of full batches before and after; the median of these
-/// ratios, because the machine's speed wanders.
+/// Tokens per second of the scheduler relative to a bare loop of full batches before and after it. Reports the median
+/// of these ratios, because the speed of the machine varies over time.
 fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
-    // The file that the engine runs.
+    // The file that the engine runs, which may be re-encoded.
     let settings = config.generator.settings(located.path);
     let chosen =
         config.generator.reencode.and_then(|_| llama::reencode::chosen(&settings, &located.sha256, &config.store));
@@ -135,7 +136,7 @@ fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[Str
     for concurrency in data::option(arguments, "concurrent").unwrap_or("1,4,16").split(',') {
         let concurrency: usize = concurrency.parse()?;
         let (mut ours, mut ratios) = (Vec::new(), Vec::new());
-        // The first round pays for cold caches.
+        // The first round warms the caches and is not counted.
         let mut before = bare.rate(NEIGHBOUR)?;
         for round in 0..=rounds {
             let rate = engine_rate(runtime, engine, concurrency, round)?;
@@ -187,7 +188,7 @@ fn filler(seed: usize, length: usize) -> Vec<Token> {
     (0..length).map(|i| Token::try_from(1000 + (i * 7919 + seed * 104_729) % 40_000).unwrap_or(1000)).collect()
 }
 
-/// llama-cpp-2 and nothing else.
+/// A bare decoding loop: llama-cpp-2 without planning or scheduling.
 struct Bare {
     model: LlamaModel,
     batch: usize,
@@ -211,7 +212,7 @@ impl Bare {
         Ok(self.model.new_context(llama::backend()?, params)?)
     }
 
-    /// Tokens a second over `prompts` prompts of [`PROMPT`] tokens, logits for the last token of each.
+    /// Tokens per second over `prompts` prompts of [`PROMPT`] tokens, logits for the last token of each.
     fn rate(&mut self, prompts: usize) -> anyhow::Result<f64> {
         let mut context = self.context()?;
         let mut batch = LlamaBatch::new(self.batch, 1);
@@ -223,7 +224,8 @@ impl Bare {
     }
 }
 
-/// One sequence from its beginning in full batches, logits from `scored` on; the cache is empty afterwards.
+/// Evaluates one sequence from its beginning in full batches, with logits from `scored` on. Clears the cache
+/// afterwards.
 fn sequence(
     context: &mut llama_cpp_2::context::LlamaContext<'_>,
     batch: &mut LlamaBatch<'_>,
@@ -249,7 +251,8 @@ fn sequence(
     Ok(())
 }
 
-/// Whole reranks against the naive program: 3N whole orders, each from its beginning, on the file as shipped.
+/// Complete rerank requests against the naive program: 3 N complete orders, each evaluated from its beginning, on the
+/// file as shipped.
 fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions: &[Question]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
     let naive = Bare::load(&located.path, config)?;

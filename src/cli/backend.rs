@@ -5,7 +5,7 @@ use crate::app;
 use crate::backend::{Backend, BackendError};
 use crate::config::Config;
 
-/// The server at `server`; without an address an engine in this process, with the models of the configuration.
+/// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models.
 pub(super) async fn open(server: Option<&String>, config: &Config) -> Result<Backend, Failure> {
     Ok(match server {
         Some(address) => Backend::Server { address: address.clone(), message_bytes: config.server.message_bytes },

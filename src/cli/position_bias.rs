@@ -9,11 +9,11 @@ use crate::rpc::{client, v1};
 use crate::storage::catalog::Role;
 use crate::storage::profiles::Origin;
 
-/// Show the position-bias profiles of the generator, calibrated and learnt apart.
+/// Show the position-bias profiles of the generator, calibrated and learnt ones separately.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd position-bias --server 127.0.0.1:50051")]
 pub(super) struct PositionBiasArgs {
-    /// Address of a server. Without it, the profiles stored on this machine are read.
+    /// Address of a server; by default the profiles stored on this machine are read.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> 
         }));
     }
     if answer.profiles.is_empty() {
-        return output::print("no position-bias profile: `rerankd calibrate` measures one\n");
+        return output::print("no position-bias profile; `rerankd calibrate` measures one\n");
     }
     output::print(&answer.profiles.iter().map(plot::profile).collect::<String>())
 }

@@ -16,9 +16,9 @@ use crate::telemetry;
 
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///
-/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title") and
-/// optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A question that
-/// cannot be measured is reported and skipped; the command then exits with status 1.
+/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title")
+/// and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A
+/// question that cannot be measured is reported and skipped; the command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd utility questions.jsonl --each --samples")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command are independent of each other")]
@@ -38,25 +38,25 @@ pub(super) struct UtilityArgs {
     /// Also measure the list with each passage left out.
     #[arg(long)]
     leave_one_out: bool,
-    /// Print the answers by cluster.
+    /// Print the sampled answers, grouped by cluster.
     #[arg(long)]
     samples: bool,
-    /// Samples of each prompt; 10 by default.
+    /// Samples per prompt; 10 by default.
     #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
     count: Option<usize>,
-    /// Most tokens of a sample; 64 by default.
+    /// Most tokens per sample; 64 by default.
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<usize>,
-    /// Sampling temperature; 0 takes the likeliest token.
+    /// Sampling temperature; 0 always selects the likeliest token.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Most tokens of a passage.
+    /// Most tokens per passage.
     #[arg(long, value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
-    /// Most tokens to evaluate for each question.
+    /// Most tokens to evaluate per question; `limits.tokens_per_request` by default.
     #[arg(long, value_name = "TOKENS")]
     token_budget: Option<usize>,
     #[command(flatten)]
@@ -202,7 +202,7 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
     text
 }
 
-/// The answers of each cluster with their weights.
+/// Lists the answers of each cluster with their weights.
 fn clusters(belief: &v1::Belief) -> String {
     let mut text = String::new();
     for cluster in 0..belief.founders.len() {
@@ -219,7 +219,7 @@ fn clusters(belief: &v1::Belief) -> String {
     text
 }
 
-/// The response as JSON, with the names of the protocol.
+/// Converts a response to JSON with the field names of the protocol.
 fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Value {
     let measured = |measured: &Option<v1::Measured>| {
         measured.as_ref().map(|m| json!({ "value": m.value, "standard_error": m.standard_error }))

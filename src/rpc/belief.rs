@@ -1,4 +1,4 @@
-//! BeliefService.
+//! gRPC handlers of BeliefService: sampling, entailment and clustering.
 
 use tonic::{Request, Response, Status};
 

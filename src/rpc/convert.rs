@@ -1,4 +1,4 @@
-//! Wire types to and from the engine's.
+//! Conversions between messages and engine types: reranking, and the parts that several services share.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::v1;
@@ -14,41 +14,42 @@ use crate::fit::domain::Domain;
 use crate::fit::profile::Subject;
 use crate::model::GeneratorInfo;
 
-/// A count on the wire; counts are bounded far below 2^32 by the limits.
+/// Converts a count to 32 bits. The limits keep counts far below 2^32; a larger one saturates.
 pub(super) fn narrow(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// A count on the wire.
+/// Converts a count to 64 bits.
 pub(super) fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// A count or index from the wire; one that this machine cannot hold is beyond every bound like any other.
+/// Converts a count or index from a message. A number that `usize` cannot hold saturates and so exceeds every bound.
 pub(super) fn count(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// A number of zero means that the caller left it to the server.
+/// Converts an optional count from a message: 0 stands for absent and selects the server's default.
 pub(super) fn given(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
 
+/// Converts an enum value from a message. Refuses a number that the protocol does not define.
 pub(super) fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
-    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("has the unknown value {value}")))
+    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("unknown value {value}")))
 }
 
-/// A method by the name of its enum value: METHOD_QUERY_GENERATION is `query-generation`.
+/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`.
 fn method(wire: i32) -> Result<MethodRef, EngineError> {
     let wire: v1::Method = known("method", wire)?;
     if wire == v1::Method::Unspecified {
         return Ok(MethodRef::default());
     }
     let name = wire.as_str_name().trim_start_matches("METHOD_").to_lowercase().replace('_', "-");
-    methods::find(&name).ok_or_else(|| EngineError::invalid("method", format!("{name} is not served")))
+    methods::find(&name).ok_or_else(|| EngineError::invalid("method", format!("{name} is not supported")))
 }
 
-/// The other way.
+/// Converts a method to its enum value.
 fn method_to_wire(method: MethodRef) -> v1::Method {
     let name = format!("METHOD_{}", method.name().to_uppercase().replace('-', "_"));
     v1::Method::from_str_name(&name).unwrap_or_default()
@@ -77,7 +78,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
     })
 }
 
-/// Passages; one without an id takes its index.
+/// Converts passages from a message. A passage without an id gets its index as id.
 pub(super) fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
     let passage = |(index, passage): (usize, v1::Passage)| Passage {
         id: if passage.id.is_empty() { index.to_string() } else { passage.id },
@@ -88,7 +89,7 @@ pub(super) fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
     wire.into_iter().enumerate().map(passage).collect()
 }
 
-/// The other way.
+/// Converts passages to messages.
 pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
     let passage = |passage: &Passage| v1::Passage {
         id: passage.id.clone(),
@@ -99,7 +100,7 @@ pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
     passages.iter().map(passage).collect()
 }
 
-/// Whether passages may be cut, and their most tokens.
+/// Converts truncation options to `truncate` and `passage_tokens`; `None` selects the server's default.
 pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, Option<usize>), EngineError> {
     let wire = wire.unwrap_or_default();
     let truncate = match known("truncation.mode", wire.mode)? {
@@ -110,7 +111,7 @@ pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, 
     Ok((truncate, given(wire.max_passage_tokens)))
 }
 
-/// The other way.
+/// Converts `truncate` and `passage_tokens` to truncation options.
 pub(super) fn truncation_to_wire(truncate: Option<bool>, passage_tokens: Option<usize>) -> v1::Truncation {
     let mode = match truncate {
         None => v1::TruncationMode::Unspecified,
@@ -164,7 +165,7 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
     })
 }
 
-/// The other way, for clients.
+/// Converts a request to a message, for clients.
 pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     let moi = &request.moi;
     let (score_domain, softmax_temperature) = match moi.domain {
@@ -286,7 +287,7 @@ const fn design_to_wire(scheme: Scheme) -> v1::Design {
     }
 }
 
-/// The passages as the caller sent them, to be named in the answer.
+/// The request's passages, for the ids in the response. If `whole` is set, the response also includes title and text.
 pub(super) struct Sent {
     pub passages: Vec<v1::Passage>,
     pub whole: bool,

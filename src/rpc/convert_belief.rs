@@ -1,4 +1,4 @@
-//! Beliefs and utilities between the wire and the engine.
+//! Conversions of beliefs and utilities between messages and engine types.
 
 use super::convert::{count, given, known, narrow, passages, truncation, usage};
 use super::v1;
@@ -106,12 +106,12 @@ pub(super) fn sample_request(wire: v1::SampleRequest) -> Result<BeliefRequest, E
     })
 }
 
-/// Passage indices from the wire.
+/// Converts passage indices from a message.
 pub(super) fn indices(subset: v1::PassageSubset) -> Vec<usize> {
     subset.indices.into_iter().map(count).collect()
 }
 
-/// Passage indices to the wire.
+/// Converts passage indices to a message.
 pub(super) fn subset(indices: &[usize]) -> v1::PassageSubset {
     v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() }
 }
@@ -136,7 +136,7 @@ pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<Utility
     })
 }
 
-/// A request of a client to the wire.
+/// Converts a request to a message, for clients.
 pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: bool) -> v1::MeasureUtilityRequest {
     v1::MeasureUtilityRequest {
         question: request.question.clone(),
@@ -185,7 +185,7 @@ fn estimate(estimate: &Estimate) -> v1::Measured {
     measured(estimate.measured())
 }
 
-/// Answers only where they are wanted.
+/// Converts the measures of one context. The message includes the answers only if `answers` is given.
 fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
     v1::Belief {
         seper_soft: report.seper_soft.as_ref().map(estimate),

@@ -1,4 +1,4 @@
-//! Messages of EvaluateRetrieval to and from the engine's types.
+//! Conversions of EvaluateRetrieval between messages and engine types.
 
 use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
 use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling, sampling_to_wire, subset};
@@ -9,7 +9,7 @@ use crate::metrics::input;
 use crate::metrics::rank::{Grading, Metric, MetricError};
 use crate::model::GeneratorInfo;
 
-/// Each annotator in the protocol and in the engine.
+/// Enum value and engine type of each annotator.
 const ANNOTATORS: [(v1::Annotator, Annotator); 12] = [
     (v1::Annotator::ExactMatch, Annotator::ExactMatch),
     (v1::Annotator::TokenF1, Annotator::TokenF1),
@@ -30,7 +30,7 @@ fn to_wire(annotator: Annotator) -> v1::Annotator {
     pair.map_or(v1::Annotator::Unspecified, |(wire, _)| *wire)
 }
 
-/// Metrics by name. Refuses too many of them, a wrong name, and a metric given twice.
+/// Parses the names of metrics. Refuses too many names, an unknown name and a repeated metric.
 pub(super) fn metrics(names: &[String]) -> Result<Vec<Metric>, EngineError> {
     input::check_metric_count(names.len())?;
     let parse = |(index, name): (usize, &String)| {
@@ -41,13 +41,13 @@ pub(super) fn metrics(names: &[String]) -> Result<Vec<Metric>, EngineError> {
     Ok(metrics)
 }
 
-/// Lists of passage indices. Refuses too many or too long ones before they are converted.
+/// Converts lists of passage indices. Refuses too many lists and lists longer than `passages` before converting them.
 fn orders(field: &str, wire: Vec<v1::PassageSubset>, passages: usize) -> Result<Vec<Vec<usize>>, EngineError> {
     if wire.len() > MOST_RANKINGS {
         return Err(EngineError::invalid(field, format!("{} given, at most {MOST_RANKINGS} allowed", wire.len())));
     }
     if let Some(index) = wire.iter().position(|subset| subset.indices.len() > passages) {
-        let problem = format!("{} passages given, there are {passages}", wire[index].indices.len());
+        let problem = format!("{} passages given, at most {passages} allowed", wire[index].indices.len());
         return Err(EngineError::invalid(format!("{field}[{index}]"), problem));
     }
     Ok(wire.into_iter().map(indices).collect())
@@ -85,7 +85,7 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
     })
 }
 
-/// A request of the engine as a client sends it.
+/// Converts a request to a message, for clients.
 pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -> v1::EvaluateRetrievalRequest {
     v1::EvaluateRetrievalRequest {
         question: request.question.clone(),
@@ -107,7 +107,7 @@ pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -
     }
 }
 
-/// Values with the names of their metrics.
+/// Pairs each value with the name of its metric.
 pub(super) fn metric_values(metrics: &[Metric], values: &[Option<f64>]) -> Vec<v1::MetricValue> {
     let value =
         |(metric, value): (&Metric, &Option<f64>)| v1::MetricValue { metric: metric.to_string(), value: *value };

@@ -1,4 +1,4 @@
-//! Wire types of MOI fits.
+//! Conversions of MOI fits between messages and domain types.
 
 use super::convert::{known, narrow};
 use super::v1;
@@ -8,7 +8,7 @@ use crate::fit::domain::Domain;
 use crate::fit::uncertainty::Diagnostics;
 use crate::fit::{Estimate, Orientation};
 
-/// The score domain; `None` if unspecified, for the default of the objective and the design.
+/// Converts a score domain. `None` if unspecified: objective and design then determine the default.
 pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result<Option<Domain>, EngineError> {
     Ok(match known(field, wire)? {
         v1::ScoreDomain::Unspecified => None,
@@ -27,7 +27,7 @@ pub(super) fn paper_objective(field: &str, wire: i32) -> Result<bool, EngineErro
     })
 }
 
-/// Diagnostics of the fit of a rerank.
+/// Converts the diagnostics of a reranking's fit.
 pub(super) fn report_diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
     v1::FitDiagnostics {
         expected_tau: fit.expected_tau,
@@ -37,7 +37,7 @@ pub(super) fn report_diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
     }
 }
 
-/// Diagnostics of a fit of supplied scores.
+/// Converts the diagnostics of a fit to scores that the caller supplied.
 pub(super) fn estimate_diagnostics(fit: &Estimate) -> v1::FitDiagnostics {
     v1::FitDiagnostics {
         expected_tau: fit.expected_tau,
@@ -66,7 +66,7 @@ fn diagnostics(inner: &Diagnostics, orientation: Orientation) -> v1::FitDiagnost
         noise_variance: inner.noise_variance,
         signal: inner.signal,
         identifiable: inner.identifiable,
-        // There is no r2 if the scores are constant: then nothing was fitted to dominate.
+        // Constant scores have no r2. Nothing is fitted to them, so there is nothing for the prior to dominate.
         prior_dominated: !inner.identifiable && inner.r2.is_some(),
         orientation: orientation.into(),
         converged: Some(inner.converged),

@@ -1,4 +1,4 @@
-//! Messages of MetricsService to and from the domain's types. Sizes are checked as sent, before anything is converted.
+//! Conversions of MetricsService between messages and domain types. Sizes are checked before anything is converted.
 
 use prost::Message;
 
@@ -17,12 +17,12 @@ use crate::metrics::recall::{Chosen, Family, Sample};
 use crate::metrics::resample::{Interval, Resampling};
 use crate::metrics::{InvalidInput, MetricsError};
 
-/// Most values of one `EvaluateRanking`: queries times metrics. Its response takes about 100 bytes of memory a value.
+/// Most values of one `EvaluateRanking`, queries times metrics. The response takes about 100 bytes of memory per value.
 const MOST_VALUES: usize = 1_000_000;
 /// Most documents, judgements and missed labels of one `EvaluateRanking`.
 const MOST_ROWS: usize = 1_000_000;
 
-/// Bytes of a message around an id and its values: tags and lengths.
+/// Bytes that tags and lengths add to the id and the values of one row.
 const ROW_FRAME: usize = 12;
 
 /// A checked request for `EvaluateRanking`.
@@ -45,12 +45,12 @@ pub(super) struct CorrelationTask {
 
 fn resampling(wire: Option<v1::Resampling>) -> Option<Resampling> {
     let (wire, default) = (wire.unwrap_or_default(), Resampling::default());
-    let how = Resampling {
+    let options = Resampling {
         resamples: wire.resamples.map_or(default.resamples, count),
         seed: wire.seed,
         confidence: wire.confidence.unwrap_or(default.confidence),
     };
-    Some(how).filter(|how| how.resamples > 0)
+    Some(options).filter(|options| options.resamples > 0)
 }
 
 fn interval(interval: Interval) -> v1::Interval {
@@ -60,21 +60,21 @@ fn interval(interval: Interval) -> v1::Interval {
 pub(super) fn metrics_error(error: MetricsError) -> EngineError {
     match error {
         MetricsError::Invalid(invalid) => invalid.into(),
-        // Only the end of the call interrupts, and `Call::run` answers with its reason.
+        // A computation is interrupted only when its call has ended. `Call::run` then reports why the call ended.
         MetricsError::Interrupted => EngineError::Cancelled,
     }
 }
 
-/// Refuses a request whose response would be larger than a message may be, before anything is computed.
+/// Refuses a request whose response could exceed the largest message, before anything is computed.
 fn check_response(field: &str, bytes: usize, most: usize) -> Result<(), InvalidInput> {
     if bytes > most {
-        let problem = format!("a response of up to {bytes} bytes, at most {most} allowed (server.message_bytes)");
+        let problem = format!("the response may need {bytes} bytes, at most {most} allowed (server.message_bytes)");
         return Err(InvalidInput::new(field, problem));
     }
     Ok(())
 }
 
-/// Refuses what is too large as sent, before it is converted.
+/// Refuses a request with too many values or rows, before it is converted.
 fn check_sizes(wire: &v1::EvaluateRankingRequest) -> Result<(), InvalidInput> {
     let (queries, metrics) = (wire.queries.len(), wire.metrics.len());
     input::check_metric_count(metrics)?;
@@ -95,7 +95,7 @@ pub(super) fn ranking_task(wire: v1::EvaluateRankingRequest, message_bytes: usiz
         v1::TieRule::TrecEval => Ties::TrecEval,
     };
     let metrics = metrics(&wire.metrics)?;
-    // The largest row: every value is defined.
+    // Upper bound on the size of a row: every value is defined.
     let values = metric_values(&metrics, &vec![Some(0.0); metrics.len()]);
     let row = v1::QueryMetrics { id: String::new(), values }.encoded_len() + ROW_FRAME;
     let bytes = wire.queries.iter().map(|query| row + query.id.len()).sum();
@@ -172,7 +172,7 @@ pub(super) fn correlation_task(
     }
     let correlations = ("correlations", MOST_CORRELATIONS);
     input::check_product("series", wire.series.len(), (kinds.len(), "kinds"), correlations)?;
-    // The largest correlation: everything is defined.
+    // Upper bound on the size of a correlation: every optional field is present.
     let largest = v1::Correlation {
         series: String::new(),
         kind: v1::CorrelationKind::Pearson.into(),
@@ -240,7 +240,7 @@ pub(super) fn alpha_response(chosen: &Chosen) -> v1::ChooseAlphaResponse {
     }
 }
 
-/// Bounds on the size of a `FitMoi` request. [`work::LARGEST`] bounds its computation.
+/// Bounds on the size of a `FitMoi` request; [`work::LARGEST`] bounds its computation.
 const MOST_PASSAGES: u32 = 200;
 const MOST_ORDERS: usize = 5_000;
 
@@ -277,7 +277,7 @@ pub(super) fn fit_task(wire: v1::FitMoiRequest) -> Result<FitTask, EngineError> 
     Ok(task)
 }
 
-/// Translates the field names of the fit to those of the protocol.
+/// Replaces the field names of the fit by those of the protocol.
 pub(super) fn fit_error(error: FitError) -> EngineError {
     let FitError::Invalid { field, problem } = error else { return error.into() };
     let field = match field.split_once('[') {

@@ -1,4 +1,4 @@
-//! MetricsService: arithmetic on its own threads.
+//! gRPC handlers of MetricsService. They compute on the threads of the arithmetic lane and use no model.
 
 use tonic::{Request, Response, Status};
 
@@ -14,13 +14,13 @@ use crate::numeric::Interrupt;
 #[derive(Clone)]
 pub(super) struct Service {
     pub edge: Edge,
-    /// Largest response (`server.message_bytes`).
+    /// Largest response in bytes (`server.message_bytes`).
     pub message_bytes: usize,
 }
 
 impl Service {
-    /// Computes on the threads for arithmetic. A call that ends while it waits for a thread is never computed; one that ends
-    /// during the computation interrupts it.
+    /// Runs `work` on a thread of the arithmetic lane. If the call ends before a thread is free, `work` is not run. If
+    /// the call ends later, `work` is interrupted.
     async fn compute<Q: Send + 'static, T: Send + 'static>(
         &self,
         operation: &'static str,

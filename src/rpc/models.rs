@@ -1,4 +1,4 @@
-//! ModelService.
+//! gRPC handlers of ModelService: server properties and position profiles.
 
 use std::sync::atomic::Ordering;
 
@@ -35,7 +35,7 @@ impl ModelService for Service {
         ];
         Ok(Response::new(v1::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            // Until the file was read only the configured name is known.
+            // Before the generator is loaded, only its configured name is available.
             generator: Some(generator.get().map_or_else(
                 |_| v1::ModelInfo { name: generator.name().to_owned(), ..v1::ModelInfo::default() },
                 |served| model_info(&served.info),
@@ -75,8 +75,8 @@ impl ModelService for Service {
         &self,
         call: Request<v1::GetPositionBiasRequest>,
     ) -> Result<Response<v1::GetPositionBiasResponse>, Status> {
-        let asked = call.into_inner();
-        let only = match known("subject", asked.subject).map_err(|error| status::of(&error))? {
+        let wire = call.into_inner();
+        let only = match known("subject", wire.subject).map_err(|error| status::of(&error))? {
             v1::ProfileSubject::Unspecified => None,
             v1::ProfileSubject::Answer => Some(Subject::Answer),
             v1::ProfileSubject::Question => Some(Subject::Question),
@@ -86,7 +86,7 @@ impl ModelService for Service {
         let profiles = profiles_to_wire(&bias.profiles());
         let wanted = |profile: &v1::PositionProfile| {
             only.is_none_or(|subject| profile.subject() == subject_to_wire(subject))
-                && (asked.passages == 0 || profile.passages == asked.passages)
+                && (wire.passages == 0 || profile.passages == wire.passages)
         };
         Ok(Response::new(v1::GetPositionBiasResponse {
             profiles: profiles.into_iter().filter(wanted).collect(),
@@ -124,7 +124,7 @@ pub(super) const fn origin_to_wire(origin: Origin) -> v1::ProfileOrigin {
     }
 }
 
-/// All profiles as messages. The command line prints these too, so that a server's profiles and its own look the same.
+/// Converts profiles to messages. The command line prints local profiles from the same messages.
 pub(super) fn profiles_to_wire(profiles: &[(Origin, Profiles)]) -> Vec<v1::PositionProfile> {
     let entry = |origin: Origin, (subject, passages, profile): (Subject, usize, &Profile)| v1::PositionProfile {
         subject: subject_to_wire(subject).into(),

@@ -1,4 +1,4 @@
-//! Streams of questions, each answered when it ends.
+//! Bidirectional streams of questions. Each answer is sent as soon as it is ready.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-/// Questions of one stream that are in flight at once. More wait in the transport.
+/// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
 const IN_FLIGHT: usize = 4;
 
-/// Answers on a stream.
+/// The stream of answers.
 pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
-/// Answers each question of a stream. A question that fails is answered with its error. The questions in flight are cancelled
-/// when the caller leaves.
+/// Answers each question of a stream; answers are sent in the order in which they are ready. `answer` must report
+/// failures in the answer itself. Questions in flight are cancelled when the caller disconnects.
 pub(super) fn answer_each<Q, A, W>(
     mut questions: Streaming<Q>,
     answer: impl Fn(Q) -> W + Send + Sync + 'static,

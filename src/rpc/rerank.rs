@@ -1,4 +1,4 @@
-//! RerankService.
+//! gRPC handlers of RerankService.
 
 use tonic::{Request, Response, Status};
 
@@ -18,7 +18,7 @@ fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Statu
     let request = convert::request(wire).map_err(|error| status::of(&error))?;
     let passages = request.passages.iter().map(|passage| v1::Passage {
         id: passage.id.clone(),
-        // The text is copied only for a caller who wants it back.
+        // The text is copied only if the response includes it (`return_passages`).
         text: if whole { passage.text.clone() } else { String::new() },
         title: if whole { passage.title.clone() } else { String::new() },
         retriever_score: passage.retriever_score,

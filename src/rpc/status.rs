@@ -1,4 +1,4 @@
-//! Errors as status codes with details. Text of internal errors goes to the log, not to the caller.
+//! Converts engine errors to gRPC statuses with details. The text of internal errors is logged and not sent.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::engine::EngineError;
 
-/// When to try again while the model is loading or its worker restarts.
+/// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
 pub(super) fn of(error: &EngineError) -> Status {
@@ -45,7 +45,7 @@ pub(super) fn of(error: &EngineError) -> Status {
         }
         EngineError::Internal(text) => {
             tracing::error!(error = %text, "request failed");
-            Status::internal("internal error; the server's log says more")
+            Status::internal("internal error; see the server's log")
         }
     }
 }
@@ -55,7 +55,7 @@ pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// Sets `parent` before the field paths of a status, for a message that wraps another.
+/// Prefixes the field paths of a status with `parent`, the field that holds the refused message.
 pub(super) fn under(parent: &str, status: Status) -> Status {
     let Some(request) = status.get_details_bad_request() else { return status };
     let mut details = status.get_error_details();

@@ -1,4 +1,4 @@
-//! UtilityService.
+//! gRPC handlers of UtilityService.
 
 use tonic::{Request, Response, Status, Streaming};
 
@@ -59,14 +59,14 @@ impl Service {
 }
 
 impl Service {
-    /// A call of its own for a question of a stream, under the stream's id and the question's.
+    /// Admits a question of a stream as a call of its own. Its request id is `stream/question`.
     async fn question(&self, terms: Terms, question: &str) -> Result<Call, Status> {
         let id = terms.id.as_ref().map(|stream| format!("{stream}/{question}"));
         self.edge.admit_question(Terms { id, ..terms }).await
     }
 }
 
-/// The outcome of a question on a stream, or why there is none.
+/// Converts the status of a failed question to the error message of its answer.
 fn or_error<T>(outcome: Result<T, Status>) -> Result<T, v1::QuestionError> {
     outcome.map_err(|status| v1::QuestionError { code: status.code() as i32, message: status.message().to_owned() })
 }
@@ -94,18 +94,18 @@ impl UtilityService for Service {
         use v1::measure_utility_stream_response::Outcome;
         let terms = terms("MeasureUtilityStream", &request).map_err(|error| status::of(&error))?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |asked: v1::MeasureUtilityStreamRequest| {
+        let answers = answer_each(request.into_inner(), move |question: v1::MeasureUtilityStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
-                let outcome = match asked.request {
-                    Some(request) => match service.question(terms, &asked.id).await {
+                let outcome = match question.request {
+                    Some(request) => match service.question(terms, &question.id).await {
                         Ok(call) => service.measure(&call, request).await,
                         Err(status) => Err(status),
                     },
                     None => Err(missing()),
                 };
                 let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
-                v1::MeasureUtilityStreamResponse { id: asked.id, outcome: Some(outcome) }
+                v1::MeasureUtilityStreamResponse { id: question.id, outcome: Some(outcome) }
             }
         });
         Ok(Response::new(answers))
@@ -128,18 +128,18 @@ impl UtilityService for Service {
         use v1::evaluate_retrieval_stream_response::Outcome;
         let terms = terms("EvaluateRetrievalStream", &request).map_err(|error| status::of(&error))?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |asked: v1::EvaluateRetrievalStreamRequest| {
+        let answers = answer_each(request.into_inner(), move |question: v1::EvaluateRetrievalStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
-                let outcome = match asked.request {
-                    Some(request) => match service.question(terms, &asked.id).await {
+                let outcome = match question.request {
+                    Some(request) => match service.question(terms, &question.id).await {
                         Ok(call) => service.evaluate(&call, request).await,
                         Err(status) => Err(status),
                     },
                     None => Err(missing()),
                 };
                 let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
-                v1::EvaluateRetrievalStreamResponse { id: asked.id, outcome: Some(outcome) }
+                v1::EvaluateRetrievalStreamResponse { id: question.id, outcome: Some(outcome) }
             }
         });
         Ok(Response::new(answers))

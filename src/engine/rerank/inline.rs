@@ -1,4 +1,4 @@
-//! What the passages do for the generator, measured beside a ranking: in the given order and in the new one.
+//! Inline utility: measures how the returned passages change the generator's belief, in the given and in the new order.
 
 use super::{Arrangement, RerankRequest};
 use crate::belief::{Estimate, Measured};
@@ -8,43 +8,43 @@ use crate::engine::rerank::Usage;
 use crate::engine::utility::{Utility, UtilityRequest};
 use crate::engine::{Engine, EngineError};
 
-/// What is to be measured.
+/// Options of the inline utility.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inline {
-    /// Reference answers; without them only entropies are measured.
+    /// Reference answers; if empty, only entropies are measured.
     pub references: Vec<String>,
     /// How answers are sampled.
     pub sampling: SampleOptions,
 }
 
-/// What was measured.
+/// The measured inline utility.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InlineReport {
-    /// As many passages as are returned, in the given order.
+    /// Utility of the first passages of the request, as many as are returned, in the order of the request.
     pub given: Utility,
-    /// The returned passages in their context order.
+    /// Utility of the returned passages in their context order.
     pub arranged: Utility,
-    /// SePer without passages, soft.
+    /// Context-free soft SePer; `None` without references.
     pub without: Option<Measured>,
-    /// Pairs that the entailment model judged.
+    /// Number of pairs that the entailment model judged.
     pub judged_pairs: usize,
 }
 
 impl Engine {
-    /// The most tokens that measuring will take, before any work; 0 where nothing is to be measured. The new order is not
-    /// known yet: it is taken to share nothing with the given one.
+    /// Upper bound on the tokens of the measurement; 0 if the request does not ask for one. The new order is not known
+    /// yet and is counted in full, as if it shared no prefix with the given order.
     pub(super) async fn inline_cost(&self, call: &Call, request: &RerankRequest) -> Result<usize, EngineError> {
         let Some(inline) = &request.inline else { return Ok(0) };
         self.models().judge()?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(request.passages.len());
         let given: Vec<usize> = (0..returned).collect();
-        let (once, without) = (vec![given], vec![Vec::new()]);
-        let one = self.sampling_cost(call, utility(request, inline, once).belief()).await?;
-        let other = self.sampling_cost(call, utility(request, inline, without).belief()).await?;
-        Ok(2 * one + other)
+        let (one_order, no_passages) = (vec![given], vec![Vec::new()]);
+        let order_cost = self.sampling_cost(call, utility(request, inline, one_order).belief()).await?;
+        let context_free_cost = self.sampling_cost(call, utility(request, inline, no_passages).belief()).await?;
+        Ok(2 * order_cost + context_free_cost)
     }
 
-    /// Measures both orders and adds what it took to `usage`.
+    /// Measures both orders and adds the cost to `usage`. `None` if the request does not ask for it.
     pub(super) async fn measure_inline(
         &self,
         call: &Call,

@@ -1,5 +1,5 @@
-//! Reranking: `check` refuses what cannot be served, `driver` carries out the method (`super::methods`), and this file places,
-//! cuts and arranges the result.
+//! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), and `inline` measures
+//! utility. This file applies threshold and count to the ranking and arranges the context.
 
 mod check;
 mod driver;
@@ -25,97 +25,97 @@ use crate::numeric::sigmoid;
 use crate::plan::Cost;
 use crate::scheduler::generator::Outcome as PlanOutcome;
 
-/// A passage to be placed.
+/// A passage to be ranked.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Passage {
-    /// The caller's name for it; unique in the request.
+    /// Identifier that the caller chooses; unique in the request.
     pub id: String,
-    /// Title, may be empty.
+    /// Title, set before the text in prompts; may be empty.
     pub title: String,
     /// Text; not empty.
     pub text: String,
-    /// Score of the retriever, finite.
+    /// Score of the retriever; finite. Higher is better.
     pub retriever_score: Option<f64>,
 }
 
-/// A query and its passages.
+/// A query, the passages to rerank, and options.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RerankRequest {
-    /// The query.
+    /// The query; not empty.
     pub query: String,
     /// The passages in the retriever's order.
     pub passages: Vec<Passage>,
-    /// How they are scored.
+    /// Method that scores the passages.
     pub method: MethodRef,
-    /// Options of the MOI method; its token budget holds for every method.
+    /// Options of the MOI method. Its token budget applies to every method.
     pub moi: MoiOptions,
-    /// How many results to return; all where `None`.
+    /// Most results to return, best first; `None` returns all.
     pub top_n: Option<usize>,
-    /// Results with a lower score are left out.
+    /// Results with a lower score are omitted; in [0, 1].
     pub score_threshold: Option<f64>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// Whether passages may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens per passage; if `None`, only the context bounds them.
     pub passage_tokens: Option<usize>,
-    /// How the returned passages are arranged in a context.
+    /// Order of the returned passages in the generator's context.
     pub context_order: ContextOrder,
-    /// What is to be measured beside the ranking.
+    /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
 }
 
-/// A passage in its new place.
+/// A ranked passage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
-    /// Index in the request.
+    /// Index of the passage in the request.
     pub index: usize,
-    /// `sigmoid(utility / unit)` in (0, 1), never rescaled to the list. The unit is the method's: the number of query tokens
-    /// for sums over the query, 1 for means over tokens.
+    /// `sigmoid(utility / unit)`, in (0, 1) and not normalised over the list. The method sets the unit: the number of
+    /// query tokens for sums over the query, 1 for means over tokens.
     pub score: f64,
-    /// Utility in the method's unit: nats, nats a token, or the retriever's score.
+    /// Utility in the method's unit: nats, nats per token, or the retriever's score.
     pub utility: f64,
-    /// Standard error of the utility in nats, where the method has one.
+    /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
-    /// Probability that it outranks the next result; absent for the last and where the method has none.
+    /// Probability that this passage outranks the next result; `None` for the last one and for methods without a fit.
     pub outranks_next: Option<f64>,
-    /// Tokens cut from its end.
+    /// Tokens truncated from the end of its text.
     pub tokens_cut: usize,
 }
 
-/// What the fit says of itself.
+/// Position bias, quality and size of a fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitReport {
-    /// Position weights of each prompt length, ascending by length; each sums to one.
+    /// Position weights for each prompt length, ascending by length; each vector sums to 1.
     pub bias: Vec<Vec<f64>>,
     /// Quality of the fit.
     pub diagnostics: Diagnostics,
-    /// What settled the direction of the bias.
+    /// What determined the direction of the position bias.
     pub orientation: Orientation,
-    /// Correlation of the utilities with the one-passage scores.
+    /// Pearson correlation of the utilities with the one-passage scores; `None` if undefined or not scored.
     pub anchor_correlation: Option<f64>,
-    /// Kendall tau to expect between this ranking and the true one.
+    /// Expected Kendall tau between this ranking and the true one, in [0, 1].
     pub expected_tau: f64,
-    /// Which prompts were scored.
+    /// Design of the prompts.
     pub scheme: Scheme,
-    /// Prompts that were scored.
+    /// Number of prompts that were scored.
     pub observations: usize,
-    /// Passage blocks without sharing, and with leading blocks shared.
+    /// Number of passage blocks: without prefix sharing, and with it.
     pub blocks: (usize, usize),
-    /// Passages in the longest prompt.
+    /// Number of passages in the longest prompt.
     pub depth: usize,
-    /// Rounds of prompts, 1 but for an adaptive run.
+    /// Rounds of prompts; 1 unless the design is adaptive.
     pub rounds: usize,
-    /// Value of the objective, in the units of the fitted scores.
+    /// Value of the objective, in squared units of the fitted scores.
     pub objective: f64,
 }
 
-/// What a request took.
+/// Cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
-    /// Tokens evaluated.
+    /// Tokens that the generator evaluated.
     pub tokens: usize,
-    /// Tokens a program would evaluate that runs every prompt from its beginning.
+    /// Tokens of all prompts if every prompt were evaluated from its beginning.
     pub naive_tokens: usize,
-    /// Tokens taken from the prefixes of earlier requests.
+    /// Tokens reused from the cached prefixes of earlier requests.
     pub cached_tokens: usize,
     /// Steps of the generator in which the request took part.
     pub steps: usize,
@@ -127,50 +127,50 @@ pub struct Usage {
     pub score_ms: f64,
     /// Milliseconds in the fit.
     pub fit_ms: f64,
-    /// Milliseconds over all.
+    /// Milliseconds in total.
     pub total_ms: f64,
 }
 
-/// The answer.
+/// The result of a rerank request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reranked {
-    /// Passages from best to worst; ties keep the given order.
+    /// Passages from best to worst; ties keep the order of the request.
     pub passages: Vec<Ranked>,
-    /// The fit, for methods that have one.
+    /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
-    /// The returned passages in the order in which they are to be read.
+    /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
-    /// What was measured beside the ranking.
+    /// The measured utility; `None` if not requested.
     pub inline: Option<InlineReport>,
-    /// What it took.
+    /// Cost of the request.
     pub usage: Usage,
-    /// What the caller should know.
+    /// Warnings for the caller, such as truncated passages.
     pub warnings: Vec<String>,
 }
 
-/// Something that happened on the way.
+/// An event of a running request, sent to its listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RerankEvent {
-    /// The work is known.
+    /// The first round is planned and fits the limits.
     Planned(Cost),
-    /// A step ended.
+    /// A step of the generator ended.
     Progress {
-        /// Tokens done.
+        /// Tokens evaluated so far.
         done: usize,
-        /// Tokens in all.
+        /// Total number of tokens.
         total: usize,
     },
-    /// The order so far, by passage index, from the first `observations` scores.
+    /// The current ranking.
     Interim {
-        /// Indices from best to worst.
+        /// Passage indices from best to worst.
         order: Vec<usize>,
-        /// Scores it rests on.
+        /// Number of scores that it is based on.
         observations: usize,
     },
 }
 
 impl Usage {
-    /// Adds what a plan took.
+    /// Adds the cost of a plan.
     pub(super) fn add(&mut self, outcome: &PlanOutcome) {
         self.tokens += outcome.tokens;
         self.cached_tokens += outcome.cached_tokens;
@@ -184,7 +184,7 @@ impl Engine {
     /// Reranks the passages of one query. The work ends when the call stops.
     ///
     /// # Errors
-    /// [`EngineError`] with the field at fault, before any work where that is possible.
+    /// [`EngineError`], which names the field at fault. Invalid requests are refused before any work.
     pub async fn rerank(
         &self,
         call: &Call,
@@ -205,7 +205,7 @@ impl Engine {
             && request.moi.is_plain()
             && generator.position_bias.learn(fit)
         {
-            // A disk that is slow or full is no caller's concern.
+            // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
             let bias = Arc::clone(&generator.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
@@ -217,10 +217,10 @@ impl Engine {
         Ok(placed)
     }
 
-    /// What the first round of prompts would cost; nothing is evaluated.
+    /// Computes the cost of the first round of prompts without evaluating anything.
     ///
     /// # Errors
-    /// As [`Engine::rerank`], before any work.
+    /// As [`Engine::rerank`] before any work.
     pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
         check::check(&request, self.limits())?;
         let generator = self.generator()?;
@@ -241,7 +241,7 @@ impl Engine {
     }
 }
 
-/// Applies threshold and count to a ranking, and arranges what is left for the generator.
+/// Applies threshold and count to a ranking and arranges the remaining passages for the generator.
 fn place(
     generator: &ServedGenerator,
     request: &RerankRequest,
@@ -262,7 +262,7 @@ fn place(
         .take(request.top_n.unwrap_or(usize::MAX))
         .collect();
     if let Some(last) = passages.last_mut() {
-        // There is no next result, even where the ranking went on.
+        // The next passage of the ranking is not among the results.
         last.outranks_next = None;
     }
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();

@@ -1,4 +1,4 @@
-//! Options of the method, and what of a request they ask to be scored.
+//! Options of the MOI method, and the prompts that they select for a request.
 
 use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
@@ -8,81 +8,81 @@ use crate::fit::varpro::Starts;
 use crate::fit::{Anchors, FitError, Objective, Settings};
 use crate::numeric::Interrupt;
 
-/// What is scored of a prompt.
+/// Quantity that is scored for a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Outcome {
     /// log P(query | order). The default.
     #[default]
     QueryLikelihood,
-    /// log P(query | order) + log P(order) (MOI, Eq. 3).
+    /// log P(query | order) + log P(order) (Lee et al., Eq. 3).
     Joint,
 }
 
-/// Which prompts are scored.
+/// Design: which prompts are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Random whole orders, the paper's way.
+    /// Distinct random orders of all passages, as in the paper.
     Random,
-    /// The rotations of the given order.
+    /// Rotations of the given order.
     Cyclic,
     /// Optimised Latin squares.
     Latin,
-    /// A Latin square and copies that share its leading columns.
+    /// A Latin square and copies of it that share its leading columns.
     Trie,
-    /// Rotations cut to their first passages.
+    /// Rotations truncated to their first passages.
     Pruned,
-    /// Every beginning, down to a depth, of the orders of a Latin square. The default.
+    /// Prefixes, up to a depth, of the orders of a Latin square. The default.
     Prefix,
-    /// `Prefix`, then rounds of further prompts where the ranking is least certain.
+    /// `Prefix`, followed by rounds of prompts chosen where the ranking is least certain.
     Adaptive,
 }
 
-/// Options of the method. `None` asks for the default.
+/// Options of the method, set by the caller. `None` selects the default.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MoiOptions {
-    /// Which prompts are scored.
+    /// Design: which prompts are scored; `Prefix` by default.
     pub scheme: Option<Scheme>,
-    /// How many orders.
+    /// Number of orders; the default depends on the design.
     pub orders: Option<usize>,
-    /// Score the query after every beginning of an order down to this many passages; whole orders alone where `None`, but
-    /// 2 for the schemes made of beginnings.
+    /// Score the prefixes of each order, up to this many passages. If `None`: 2 for `Prefix` and `Adaptive`; the other
+    /// designs score whole orders only.
     pub depth: Option<usize>,
-    /// Leading columns that the copies of a trie share; 1 where `None`.
+    /// `Trie`: leading columns that the copies share; 1 by default.
     pub shared_columns: Option<usize>,
-    /// Copies of a trie; 3 where `None`.
+    /// `Trie`: number of copies; 3 by default.
     pub copies: Option<usize>,
-    /// Passages of a pruned prompt; half of them where `None`.
+    /// `Pruned`: passages per prompt; by default half of the passages, rounded up.
     pub prune_length: Option<usize>,
-    /// Prune by the mass of the retriever's scores instead of a fixed length.
+    /// `Pruned`: choose each length by the mass of the retriever's scores, if every passage has one.
     pub variable_pruning: bool,
-    /// What is scored.
+    /// Quantity that is scored for each prompt.
     pub outcome: Outcome,
-    /// Scale on which scores are fitted.
+    /// Scale on which scores are fitted; the default depends on objective and design.
     pub domain: Option<Domain>,
-    /// The paper's objective instead of the regularised one.
+    /// Minimise the paper's objective instead of the regularised one.
     pub paper_objective: bool,
-    /// Assumed share of noise, in (0, 1).
+    /// Assumed share of noise in the score variance, in (0, 1); 0.5 by default.
     pub sigma2: Option<f64>,
-    /// Prior position weights for whole orders.
+    /// Prior position weights, one per passage; at least 0, summing to 1.
     pub position_prior: Option<Vec<f64>>,
-    /// Position weights must not increase.
+    /// Constrain the position weights not to increase with the position.
     pub monotone: bool,
-    /// Seed of the design.
+    /// Seed of the random numbers of the design.
     pub seed: u64,
-    /// Most tokens to evaluate; the server's limit where `None`.
+    /// Most tokens to evaluate; by default the server's limit.
     pub token_budget: Option<usize>,
-    /// Take the largest design within the budget instead of refusing one that exceeds it.
+    /// Reduce a design that exceeds the budget to the largest size that fits, instead of refusing the request.
     pub fit_budget: bool,
-    /// Places that must be settled before an adaptive run stops early; 3 where `None`.
+    /// `Adaptive`: leading ranks that must be settled before it stops early; 3 by default.
     pub settle_top: Option<usize>,
-    /// Probability at which a place counts as settled; 0.9 where `None`.
+    /// `Adaptive`: probability at which a rank counts as settled, in (0, 1); 0.9 by default.
     pub settle_probability: Option<f64>,
-    /// Most rounds after the first of an adaptive run; 3 where `None`.
+    /// `Adaptive`: most rounds after the first, at most 64; 3 by default.
     pub rounds: Option<usize>,
 }
 
 impl MoiOptions {
-    /// The scheme in force.
+    /// The selected design, or the default.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme.unwrap_or(Scheme::Prefix)
@@ -92,7 +92,7 @@ impl MoiOptions {
         matches!(self.scheme(), Scheme::Prefix | Scheme::Adaptive)
     }
 
-    /// Depth of the beginnings that are scored, bounded by the passages; `None` for whole orders alone.
+    /// Depth of the scored prefixes, at most the number of passages; `None` if only whole orders are scored.
     pub(super) fn depth(&self, passages: usize) -> Option<usize> {
         let default = self.by_beginnings().then_some(2);
         self.depth.or(default).map(|depth| depth.min(passages))
@@ -107,7 +107,7 @@ impl MoiOptions {
         }
     }
 
-    /// Orders asked for.
+    /// Number of orders: requested, or the default of the design.
     pub(super) fn count(&self, passages: usize) -> usize {
         self.orders.unwrap_or_else(|| self.family().default_orders(passages))
     }
@@ -116,14 +116,14 @@ impl MoiOptions {
         self.prune_length.unwrap_or_else(|| passages.div_ceil(2)).clamp(1, passages.max(1))
     }
 
-    /// Whether the fitted position weights are the generator's own: no constraint or prior of the caller's, and the outcome
-    /// whose profile is learnt.
+    /// Whether the fitted position weights describe the generator and may be learnt: the caller set no constraint and
+    /// no prior, and the outcome is the query likelihood.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.outcome == Outcome::QueryLikelihood && !self.monotone && self.position_prior.is_none()
     }
 
-    /// Passages in the longest prompt.
+    /// Number of passages in the longest prompt.
     pub(super) fn longest(&self, passages: usize) -> usize {
         match self.scheme() {
             Scheme::Pruned if !self.variable_pruning => self.prune_length(passages),
@@ -135,7 +135,7 @@ impl MoiOptions {
     pub(super) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
         let orders = self.count(passages);
         if orders == 0 || orders > limits.orders {
-            let problem = format!("are {orders}, must be between 1 and {}", limits.orders);
+            let problem = format!("{orders} given, must be between 1 and {}", limits.orders);
             return Err(EngineError::invalid("moi.orders", problem));
         }
         let open = |field: &str, value: Option<f64>| match value {
@@ -176,14 +176,14 @@ impl MoiOptions {
             monotone: self.monotone,
             prior: self.position_prior.clone(),
             starts: if self.sigma2.is_some_and(|sigma2| sigma2 < 0.5) { Starts::Spectral } else { Starts::Prior },
-            // The one-passage scores are log P(query | passage) whatever the outcome.
+            // One-passage scores are log P(query | passage), so they are no observations of the joint outcome.
             anchors: if self.outcome == Outcome::Joint { Anchors::Direction } else { Anchors::Observations },
             ..Settings::default()
         }
     }
 }
 
-/// The size of a design: what is varied to fit a budget.
+/// The size of a design, which is reduced to fit a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub orders: usize,
@@ -191,16 +191,16 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// What the options ask for.
+    /// The size that the options select, before any reduction.
     pub fn asked(options: &MoiOptions, passages: usize) -> Self {
         Self { orders: options.count(passages), depth: options.depth(passages) }
     }
 
-    /// Sizes from the largest worth trying to the smallest, for a design that may be fitted to a budget.
+    /// Candidate sizes for a design that may be reduced to a budget, largest first.
     pub fn descending(options: &MoiOptions, passages: usize) -> Vec<Self> {
         let asked = Self::asked(options, passages);
         if options.by_beginnings() {
-            // Without a depth of the caller's, fitting only ever shrinks the default: a budget is no reason to spend it.
+            // A large budget does not deepen the design beyond its default; only the caller's depth does.
             let deepest = asked.depth.unwrap_or(1);
             return (1..=deepest).rev().map(|depth| Self { depth: Some(depth), ..asked }).collect();
         }
@@ -208,11 +208,12 @@ impl Size {
     }
 }
 
-/// The prompts of a design, over indices of the request: passages by position. A random or Latin design is drawn over the
-/// passages sorted by id, so that the caller's order has no part in it; rotations are those of the given order.
+/// The prompts of a design; each lists passage indices of the request by position. Random and Latin designs are drawn
+/// over the passages sorted by id, so that the prompts do not depend on the order of the request. Cyclic and pruned
+/// designs rotate the order of the request.
 ///
 /// # Errors
-/// [`FitError::Interrupted`]: the Latin squares of many passages take seconds.
+/// [`FitError::Interrupted`]. Latin squares of many passages take seconds.
 pub(super) fn prompts(
     request: &RerankRequest,
     size: Size,
