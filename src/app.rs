@@ -1,6 +1,6 @@
 //! The composition root: builds workers, engine and server from the configuration, and shuts them down.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::call::Admission;
 use crate::config::{self, Config};
 use crate::engine::Engine;
-use crate::engine::models::{GeneratorModel, Models, Published, ServedGenerator};
+use crate::engine::models::{FileRead, GeneratorModel, Models, Published, ServedGenerator};
 use crate::engine::position_bias::{Keeper, PositionBias};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::Profiles;
@@ -58,18 +58,26 @@ async fn first_load(engine: &Engine) -> anyhow::Result<()> {
 
 /// Starts the generator's worker. The worker's thread locates and loads the model file.
 fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
-    let published: Published = Arc::new(OnceLock::new());
-    // `ServedGenerator` contains the scheduler, which exists only after the loader's thread has been started.
-    let scheduler: Arc<OnceLock<Scheduler>> = Arc::new(OnceLock::new());
+    let published = Published::default();
     let name = config.generator.model.clone();
     let loader: Loader = {
         let (settings, store) = (config.generator.clone(), config.store.clone());
         let use_learnt = config.use_learnt_position_bias;
-        let (published, scheduler) = (Arc::clone(&published), Arc::clone(&scheduler));
+        let published = Arc::clone(&published);
+        // The file that was read first, with the settings that it runs with. Answers name its checksum, so a reload
+        // must not serve another file.
+        let mut read: Option<(String, llama::Settings)> = None;
         Box::new(move |serve| {
             let model = settings.model.clone();
             let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
             let located = store.locate(&settings.model, Role::Generator).map_err(unusable)?;
+            if let Some((sha256, runtime)) = &read {
+                if *sha256 != located.sha256 {
+                    let problem = "the file changed since the server read it: start the server again".to_owned();
+                    return Err(ModelError::Unusable { path: model, problem });
+                }
+                return llama::with_model(runtime, serve);
+            }
             let vocabulary = Vocabulary::load(&located.path)?;
             let mut runtime = settings.settings(located.path.clone());
             let choice = match settings.reencode {
@@ -80,19 +88,15 @@ fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
             if let Some(choice) = choice {
                 runtime.path = choice.path;
             }
-            published.get_or_init(|| {
-                let position_bias = position_bias(&store, &info.sha256);
-                position_bias.set_use_learnt(use_learnt);
-                // This waits only briefly: the cell is set as soon as `Scheduler::start` below returns.
-                let scheduler = scheduler.wait().clone();
-                Arc::new(ServedGenerator::new(scheduler, Arc::new(vocabulary), info, position_bias))
-            });
-            llama::with_model(&runtime, serve)
+            let position_bias = position_bias(&store, &info.sha256);
+            position_bias.set_use_learnt(use_learnt);
+            let file = FileRead { tokenizer: Arc::new(vocabulary), info, position_bias };
+            *published.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            let (_, runtime) = read.insert((located.sha256, runtime));
+            llama::with_model(runtime, serve)
         })
     };
-    let started = Scheduler::start(config.scheduler, loader)?;
-    let _ = scheduler.set(started.clone());
-    Ok(GeneratorModel::new(name, started, published))
+    Ok(GeneratorModel::new(name, Scheduler::start(config.scheduler, loader)?, published))
 }
 
 fn info(

@@ -2,7 +2,7 @@
 //!
 //! # The path of a request
 //!
-//! `rpc` admits it as a `call` before its content is read, translates it, and hands it to `engine`, the use cases. There its
+//! `rpc` admits it as a `call`, translates it, and hands it to `engine`, the use cases. There its
 //! passages are tokenised, its method (`engine::methods`) says which prompts it wants scored, and these become a `plan`: a
 //! forest of token segments. `scheduler` carries the plan out on the thread that owns the model; `runtime` is what the model
 //! is made of, `model` the seam between the two. With the scores back the method fits (`fit`) or measures (`belief`,

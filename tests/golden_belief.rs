@@ -110,7 +110,10 @@ async fn the_network_gives_the_probabilities_of_the_independent_program() {
         let question = if question.ends_with('?') { question } else { format!("{question}?") };
         let rows = case["verdicts"].as_array().unwrap();
         let after = |value: &Value| format!("{question} {}", text(value)).trim_end().to_owned();
-        let pair = |row: &Value| TextPair { premise: after(&row["premise"]), hypothesis: after(&row["hypothesis"]) };
+        let pair = |row: &Value| TextPair {
+            premise: after(&row["premise"]).into(),
+            hypothesis: after(&row["hypothesis"]).into(),
+        };
         let judged = judge.judge(rows.iter().map(pair).collect(), &common::call()).await.unwrap();
         assert!(judged.model.three_way);
         for (row, verdict) in rows.iter().zip(judged.verdicts) {

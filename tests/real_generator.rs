@@ -102,7 +102,7 @@ fn close(engine: &Engine, differences: &[f64]) {
     let mean = differences.iter().sum::<f64>() / count;
     let rms = (differences.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
     println!("{count} tokens: largest difference {largest:.3}, root mean square {rms:.3}, mean {mean:.4} nats");
-    let reencoded = common::generator(&engine).info.encoding != "as shipped";
+    let reencoded = common::generator(engine).info.encoding != "as shipped";
     let [token, square, centre] = if reencoded { BOUNDS_16_BIT } else { BOUNDS_4_BIT };
     assert!(largest < token && rms < square && mean.abs() < centre);
 }

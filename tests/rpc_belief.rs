@@ -33,7 +33,7 @@ const PASSAGES: [&str; 3] = ["aaaa bbbb", "cccc", "dddd aaaa"];
 
 async fn server(scripted: Scripted) -> (Running, Arc<AtomicUsize>) {
     let (engine, observed, queue_length) = scripted.engine().await;
-    let (engine, judged) = common::with_scripted_judge(engine, Duration::ZERO);
+    let (engine, judged) = common::with_scripted_judge(&engine, Duration::ZERO);
     (common::serve(engine, observed, queue_length).await, judged)
 }
 

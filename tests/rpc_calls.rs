@@ -14,14 +14,14 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::scripted::{ByteTokenizer, Observed, ScriptedGenerator, overlap_script};
 use common::{LIMITS, Running, Scripted, wire};
 use rerankd::engine::Engine;
-use rerankd::engine::models::{GeneratorModel, Models, Published, ServedGenerator};
+use rerankd::engine::models::{FileRead, GeneratorModel, Models, Published};
 use rerankd::engine::position_bias::PositionBias;
 use rerankd::model::{Capacity, GeneratorInfo};
 use rerankd::rpc::v1;
@@ -48,9 +48,8 @@ async fn wait_for(what: &str, done: impl Fn() -> bool) {
 
 /// An engine whose generator loads when `go` is set.
 fn loading(go: Arc<AtomicBool>) -> Engine {
-    let published: Published = Arc::new(OnceLock::new());
-    let scheduler: Arc<OnceLock<Scheduler>> = Arc::new(OnceLock::new());
-    let (place, own) = (Arc::clone(&published), Arc::clone(&scheduler));
+    let published = Published::default();
+    let place = Arc::clone(&published);
     let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
         while !go.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(2));
@@ -66,15 +65,13 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             chat: false,
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
-        place.get_or_init(|| {
-            Arc::new(ServedGenerator::new(own.wait().clone(), tokenizer, info, PositionBias::default()))
-        });
+        let position_bias = PositionBias::default();
+        *place.lock().unwrap() = Some(FileRead { tokenizer, info, position_bias });
         let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
         serve(&mut ScriptedGenerator::new(capacity, overlap_script(), Arc::new(Observed::default())));
         Ok(())
     });
     let started = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
-    scheduler.set(started.clone()).ok().unwrap();
     Engine::new(Models::new(GeneratorModel::new("slow".into(), started, published), None), LIMITS)
 }
 
@@ -190,7 +187,7 @@ async fn the_last_result_outranks_nobody() {
 #[tokio::test]
 async fn clustering_has_a_budget_of_pairs() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let (engine, judged) = common::with_scripted_judge(engine, Duration::ZERO);
+    let (engine, judged) = common::with_scripted_judge(&engine, Duration::ZERO);
     let server = common::serve(engine, observed, queue_length).await;
     let mut client = v1::belief_service_client::BeliefServiceClient::new(server.channel().await);
     let texts: Vec<String> = (0..1_000).map(|number| format!("text{number}")).collect();

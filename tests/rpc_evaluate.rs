@@ -45,7 +45,7 @@ const ALL: [Annotator; 12] = [
 
 async fn server() -> Running {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let (engine, _) = common::with_scripted_judge(engine, Duration::ZERO);
+    let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
     common::serve(engine, observed, queue_length).await
 }
 

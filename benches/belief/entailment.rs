@@ -64,7 +64,7 @@ pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Res
             let from = pairs.len();
             for alias in row["golden_answer"].as_str().unwrap_or_default().split('/') {
                 let (premise, hypothesis) = (format!("{question} {answer}"), format!("{question} {}", alias.trim()));
-                pairs.push(TextPair { premise, hypothesis });
+                pairs.push(TextPair { premise: premise.into(), hypothesis: hypothesis.into() });
             }
             marks.push((verdict, from..pairs.len()));
         }
@@ -97,7 +97,7 @@ pub async fn peer(config: &Config, folder: &Path, python: &str) -> anyhow::Resul
     let network = graft::graft(&std::fs::read(&located.path)?, &head, &weights).map_err(anyhow::Error::msg)?;
     let scratch = tempfile::tempdir()?;
     std::fs::write(scratch.path().join("network.onnx"), network)?;
-    let rows: Vec<[&str; 2]> = pairs.iter().map(|pair| [pair.premise.as_str(), pair.hypothesis.as_str()]).collect();
+    let rows: Vec<[&str; 2]> = pairs.iter().map(|pair| [&*pair.premise, &*pair.hypothesis]).collect();
     for (name, batch) in [("one pair a step", 1), ("16 pairs a step", 16)] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..3 {

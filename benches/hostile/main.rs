@@ -14,6 +14,7 @@
 )]
 
 #[path = "../scoring/report.rs"]
+#[allow(dead_code, reason = "shared with the scoring benchmark")]
 mod report;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub enum Lane {
     /// Work of requests that also use a model. One thread per core.
     Request,
+    /// Fits, which take the longest: they must not hold back the tokenising of other requests. One thread per core.
+    Fit,
     /// Arithmetic on the caller's data. One thread per two cores, so that many such calls leave cores to the
     /// generator.
     Arithmetic,
@@ -18,13 +20,15 @@ pub enum Lane {
 #[derive(Debug, Clone)]
 pub struct Compute {
     request: Arc<Semaphore>,
+    fit: Arc<Semaphore>,
     arithmetic: Arc<Semaphore>,
 }
 
 impl Default for Compute {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { request: Arc::new(Semaphore::new(cores)), arithmetic: Arc::new(Semaphore::new(cores.div_ceil(2))) }
+        let threads = |number: usize| Arc::new(Semaphore::new(number));
+        Self { request: threads(cores), fit: threads(cores), arithmetic: threads(cores.div_ceil(2)) }
     }
 }
 
@@ -33,6 +37,7 @@ impl Compute {
     pub(super) async fn thread(&self, lane: Lane) -> Option<OwnedSemaphorePermit> {
         let threads = match lane {
             Lane::Request => &self.request,
+            Lane::Fit => &self.fit,
             Lane::Arithmetic => &self.arithmetic,
         };
         Arc::clone(threads).acquire_owned().await.ok()

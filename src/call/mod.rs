@@ -1,6 +1,6 @@
 //! Context of a request from admission to completion.
 //!
-//! The edge creates a [`Call`] before it reads the content of a request. All work for the request carries it. It holds
+//! The edge creates a [`Call`] before any work on the content of a request. All work for the request carries it. It holds
 //! the permit (one for the whole request), deadline, cancellation, priority, caller, request id and span. Clones share
 //! all of these. The permit is released when the last clone is dropped, so a computation that is still stopping counts
 //! as in flight.
@@ -222,7 +222,8 @@ impl Call {
             let _held = thread;
             let _span = call.shared.span.enter();
             call.check()?;
-            work(&call)
+            // Work that looks at its call ends with an error of its own kind; the reason is known here.
+            work(&call).or_else(|error| call.check().map_err(E::from).and(Err(error)))
         });
         outcome.await.unwrap_or_else(|error| Err(Stopped::Panicked(panic_text(error)).into()))
     }

@@ -105,3 +105,16 @@ async fn a_stream_waits_for_a_place_and_for_no_longer_than_its_deadline() {
     drop(held);
     assert!(waiting.await.unwrap());
 }
+
+/// A fit that was interrupted by the deadline answered CANCELLED, as if its caller had left.
+#[tokio::test]
+async fn interrupted_work_ends_with_the_reason_of_the_call() {
+    let call = Call::local_with(Some(Instant::now() + Duration::from_millis(10)));
+    let work = |call: &Call| {
+        while !call.is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err::<(), _>(Stopped::Cancelled)
+    };
+    assert_eq!(call.compute(work).await, Err(Stopped::DeadlineExceeded));
+}

@@ -9,6 +9,7 @@ use super::prompt::Language;
 use super::rerank::Passage;
 use super::truncate::{Fit, FittedPassages, fit_passages};
 use super::{EngineError, Limits};
+use crate::call::Call;
 use crate::plan::{Segment, Token};
 
 /// Asks for the answer to a question with passages.
@@ -56,6 +57,7 @@ impl AnswerPrompts {
     pub fn new(
         model: &ServedGenerator,
         limits: &Limits,
+        call: &Call,
         asked: Asked<'_>,
         longest: usize,
         room: usize,
@@ -70,7 +72,7 @@ impl AnswerPrompts {
         };
         let truncate = asked.truncate.unwrap_or(limits.truncate);
         let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate };
-        let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit)?;
+        let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
         Ok(Self {
             opening: language.opening(INSTRUCTION),
             context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),

@@ -42,7 +42,7 @@ impl Engine {
             }
         }
         let (engine, task, orders) = (self.clone(), task.clone(), orders.to_vec());
-        let (plan, answers) = call.compute(move |_| engine.answer_plan(&task, &orders)).await?;
+        let (plan, answers) = call.compute(move |call| engine.answer_plan(call, &task, &orders)).await?;
         let needed = plan.cost().tokens;
         if needed > self.limits.tokens {
             return Err(EngineError::Budget { needed, allowed: self.limits.tokens });
@@ -51,13 +51,18 @@ impl Engine {
         Ok(answers.iter().map(|node| outcome.scores[node.0].iter().sum()).collect())
     }
 
-    fn answer_plan(&self, task: &Labelled, orders: &[Vec<usize>]) -> Result<(Plan, Vec<NodeId>), EngineError> {
+    fn answer_plan(
+        &self,
+        call: &Call,
+        task: &Labelled,
+        orders: &[Vec<usize>],
+    ) -> Result<(Plan, Vec<NodeId>), EngineError> {
         let generator = self.generator()?;
         let answer = generator.language.query(&task.answer);
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
         let asked = Asked { question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-        let prompts = AnswerPrompts::new(&generator, self.limits(), asked, longest, answer.len())?;
+        let prompts = AnswerPrompts::new(&generator, self.limits(), call, asked, longest, answer.len())?;
         let mut plan = Plan::new();
         let answers = orders.iter().map(|order| {
             let mut segments = prompts.prompt(order);

@@ -58,8 +58,8 @@ pub enum EngineError {
     /// The server is not set up for this request; the text says what to change.
     #[error("{0}")]
     Precondition(String),
-    /// The generator is loading or restarting. A retry may succeed.
-    #[error("the generator is not available")]
+    /// A model is loading or restarting. A retry may succeed.
+    #[error("the model is not available: it is loading, or restarting after a fault")]
     Unavailable,
     /// A fault of the server. The text is logged and not sent to callers.
     #[error("internal error: {0}")]

@@ -1,16 +1,19 @@
 //! Names and roles to what serves them.
 //!
 //! [`Models`] holds every model of the server, loaded or not. A generator's file is read on its worker's thread, so the handle
-//! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health and `GetServerInfo` walk
-//! [`Models::states`].
+//! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::watch;
 
 use super::position_bias::PositionBias;
 use super::prompt::Language;
 use super::{EngineError, no_judge};
-use crate::model::{GeneratorInfo, Tokenizer};
+use crate::model::entailment::EntailmentInfo;
+use crate::model::{Capacity, GeneratorInfo, Tokenizer};
 use crate::scheduler::Status;
 use crate::scheduler::entailment::Judge;
 use crate::scheduler::generator::Scheduler;
@@ -35,6 +38,16 @@ impl Role {
     }
 }
 
+/// What the worker's thread reads of a generator's file.
+pub struct FileRead {
+    /// Its vocabulary.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// What it is.
+    pub info: GeneratorInfo,
+    /// What is known of its position bias.
+    pub position_bias: PositionBias,
+}
+
 /// A generator whose file was read, with all that a use case needs.
 pub struct ServedGenerator {
     /// The queue in front of it.
@@ -45,6 +58,12 @@ pub struct ServedGenerator {
     pub info: GeneratorInfo,
     /// What is known of its position bias.
     pub position_bias: Arc<PositionBias>,
+}
+
+impl std::fmt::Debug for FileRead {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("FileRead").field("info", &self.info).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for ServedGenerator {
@@ -79,8 +98,9 @@ impl ServedGenerator {
     }
 }
 
-/// Where the worker's thread puts what it read of the generator's file.
-pub type Published = Arc<OnceLock<Arc<ServedGenerator>>>;
+/// Where the worker's thread puts what it read of the generator's file. It never holds a handle to the worker: the
+/// thread would then keep itself alive.
+pub type Published = Arc<Mutex<Option<FileRead>>>;
 
 /// A generator by its configured name, loaded or not.
 #[derive(Clone)]
@@ -88,20 +108,21 @@ pub struct GeneratorModel {
     name: String,
     scheduler: Scheduler,
     published: Published,
+    served: Arc<OnceLock<Arc<ServedGenerator>>>,
 }
 
 impl GeneratorModel {
     /// A generator that publishes itself when its file was read.
     #[must_use]
-    pub const fn new(name: String, scheduler: Scheduler, published: Published) -> Self {
-        Self { name, scheduler, published }
+    pub fn new(name: String, scheduler: Scheduler, published: Published) -> Self {
+        Self { name, scheduler, published, served: Arc::default() }
     }
 
     /// A generator that is there already.
     #[must_use]
     pub fn ready(served: ServedGenerator) -> Self {
         let (name, scheduler) = (served.info.name.clone(), served.scheduler.clone());
-        Self::new(name, scheduler, Arc::new(OnceLock::from(Arc::new(served))))
+        Self { name, scheduler, published: Published::default(), served: Arc::new(OnceLock::from(Arc::new(served))) }
     }
 
     /// The generator.
@@ -109,7 +130,18 @@ impl GeneratorModel {
     /// # Errors
     /// [`EngineError::Unavailable`] until its file was read.
     pub fn get(&self) -> Result<Arc<ServedGenerator>, EngineError> {
-        self.published.get().cloned().ok_or(EngineError::Unavailable)
+        if let Some(served) = self.served.get() {
+            return Ok(Arc::clone(served));
+        }
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = published.take().map(|FileRead { tokenizer, info, position_bias }| {
+            Arc::new(ServedGenerator::new(self.scheduler.clone(), tokenizer, info, position_bias))
+        });
+        // Under the lock: whoever finds nothing published finds what was made of it.
+        match served {
+            Some(served) => Ok(Arc::clone(self.served.get_or_init(|| served))),
+            None => self.served.get().cloned().ok_or(EngineError::Unavailable),
+        }
     }
 
     /// The name by which it is configured.
@@ -125,7 +157,7 @@ impl GeneratorModel {
     }
 }
 
-/// The state of one model, for health and `GetServerInfo`.
+/// The state of one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelState {
     /// What it is for.
@@ -192,25 +224,43 @@ impl Models {
         generators.chain(judges).collect()
     }
 
-    /// Resolves when the state of a model changed.
-    pub async fn changed(&self) {
-        let mut generators: Vec<_> = self.generators.iter().map(|model| model.scheduler.status()).collect();
-        let mut judge = self.judge.as_ref().map(Judge::status);
-        let mut waits: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
-        for status in &mut generators {
-            waits.push(Box::pin(async { drop(status.changed().await) }));
+    /// Changes of the states, from now on.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes {
+            generators: self.generators.iter().map(|model| model.scheduler.status()).collect(),
+            judge: self.judge.as_ref().map(Judge::status),
         }
-        if let Some(status) = &mut judge {
-            waits.push(Box::pin(async { drop(status.changed().await) }));
-        }
-        // A change between a look at the states and this call is seen within the second.
-        let timer = tokio::time::sleep(Duration::from_secs(1));
-        waits.push(Box::pin(timer));
+    }
+}
+
+/// Waits for changes of [`Models::states`].
+pub struct Changes {
+    generators: Vec<watch::Receiver<Status<Capacity>>>,
+    judge: Option<watch::Receiver<Status<EntailmentInfo>>>,
+}
+
+impl Changes {
+    /// Resolves when a model changed since the last look. The first look resolves at once where a model changed before
+    /// it. Never resolves when all workers have ended.
+    pub async fn next(&mut self) {
+        let generators = self.generators.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
+        let judge = self.judge.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
+        let mut waits: Vec<Wait<'_>> = generators.chain(judge).collect();
         std::future::poll_fn(|context| {
             let done = waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready());
-            if done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            if done { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+}
+
+type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+async fn changed<T>(status: &mut watch::Receiver<T>) {
+    if status.changed().await.is_err() {
+        // The worker ended. Its state stays what it is.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -220,4 +270,34 @@ fn state<I>(role: Role, name: &str, status: &Status<I>) -> ModelState {
         _ => None,
     };
     ModelState { role, name: name.to_owned(), serves: status.serves(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::ModelError;
+    use crate::scheduler::generator::SchedulerOptions;
+
+    /// The follower of the health status took a fresh copy of an old receiver for every wait, which resolved at once:
+    /// it kept one core busy for as long as the server lived.
+    #[tokio::test]
+    async fn a_state_that_does_not_change_is_not_reported_again() {
+        let loader = Box::new(|_: &mut dyn FnMut(&mut dyn crate::model::Generator)| {
+            Err(ModelError::Unusable { path: "x.gguf".into(), problem: "is damaged".into() })
+        });
+        let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
+        let models = Models::new(GeneratorModel::new("x".into(), scheduler, Published::default()), None);
+        let (mut changes, mut turns) = (models.changes(), 0);
+        let _ = tokio::time::timeout(Duration::from_millis(300), async {
+            loop {
+                changes.next().await;
+                turns += 1;
+            }
+        })
+        .await;
+        assert!((1..10).contains(&turns), "{turns}");
+        assert!(models.states()[0].problem.as_ref().is_some_and(|problem| problem.contains("damaged")));
+    }
 }

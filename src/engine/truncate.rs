@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::EngineError;
 use super::prompt::{Language, PassageTokens};
 use super::rerank::Passage;
+use crate::call::Call;
 use crate::plan::Token;
 
 /// Tokenised and truncated passages, as used in prompts.
@@ -31,10 +32,18 @@ pub(super) struct Fit {
 /// Tokenises passages and truncates them to `fit`.
 ///
 /// # Errors
-/// [`EngineError::TooLong`] if the passages do not fit and truncation is off, or if their minimum lengths do not fit.
-pub(super) fn fit_passages(language: &Language, passages: &[Passage], fit: Fit) -> Result<FittedPassages, EngineError> {
-    let tokenise = |passage: &Passage| PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text);
-    let texts: Vec<PassageTokens> = passages.iter().map(tokenise).collect();
+/// The reason why `call` stopped, or [`EngineError::TooLong`] if the passages do not fit and truncation is off, or if their minimum lengths do not fit.
+pub(super) fn fit_passages(
+    language: &Language,
+    passages: &[Passage],
+    fit: Fit,
+    call: &Call,
+) -> Result<FittedPassages, EngineError> {
+    let tokenise = |passage: &Passage| {
+        call.check()?;
+        Ok::<_, EngineError>(PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text))
+    };
+    let texts: Vec<PassageTokens> = passages.iter().map(tokenise).collect::<Result<_, _>>()?;
     let bounded: Vec<usize> =
         texts.iter().map(|text| text.len().min(fit.passage_tokens.unwrap_or(usize::MAX))).collect();
     let cap = if fit.truncate {
@@ -122,7 +131,8 @@ mod tests {
         let passage = Passage { text: "x".into(), ..Passage::default() };
         let least = PassageTokens::new(&ByteTokenizer::default(), "", "x").least();
         let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true };
-        let refused = fit_passages(&language, &[passage.clone(), passage.clone(), passage], fit).err().unwrap();
+        let refused =
+            fit_passages(&language, &[passage.clone(), passage.clone(), passage], fit, &Call::local()).err().unwrap();
         assert_eq!(refused, EngineError::TooLong { field: "passages".into(), needed: 2 * least, available: 3 });
     }
 }

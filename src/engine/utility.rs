@@ -10,9 +10,12 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::belief::report::{self, BeliefReport, Response, Verdicts};
-use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders};
+use super::belief::texts::Texts;
+use super::belief::{
+    Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders, check_references,
+};
 use super::rerank::{Passage, Usage};
-use super::{Engine, EngineError, milliseconds};
+use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::{Estimate, Measured, Pairing};
 use crate::call::Call;
 
@@ -147,14 +150,8 @@ impl UtilityRequest {
         ContextFreeKey(self.question.clone(), format!("{:?}", self.sampling))
     }
 
-    fn check(&self) -> Result<(), EngineError> {
-        if let Some(index) = self.references.iter().position(|reference| reference.trim().is_empty()) {
-            return Err(EngineError::invalid(format!("references[{index}]"), "must not be empty"));
-        }
-        if self.references.len() > 64 {
-            let problem = format!("{} given, at most 64 allowed", self.references.len());
-            return Err(EngineError::invalid("references", problem));
-        }
+    fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        check_references(&self.references, limits)?;
         check_orders("subsets", &self.subsets, self.passages.len())?;
         if self.contexts().is_empty() {
             return Err(EngineError::invalid("measure_list", "no context to measure"));
@@ -176,7 +173,7 @@ impl Engine {
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
-        request.check()?;
+        request.check(&self.limits)?;
         self.models().judge()?;
         let contexts = request.contexts();
         let key = request.context_free_key();
@@ -204,7 +201,8 @@ impl Engine {
         };
         by_context.insert(Vec::new(), context_free_answers.clone());
         let question = request.measure.conditioned.then_some(request.question.as_str());
-        let mut verdicts = Verdicts::new(self.models().judge_if_any(), question, call, self.limits().pairs);
+        let texts = Texts::after(question);
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, self.limits().pairs);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
         for (indices, answers) in &by_context {
             let responses = responses(answers);

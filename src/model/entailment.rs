@@ -1,15 +1,17 @@
 //! Interface of a natural-language inference (entailment) model.
 
+use std::sync::Arc;
+
 use super::ModelError;
 use crate::belief::Verdict;
 
-/// Input of one entailment judgement.
+/// Input of one entailment judgement. The same text stands in many pairs, so pairs share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextPair {
     /// Text assumed to be true.
-    pub premise: String,
+    pub premise: Arc<str>,
     /// Text that the premise may entail or contradict.
-    pub hypothesis: String,
+    pub hypothesis: Arc<str>,
 }
 
 /// Description of a loaded entailment model.

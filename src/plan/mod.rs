@@ -201,6 +201,10 @@ impl Plan {
     /// Rows of logits read inside a node: those before its scored tokens, and its last row if a child is scored from
     /// index 0 or sampled.
     fn rows(&self, node: usize) -> usize {
+        if let Some(grow) = &self.nodes[node].grow {
+            // Every token that is evaluated is followed by a draw.
+            return grow.evaluated();
+        }
         let read = |offset: usize| !self.targets(node, offset).is_empty() || !self.draws(node, offset).is_empty();
         (0..self.evaluated(node)).filter(|&offset| read(offset)).count()
     }

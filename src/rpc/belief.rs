@@ -60,7 +60,10 @@ impl BeliefService for Service {
     async fn entail(&self, request: Request<v1::EntailRequest>) -> Result<Response<v1::EntailResponse>, Status> {
         let call = self.edge.admit("Entail", &request)?;
         let wire = request.into_inner();
-        let pairs = wire.pairs.into_iter().map(|pair| TextPair { premise: pair.premise, hypothesis: pair.hypothesis });
+        let pairs = wire
+            .pairs
+            .into_iter()
+            .map(|pair| TextPair { premise: pair.premise.into(), hypothesis: pair.hypothesis.into() });
         let judged = answer(&call, self.edge.engine.entail(&call, pairs.collect(), &wire.question)).await?;
         Ok(Response::new(v1::EntailResponse {
             verdicts: judged.verdicts.iter().map(convert_belief::verdict).collect(),

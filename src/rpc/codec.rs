@@ -78,8 +78,8 @@ fn elements(wire: &[u8], most: usize) -> Option<usize> {
     let mut rest = wire;
     while let Some((field, after)) = next_field(rest) {
         rest = after;
-        // A text whose bytes happen to read as fields up to its end is counted as such: at most half its length, and only
-        // if every byte fits, which longer texts do not.
+        // The bytes of a text may read as fields. That overcounts by at most half its length, and by far less for text in
+        // any language: a field takes the bytes of its number, and the first byte that begins none ends the count.
         let inside = field.map_or(0, fields);
         total += 1 + inside;
         if total > most {
@@ -89,14 +89,14 @@ fn elements(wire: &[u8], most: usize) -> Option<usize> {
     Some(total)
 }
 
-/// Fields of a nested message; 0 for bytes that are none.
+/// Fields of a nested message, up to the first that is none: prost keeps those before it until it finds the fault.
 fn fields(wire: &[u8]) -> usize {
     let (mut count, mut rest) = (0, wire);
     while let Some((_, after)) = next_field(rest) {
         count += 1;
         rest = after;
     }
-    if rest.is_empty() { count } else { 0 }
+    count
 }
 
 /// A field with its payload, where it is length-delimited, and what follows. `None` at the end and for what is no field.
@@ -113,6 +113,8 @@ fn next_field(wire: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
             let length = usize::try_from(length).ok()?;
             Some((Some(rest.get(..length)?), rest.get(length..)?))
         }
+        // The beginning and the end of a group, which prost steps over; what is inside counts as fields of the message.
+        3 | 4 => Some((None, rest)),
         5 => Some((None, rest.get(4..)?)),
         _ => None,
     }
@@ -151,10 +153,33 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_is_one_field() {
-        let text = "Middlemarch appeared in eight parts, and George Eliot wrote it in 1871. ".repeat(1_000);
-        let request = v1::RerankRequest { query: text, ..v1::RerankRequest::default() };
-        assert_eq!(elements(&request.encode_to_vec(), 10), Some(1));
+    fn ordinary_texts_are_few_fields() {
+        let texts = [
+            "Middlemarch appeared in eight parts, and George Eliot wrote it in 1871. ",
+            "Der Roman erschien in acht B\u{e4}nden. ",
+            "\u{5c0f}\u{8aac}\u{306f}\u{516b}\u{5dfb}\u{3067}\u{51fa}\u{7248}\u{3055}\u{308c}\u{305f}\u{3002}",
+            "let x = vec![0; 16]; // ((((\n\t",
+            "\n\n\n\n",
+        ];
+        for text in texts {
+            let request = v1::RerankRequest { query: text.repeat(1_000), ..v1::RerankRequest::default() };
+            assert!(elements(&request.encode_to_vec(), MOST_ELEMENTS).is_some(), "{text}");
+        }
+    }
+
+    /// A group that nobody knows, or a wrong byte at the end, hid all fields of a message from the count.
+    #[test]
+    fn neither_groups_nor_a_wrong_end_hide_fields() {
+        let query = v1::RankedQuery { documents: vec![v1::RankedDocument::default(); 40], ..Default::default() };
+        let group = [0xfb, 0x01, 0xfc, 0x01];
+        let mut wire = group.to_vec();
+        for tail in [&group[..], &[0x07]] {
+            let nested = [query.encode_to_vec(), tail.to_vec()].concat();
+            wire.extend([0x0a, u8::try_from(nested.len()).unwrap()]);
+            wire.extend(nested);
+        }
+        assert!(elements(&wire, 1_000).unwrap() >= 2 + 2 * 41);
+        assert_eq!(elements(&wire, 82), None);
     }
 
     proptest! {

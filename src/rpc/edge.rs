@@ -1,4 +1,5 @@
-//! Where a request becomes a [`Call`]: before its content is read, with the terms that its headers state.
+//! Where a request becomes a [`Call`]: after it was decoded within the limits of size and
+//! of fields, and before any work on its content. Headers state its terms.
 
 use std::time::{Duration, Instant};
 

@@ -44,7 +44,7 @@ impl RerankService for Service {
         let call = self.edge.admit("Rerank", &request)?;
         let (request, sent) = read(request.into_inner())?;
         let work = async { respond(&self.edge, self.edge.engine.rerank(&call, request, None).await?, &sent) };
-        Ok(Response::new(answer(&call, work).await?))
+        Ok(Response::new(answer(&call, Box::pin(work)).await?))
     }
 
     type WatchRerankStream = Events<v1::WatchRerankResponse>;
@@ -61,7 +61,7 @@ impl RerankService for Service {
         let edge = self.edge.clone();
         let work = |listener| async move {
             let work = async { respond(&edge, edge.engine.rerank(&call, request, Some(listener)).await?, &sent) };
-            let answer = answer(&call, work).await?;
+            let answer = answer(&call, Box::pin(work)).await?;
             Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) })
         };
         let message = |event| v1::WatchRerankResponse { event: Some(convert::event(event)) };

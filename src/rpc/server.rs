@@ -69,9 +69,10 @@ pub async fn serve(
     health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::Serving).await;
     report(&health, serves(&engine)).await;
     let (reporter, watched) = (health.clone(), engine.clone());
+    let mut changes = engine.models().changes();
     let follow = tokio::spawn(async move {
         loop {
-            watched.models().changed().await;
+            changes.next().await;
             report(&reporter, serves(&watched)).await;
         }
     });

@@ -24,7 +24,7 @@ impl Service {
         let request = convert_belief::utility_request(wire).map_err(|error| status::of(&error))?;
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
-        let (report, generator) = answer(call, work).await?;
+        let (report, generator) = answer(call, Box::pin(work)).await?;
         tracing::info!(
             contexts = report.utilities.len(),
             tokens = report.usage.tokens,
@@ -45,7 +45,7 @@ impl Service {
         let (metrics, threshold) = (request.metrics.clone(), request.threshold);
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
-        let (report, generator) = answer(call, work).await?;
+        let (report, generator) = answer(call, Box::pin(work)).await?;
         tracing::info!(
             annotators = report.labels.len(),
             rankings = report.rankings.len(),
@@ -61,7 +61,8 @@ impl Service {
 impl Service {
     /// Admits a question of a stream as a call of its own. Its request id is `stream/question`.
     async fn question(&self, terms: Terms, question: &str) -> Result<Call, Status> {
-        let id = terms.id.as_ref().map(|stream| format!("{stream}/{question}"));
+        // An id stands in every log line, so only the beginning of a long one is taken.
+        let id = terms.id.as_ref().map(|stream| format!("{stream}/{}", question.chars().take(64).collect::<String>()));
         self.edge.admit_question(Terms { id, ..terms }).await
     }
 }

@@ -1,7 +1,7 @@
 //! Verdicts of an entailment model: a queue in front of the worker thread that owns it.
 //!
-//! The model is loaded when the first pairs come. Requests take turns of 64 pairs, so that a long list does not hold a short
-//! one up; a request is dropped before its next turn when its call stops. A pair is judged once however often it stands in a
+//! The model is loaded when the first pairs come. Requests take turns of at most 64 pairs, so that a long list does not hold a
+//! short one up; a request is dropped before its next turn when its call stops. A pair is judged once however often it stands in a
 //! list, and verdicts are kept for pairs that come again. The kept verdicts take a fixed number of bytes each, whatever the
 //! length of the texts: the key is their SHA-256.
 
@@ -24,6 +24,8 @@ use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
 
 /// Pairs judged before another request has its turn.
 const TURN: usize = 64;
+/// Bytes of text after which a turn ends early: 64 long pairs take many seconds.
+const TURN_BYTES: usize = 16 << 10;
 
 /// Builds an entailment model on the worker's thread and passes it to the callback, which returns when the worker ends.
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> + Send>;
@@ -56,13 +58,43 @@ pub struct Judged {
 }
 
 struct Job {
-    /// Distinct pairs that have no verdict yet; taken from the end.
-    open: Vec<TextPair>,
-    verdicts: HashMap<TextPair, Verdict>,
     pairs: Vec<TextPair>,
+    /// What is open of it; `None` before its first turn.
+    progress: Option<Progress>,
     judged: usize,
     call: Call,
     reply: oneshot::Sender<Result<Judged, ScheduleError>>,
+}
+
+/// The distinct pairs of a list.
+struct Progress {
+    /// Index of the first of each, in the order of their texts; those without a verdict are taken from the end.
+    open: Vec<usize>,
+    /// For every pair the first one that is equal.
+    first: Vec<usize>,
+    verdicts: HashMap<usize, Verdict>,
+}
+
+impl Progress {
+    fn new(pairs: &[TextPair]) -> Self {
+        let mut open: Vec<usize> = (0..pairs.len()).collect();
+        // Stable: among equal pairs the first one comes first.
+        open.sort_by(|&left, &right| pairs[left].cmp(&pairs[right]));
+        let mut first: Vec<usize> = (0..pairs.len()).collect();
+        open.dedup_by(|later, kept| {
+            let equal = pairs[*later] == pairs[*kept];
+            if equal {
+                first[*later] = *kept;
+            }
+            equal
+        });
+        Self { open, first, verdicts: HashMap::new() }
+    }
+
+    /// One verdict a pair; `None` while one is missing.
+    fn finished(&self) -> Option<Vec<Verdict>> {
+        self.first.iter().map(|first| self.verdicts.get(first).copied()).collect()
+    }
 }
 
 /// Handle to the worker. Cheap to clone; the worker ends when the last handle is gone.
@@ -111,10 +143,7 @@ impl Judge {
     /// next list.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
         let (reply, answer) = oneshot::channel();
-        let mut open = pairs.clone();
-        open.sort();
-        open.dedup();
-        self.worker.send(Job { open, verdicts: HashMap::new(), pairs, judged: 0, call: call.clone(), reply })?;
+        self.worker.send(Job { pairs, progress: None, judged: 0, call: call.clone(), reply })?;
         answer.await.map_err(|_| ScheduleError::Unavailable)?
     }
 
@@ -149,17 +178,29 @@ impl Service for EntailmentService {
     ) -> Result<(), ModelError> {
         let turns = &mut self.turns;
         turns.queue.extend(first);
-        (self.loader)(&mut |model| {
+        let outcome = (self.loader)(&mut |model| {
             tracing::info!(model = %model.info().name, "entailment model loaded");
             ready(model.info());
             turns.serve(queue, model);
-        })
+        });
+        if outcome.is_err() {
+            // The lists that came while it loaded get the same answer at once, not a failed load each.
+            turns.queue.extend(queue.try_iter());
+        }
+        outcome
     }
 
     fn abandon(&mut self, error: &ScheduleError) {
         for job in self.turns.queue.drain(..) {
             let _ = job.reply.send(Err(error.clone()));
         }
+    }
+
+    /// The list that panicked was taken out and is gone; the others have their turns when the model is there again.
+    fn panicked(&mut self) {}
+
+    fn waiting(&self) -> bool {
+        !self.turns.queue.is_empty()
     }
 }
 
@@ -187,34 +228,50 @@ impl Turns {
                 Err(error) => {
                     let _ = job.reply.send(Err(error.into()));
                 }
-                Ok(()) if job.open.is_empty() => finish(job, model.info()),
-                Ok(()) => self.queue.push_back(job),
+                Ok(None) => self.queue.push_back(job),
+                Ok(Some(verdicts)) => {
+                    let _ = job.reply.send(Ok(Judged { verdicts, judged: job.judged, model: model.info() }));
+                }
             }
         }
     }
 
-    fn turn(&mut self, job: &mut Job, model: &mut dyn Entailment) -> Result<(), ModelError> {
-        let mut missing = Vec::new();
+    /// Returns the verdicts of the whole list once there is one for each pair.
+    fn turn(&mut self, job: &mut Job, model: &mut dyn Entailment) -> Result<Option<Vec<Verdict>>, ModelError> {
+        let progress = job.progress.get_or_insert_with(|| Progress::new(&job.pairs));
+        let (mut missing, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
         while missing.len() < TURN
-            && let Some(pair) = job.open.pop()
+            && bytes < TURN_BYTES
+            && let Some(index) = progress.open.pop()
         {
-            match self.cache.as_mut().and_then(|cache| cache.get(&key(&pair))) {
+            let pair = &job.pairs[index];
+            // Hashing counts, too: a turn of verdicts that are kept is as long as any other.
+            bytes += pair.premise.len() + pair.hypothesis.len();
+            let key = key(pair);
+            match self.cache.as_mut().and_then(|cache| cache.get(&key)) {
                 Some(&verdict) => {
-                    job.verdicts.insert(pair, verdict);
+                    progress.verdicts.insert(index, verdict);
                 }
-                None => missing.push(pair),
+                None => {
+                    missing.push(index);
+                    keys.push(key);
+                }
             }
         }
-        let verdicts = if missing.is_empty() { Vec::new() } else { model.judge(&missing)? };
-        job.judged += missing.len();
-        self.judged.fetch_add(missing.len() as u64, Ordering::Relaxed);
-        for (pair, verdict) in missing.into_iter().zip(verdicts) {
+        let pairs: Vec<TextPair> = missing.iter().map(|&index| job.pairs[index].clone()).collect();
+        let verdicts = if pairs.is_empty() { Vec::new() } else { model.judge(&pairs)? };
+        if verdicts.len() != pairs.len() {
+            return Err(ModelError::Decode(format!("{} verdicts for {} pairs", verdicts.len(), pairs.len())));
+        }
+        job.judged += pairs.len();
+        self.judged.fetch_add(pairs.len() as u64, Ordering::Relaxed);
+        for ((index, key), verdict) in missing.into_iter().zip(keys).zip(verdicts) {
             if let Some(cache) = &mut self.cache {
-                cache.put(key(&pair), verdict);
+                cache.put(key, verdict);
             }
-            job.verdicts.insert(pair, verdict);
+            progress.verdicts.insert(index, verdict);
         }
-        Ok(())
+        Ok(if progress.open.is_empty() { progress.finished() } else { None })
     }
 }
 
@@ -228,102 +285,5 @@ fn key(pair: &TextPair) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn finish(job: Job, model: EntailmentInfo) {
-    let verdicts: Option<Vec<Verdict>> = job.pairs.iter().map(|pair| job.verdicts.get(pair).copied()).collect();
-    let missing = || ScheduleError::Model(ModelError::Decode("a pair has no verdict".into()));
-    let answer = verdicts.map(|verdicts| Judged { verdicts, judged: job.judged, model }).ok_or_else(missing);
-    let _ = job.reply.send(answer);
-}
-
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-    use crate::call::Stopped;
-    use crate::scripted::ScriptedEntailment;
-
-    fn pair(premise: &str, hypothesis: &str) -> TextPair {
-        TextPair { premise: premise.into(), hypothesis: hypothesis.into() }
-    }
-
-    fn start(options: EntailmentOptions, delay: Duration, mut faults: Vec<&'static str>) -> (Judge, Arc<AtomicUsize>) {
-        let calls = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::clone(&calls);
-        let loader: Loader = Box::new(move |serve| {
-            if faults.first() == Some(&"load") {
-                faults.remove(0);
-                return Err(ModelError::Unusable { path: "x.onnx".into(), problem: "is damaged".into() });
-            }
-            let panics = !faults.is_empty();
-            faults.clear();
-            serve(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics, three_way: true });
-            Ok(())
-        });
-        (Judge::start(options, ConfiguredModel::default(), loader).unwrap(), calls)
-    }
-
-    const OPTIONS: EntailmentOptions = EntailmentOptions { cache_entries: 100 };
-
-    #[tokio::test]
-    async fn equal_pairs_are_judged_once_and_verdicts_are_kept() {
-        let (judge, calls) = start(OPTIONS, Duration::ZERO, vec![]);
-        let list = vec![pair("a b", "a"), pair("a", "c"), pair("a b", "a")];
-        let first = judge.judge(list.clone(), &Call::local()).await.unwrap();
-        assert_eq!((first.judged, calls.load(Ordering::SeqCst)), (2, 2));
-        assert_eq!(first.verdicts[0], first.verdicts[2]);
-        assert!(first.verdicts[0].entails() && !first.verdicts[1].entails());
-        let second = judge.judge(list, &Call::local()).await.unwrap();
-        assert_eq!((second.judged, second.verdicts), (0, first.verdicts));
-        assert!(judge.judge(vec![], &Call::local()).await.unwrap().verdicts.is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_short_list_does_not_wait_for_a_long_one() {
-        let (judge, _) = start(OPTIONS, Duration::from_millis(1), vec![]);
-        let long = (0..400).map(|i| pair(&i.to_string(), "x")).collect();
-        let (other, started) = (judge.clone(), Instant::now());
-        let long = tokio::spawn(async move { other.judge(long, &Call::local()).await.map(|_| started.elapsed()) });
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
-        let short = started.elapsed();
-        assert!(short * 2 < long.await.unwrap().unwrap(), "{short:?}");
-    }
-
-    #[tokio::test]
-    async fn deadlines_and_departures_stop_the_work() {
-        let (judge, calls) = start(OPTIONS, Duration::from_millis(1), vec![]);
-        let long: Vec<TextPair> = (0..4_000).map(|i| pair(&i.to_string(), "x")).collect();
-        let soon = Some(Instant::now() + Duration::from_millis(50));
-        assert_eq!(
-            judge.judge(long.clone(), &Call::local_with(soon)).await.unwrap_err(),
-            Stopped::DeadlineExceeded.into()
-        );
-        let gone = Call::local();
-        let left = tokio::time::timeout(Duration::from_millis(30), judge.judge(long, &gone)).await;
-        assert!(left.is_err());
-        judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
-        assert!(calls.load(Ordering::SeqCst) < 1_000);
-    }
-
-    #[tokio::test]
-    async fn a_model_that_cannot_be_loaded_is_tried_again_and_a_panic_is_survived() {
-        let (judge, _) = start(OPTIONS, Duration::ZERO, vec!["load", "panic"]);
-        let error = judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap_err();
-        assert!(error.to_string().contains("x.onnx: is damaged"));
-        assert_eq!(judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap_err(), ScheduleError::Unavailable);
-        judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
-    }
-
-    /// The (q): entries were whole texts, of up to 2 MiB each.
-    #[tokio::test]
-    async fn kept_verdicts_do_not_hold_the_texts() {
-        let (judge, calls) = start(OPTIONS, Duration::ZERO, vec![]);
-        let long = "x ".repeat(1 << 20);
-        judge.judge(vec![pair(&long, "a")], &Call::local()).await.unwrap();
-        assert_eq!(judge.judge(vec![pair(&long, "a")], &Call::local()).await.unwrap().judged, 0);
-        assert_eq!(calls.load(Ordering::SeqCst), 1);
-        assert_ne!(key(&pair("ab", "c")), key(&pair("a", "bc")));
-    }
-}
+mod tests;

@@ -2,7 +2,8 @@
 //! fails.
 //!
 //! A [`Service`] says what is done with the model; `generator` and `entailment` are the two there are. A failure is logged
-//! with its reason and takes down nothing else. The thread is joined when the last handle is dropped.
+//! with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
+//! [`LAST_STEP`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,6 +19,9 @@ use crate::model::ModelError;
 /// First pause before the model is loaded again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long the end of the last handle waits for the thread.
+pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
 
 /// When the model is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +52,16 @@ pub trait Service: Send + 'static {
 
     /// Answers the jobs it still holds after [`Service::run`] failed.
     fn abandon(&mut self, error: &ScheduleError);
+
+    /// A job panicked while the model was there. A service that keeps the other jobs says so with [`Service::waiting`].
+    fn panicked(&mut self) {
+        self.abandon(&ScheduleError::Unavailable);
+    }
+
+    /// Whether jobs were kept, for which the model is loaded again at once.
+    fn waiting(&self) -> bool {
+        false
+    }
 }
 
 /// State of a worker.
@@ -96,7 +110,16 @@ impl<S: Service> Drop for Handle<S> {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
-            let _ = thread.join();
+            let end = Instant::now() + LAST_STEP;
+            while !thread.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // A file that is being read, or a step on a very large model, cannot be interrupted.
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                tracing::warn!(worker = thread.thread().name(), "the thread is still busy and is left behind");
+            }
         }
     }
 }
@@ -146,6 +169,7 @@ impl<S: Service> Supervisor<S> {
         loop {
             let first = match self.load {
                 Load::AtStart => None,
+                Load::OnDemand if self.service.waiting() => None,
                 Load::OnDemand => match self.queue.recv() {
                     Ok(job) => Some(job),
                     Err(_) => break,
@@ -160,12 +184,20 @@ impl<S: Service> Supervisor<S> {
                     report.send_replace(Status::Ready(info));
                 })
             }));
-            let (error, problem) = match outcome {
+            let problem = match outcome {
                 // The service returns only when every handle is gone.
                 Ok(Ok(())) => break,
-                Ok(Err(error)) => (ScheduleError::Model(error.clone()), error.to_string()),
+                Ok(Err(error)) => {
+                    self.service.abandon(&ScheduleError::Model(error.clone()));
+                    error.to_string()
+                }
                 Err(panic) => {
-                    (ScheduleError::Unavailable, format!("the worker panicked: {}", text_of_panic(panic.as_ref())))
+                    if served {
+                        self.service.panicked();
+                    } else {
+                        self.service.abandon(&ScheduleError::Unavailable);
+                    }
+                    format!("the worker panicked: {}", text_of_panic(panic.as_ref()))
                 }
             };
             if served {
@@ -173,10 +205,9 @@ impl<S: Service> Supervisor<S> {
             }
             let again = match self.load {
                 Load::AtStart => format!("in {} ms", pause.as_millis()),
-                Load::OnDemand => "at the next request".to_owned(),
+                Load::OnDemand => "when a request needs it".to_owned(),
             };
             tracing::error!(worker = self.name, %problem, again, "model failed; it will be loaded again");
-            self.service.abandon(&error);
             self.report.send_replace(Status::Failed(problem));
             if self.load == Load::AtStart {
                 if !self.turn_away_for(pause) {

@@ -196,7 +196,7 @@ pub fn with_position_bias(engine: &Engine, bias: PositionBias) -> Engine {
 }
 
 /// A copy of the engine with scripted entailment, and the counter of judged pairs.
-pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
+pub fn with_scripted_judge(engine: &Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
     use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     use scripted::ScriptedEntailment;
     let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -207,7 +207,7 @@ pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std:
     });
     let options = EntailmentOptions { cache_entries: 1_000 };
     let judge = Judge::start(options, ConfiguredModel::default(), loader).unwrap();
-    (with_judge(&engine, judge), judged)
+    (with_judge(engine, judge), judged)
 }
 
 /// Fields named by the violations of a bad request.

@@ -31,11 +31,12 @@ impl Drawing {
     pub fn new(
         engine: &Engine,
         model: &ServedGenerator,
+        call: &Call,
         asked: Asked<'_>,
         (longest, room): (usize, usize),
         options: &SampleOptions,
     ) -> Result<Self, EngineError> {
-        let prompts = AnswerPrompts::new(model, engine.limits(), asked, longest, room)?;
+        let prompts = AnswerPrompts::new(model, engine.limits(), call, asked, longest, room)?;
         let stop = Arc::new(TextStop::new(Arc::clone(&model.language.tokenizer), options.stops()));
         Ok(Self { plan: Plan::new(), prompts, stop, before: HashMap::new() })
     }
@@ -89,14 +90,16 @@ impl Engine {
         mut tell: Option<impl FnMut(Event)>,
     ) -> Result<(Outcome, Usage), EngineError> {
         let allowed = self.limits.tokens.min(token_budget.unwrap_or(usize::MAX));
-        let needed = plan.cost().tokens;
+        let plan = Arc::new(plan);
+        let costed = Arc::clone(&plan);
+        let needed = call.compute(move |_| Ok::<_, EngineError>(costed.cost().tokens)).await?;
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
         let (sender, mut events) = unbounded_channel();
         let listened = tell.is_some().then_some(sender);
         let generator = self.generator()?;
-        let mut work = std::pin::pin!(generator.scheduler.run(Arc::new(plan), call, listened));
+        let mut work = std::pin::pin!(generator.scheduler.run(plan, call, listened));
         let mut tell = move |event: Event| tell.as_mut().map_or((), |tell| tell(event));
         let outcome = loop {
             tokio::select! {

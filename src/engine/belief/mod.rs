@@ -4,6 +4,7 @@ mod drawing;
 pub mod options;
 pub mod report;
 mod stop;
+pub(in crate::engine) mod texts;
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 pub(super) use drawing::Drawing;
 pub use options::{MeasureOptions, SampleOptions};
 use report::Verdicts;
+use texts::Texts;
 
 use super::answers::Asked;
 use super::rerank::{Passage, Usage};
@@ -123,6 +125,28 @@ pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits)
     Ok(())
 }
 
+/// Most references of one request.
+pub const MOST_REFERENCES: usize = 64;
+
+/// Refuses references that are empty, too many or too long.
+pub(super) fn check_references(references: &[String], limits: &Limits) -> Result<(), EngineError> {
+    if references.len() > MOST_REFERENCES {
+        let problem = format!("{} given, at most {MOST_REFERENCES} allowed", references.len());
+        return Err(EngineError::invalid("references", problem));
+    }
+    for (index, reference) in references.iter().enumerate() {
+        let field = || format!("references[{index}]");
+        if reference.trim().is_empty() {
+            return Err(EngineError::invalid(field(), "must not be empty"));
+        }
+        if reference.len() > limits.query_bytes {
+            let problem = format!("{} bytes given, at most {} allowed", reference.len(), limits.query_bytes);
+            return Err(EngineError::invalid(field(), problem));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses lists of passage indices with a duplicate or an index out of range.
 pub(super) fn check_orders(field: &str, orders: &[Vec<usize>], passages: usize) -> Result<(), EngineError> {
     for (number, order) in orders.iter().enumerate() {
@@ -156,7 +180,7 @@ impl Engine {
         let started = Instant::now();
         request.check(&self.limits)?;
         let (engine, inner) = (self.clone(), request.clone());
-        let (mut drawing, nodes) = call.compute(move |_| engine.lay_samples_out(&inner)).await?;
+        let (mut drawing, nodes) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
         let numbered = |(context, nodes): (usize, &Vec<NodeId>)| {
             nodes.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
@@ -179,22 +203,31 @@ impl Engine {
             }
         });
         let (outcome, mut usage) = self.carry_out(call, plan, request.token_budget, tell).await?;
-        usage.naive_tokens = drawing.naive_tokens(&outcome);
-        usage.tokenise_ms = tokenise_ms;
-        usage.total_ms = milliseconds(started);
-        let answers = nodes.iter().map(|nodes| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect());
-        Ok(Sampled { answers: answers.collect::<Result<_, _>>()?, cut: drawing.prompts.cut, usage })
+        let decode = move |_: &Call| {
+            let context = |nodes: &Vec<NodeId>| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect();
+            let answers = nodes.iter().map(context).collect::<Result<_, EngineError>>()?;
+            usage.naive_tokens = drawing.naive_tokens(&outcome);
+            Ok::<_, EngineError>(Sampled { answers, cut: drawing.prompts.cut, usage })
+        };
+        let mut sampled = call.compute(decode).await?;
+        sampled.usage.tokenise_ms = tokenise_ms;
+        sampled.usage.total_ms = milliseconds(started);
+        Ok(sampled)
     }
 
     /// The most tokens that [`Engine::sample`] may evaluate. Evaluates nothing.
     pub(super) async fn sampling_cost(&self, call: &Call, request: BeliefRequest) -> Result<usize, EngineError> {
         request.check(&self.limits)?;
         let engine = self.clone();
-        call.compute(move |_| Ok(engine.lay_samples_out(&request)?.0.plan.cost().tokens)).await
+        call.compute(move |call| Ok(engine.lay_samples_out(call, &request)?.0.plan.cost().tokens)).await
     }
 
     /// The plan, and the nodes of the samples of each context.
-    fn lay_samples_out(&self, request: &BeliefRequest) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
+    fn lay_samples_out(
+        &self,
+        call: &Call,
+        request: &BeliefRequest,
+    ) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let asked = Asked {
             question: &request.question,
@@ -203,7 +236,8 @@ impl Engine {
             truncate: request.truncate,
         };
         let options = &request.options;
-        let mut drawing = Drawing::new(self, &*self.generator()?, asked, (longest, options.most_tokens()), options)?;
+        let room = (longest, options.most_tokens());
+        let mut drawing = Drawing::new(self, &*self.generator()?, call, asked, room, options)?;
         let nodes = request.contexts.iter().map(|order| drawing.draw(&request.question, order, options)).collect();
         Ok((drawing, nodes))
     }
@@ -229,14 +263,19 @@ impl Engine {
                 self.check_text(&format!("pairs[{index}].{field}"), text)?;
             }
         }
-        let verdicts = Verdicts::new(
-            self.models().judge_if_any(),
-            Some(question).filter(|question| !question.trim().is_empty()),
-            call,
-            self.limits().pairs,
-        );
-        let pairs = pairs.iter().map(|pair| verdicts.pair(&pair.premise, &pair.hypothesis)).collect();
-        Ok(self.models().judge()?.judge(pairs, call).await?)
+        if pairs.len() > self.limits.pairs {
+            return Err(EngineError::Pairs { allowed: self.limits.pairs });
+        }
+        let judge = self.models().judge()?;
+        let mut texts = self.conditioned(question)?;
+        let condition = move |_: &Call| {
+            let pair = |pair: &TextPair| {
+                let (premise, hypothesis) = (texts.number(&pair.premise)?, texts.number(&pair.hypothesis)?);
+                Ok::<_, EngineError>(texts.pair((premise, hypothesis)))
+            };
+            pairs.iter().map(pair).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(judge.judge(call.compute(condition).await?, call).await?)
     }
 
     /// Clusters texts. `question` precedes every text unless it is empty. Also returns the number of pairs judged.
@@ -262,11 +301,20 @@ impl Engine {
         {
             return Err(EngineError::invalid("threshold", "must be above 0 and at most 1"));
         }
-        let question = Some(question).filter(|question| !question.trim().is_empty());
-        let mut verdicts = Verdicts::new(self.models().judge_if_any(), question, call, self.limits().pairs);
+        let texts_of = self.conditioned(question)?;
         self.models().judge()?;
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts_of, call, self.limits().pairs);
         let clusters = report::cluster(&mut verdicts, texts, rule).await?;
         Ok((clusters, verdicts.judged))
+    }
+
+    /// Texts after a question of the caller; bare ones where it is empty.
+    fn conditioned(&self, question: &str) -> Result<Texts, EngineError> {
+        if question.len() > self.limits.query_bytes {
+            let problem = format!("{} bytes given, at most {} allowed", question.len(), self.limits.query_bytes);
+            return Err(EngineError::invalid("question", problem));
+        }
+        Ok(Texts::after(Some(question).filter(|question| !question.trim().is_empty())))
     }
 
     fn check_text(&self, field: &str, text: &str) -> Result<(), EngineError> {

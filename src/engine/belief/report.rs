@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use super::options::MeasureOptions;
+use super::texts::Texts;
 use crate::belief::cluster::{Clusterer, Clusters};
 use crate::belief::seper::{self, Against};
 use crate::belief::{Estimate, Likelihood, Pairing, Rule, Verdict, corrected, entropy};
 use crate::call::Call;
 use crate::engine::{EngineError, no_judge};
-use crate::model::entailment::TextPair;
 use crate::scheduler::entailment::Judge;
 
 /// A response to be measured.
@@ -109,9 +109,9 @@ pub async fn measure_answers(
 ) -> Result<(BeliefReport, Option<BeliefReport>, usize), EngineError> {
     input.check()?;
     let question = Some(input.question.as_str()).filter(|text| input.options.conditioned && !text.trim().is_empty());
-    let mut verdicts = Verdicts::new(judge, question, call, usize::MAX);
+    let mut verdicts = Verdicts::new(judge, Texts::after(question), call, usize::MAX);
     for (premise, hypothesis, verdict) in &input.verdicts {
-        verdicts.insert(premise, hypothesis, *verdict);
+        verdicts.insert(premise, hypothesis, *verdict)?;
     }
     let with_context = measure(&mut verdicts, &input.with_context, &input.references, &input.options).await?;
     let context_free = match &input.context_free[..] {
@@ -121,12 +121,12 @@ pub async fn measure_answers(
     Ok((with_context, context_free, verdicts.judged))
 }
 
-/// The verdicts of one request: the caller's own, and those of the entailment model.
+/// The verdicts of one request: the caller's own, and those of the entailment model. Texts are named by their numbers.
 pub(in crate::engine) struct Verdicts<'a> {
     judge: Option<&'a Judge>,
-    question: Option<String>,
+    texts: Texts,
     call: &'a Call,
-    by_pair: HashMap<TextPair, Verdict>,
+    by_pair: HashMap<(usize, usize), Verdict>,
     /// Distinct pairs that this request had judged, verdicts that were kept from earlier requests included.
     asked: usize,
     /// How many they may be.
@@ -139,35 +139,34 @@ pub(in crate::engine) struct Verdicts<'a> {
 }
 
 impl<'a> Verdicts<'a> {
-    /// No verdicts yet. The entailment model will judge texts after `question`, if one is given, and at most `allowed` pairs.
-    pub fn new(judge: Option<&'a Judge>, question: Option<&str>, call: &'a Call, allowed: usize) -> Self {
-        let question = question.map(|question| {
-            let plain = question.trim();
-            if plain.ends_with('?') { plain.to_owned() } else { format!("{plain}?") }
-        });
-        Self { judge, question, call, by_pair: HashMap::new(), asked: 0, allowed, judged: 0, two_way: false }
+    /// No verdicts yet. The entailment model will judge at most `allowed` pairs of `texts`.
+    pub fn new(judge: Option<&'a Judge>, texts: Texts, call: &'a Call, allowed: usize) -> Self {
+        Self { judge, texts, call, by_pair: HashMap::new(), asked: 0, allowed, judged: 0, two_way: false }
     }
 
     /// Adds a verdict of the caller on two bare texts.
-    fn insert(&mut self, premise: &str, hypothesis: &str, verdict: Verdict) {
-        let pair = self.pair(premise, hypothesis);
+    fn insert(&mut self, premise: &str, hypothesis: &str, verdict: Verdict) -> Result<(), EngineError> {
+        let pair = (self.texts.number(premise)?, self.texts.number(hypothesis)?);
         self.by_pair.insert(pair, verdict);
+        Ok(())
     }
 
-    pub(super) fn pair(&self, premise: &str, hypothesis: &str) -> TextPair {
-        let text = |text: &str| match &self.question {
-            Some(question) => format!("{question} {text}").trim_end().to_owned(),
-            None => text.to_owned(),
+    /// The numbers of bare texts.
+    async fn numbers(&mut self, bare: Vec<String>) -> Result<Vec<usize>, EngineError> {
+        let mut texts = std::mem::take(&mut self.texts);
+        let work = move |_: &Call| {
+            let numbers = bare.iter().map(|text| texts.number(text)).collect::<Result<_, _>>()?;
+            Ok::<_, EngineError>((texts, numbers))
         };
-        TextPair { premise: text(premise), hypothesis: text(hypothesis) }
+        let (texts, numbers) = self.call.compute(work).await?;
+        self.texts = texts;
+        Ok(numbers)
     }
 
     /// Has the model judge those pairs that have no verdict yet.
-    async fn judge(&mut self, pairs: &[(&str, &str)], rule: Rule) -> Result<(), EngineError> {
-        let mut open: Vec<TextPair> =
-            pairs.iter().map(|(premise, hypothesis)| self.pair(premise, hypothesis)).collect();
+    async fn judge(&mut self, mut open: Vec<(usize, usize)>, rule: Rule) -> Result<(), EngineError> {
         open.retain(|pair| !self.by_pair.contains_key(pair));
-        open.sort();
+        open.sort_unstable();
         open.dedup();
         if open.is_empty() {
             return Ok(());
@@ -177,7 +176,7 @@ impl<'a> Verdicts<'a> {
         if self.asked > self.allowed {
             return Err(EngineError::Pairs { allowed: self.allowed });
         }
-        let judged = judge.judge(open.clone(), self.call).await?;
+        let judged = judge.judge(open.iter().map(|pair| self.texts.pair(*pair)).collect(), self.call).await?;
         if rule == Rule::Loose && !judged.model.three_way {
             let problem =
                 "the entailment model does not separate neutral from contradiction: `loose` needs a three-way model";
@@ -189,8 +188,16 @@ impl<'a> Verdicts<'a> {
         Ok(())
     }
 
-    fn get(&self, premise: &str, hypothesis: &str) -> Option<Verdict> {
-        self.by_pair.get(&self.pair(premise, hypothesis)).copied()
+    fn get(&self, premise: usize, hypothesis: usize) -> Option<Verdict> {
+        self.by_pair.get(&(premise, hypothesis)).copied()
+    }
+
+    /// What is known of every response against one reference.
+    fn against(&self, responses: &[usize], reference: usize) -> Against {
+        Against {
+            response_entails: responses.iter().map(|&response| self.get(response, reference)).collect(),
+            reference_entails: responses.iter().map(|&response| self.get(reference, response)).collect(),
+        }
     }
 }
 
@@ -200,6 +207,7 @@ pub(in crate::engine) async fn cluster(
     texts: &[String],
     rule: Rule,
 ) -> Result<Clusters, EngineError> {
+    let numbers = verdicts.numbers(texts.to_vec()).await?;
     let mut clusterer = Clusterer::new(texts, rule);
     let first = clusterer.representatives();
     loop {
@@ -207,10 +215,11 @@ pub(in crate::engine) async fn cluster(
         if needed.is_empty() {
             break;
         }
-        let text = |number: usize| texts[first[number]].as_str();
-        let pairs: Vec<(&str, &str)> = needed.iter().map(|&(left, right)| (text(left), text(right))).collect();
-        verdicts.judge(&pairs, rule).await?;
-        for (pair, (left, right)) in needed.into_iter().zip(pairs) {
+        let number = |text: usize| numbers[first[text]];
+        let numbered = |&(left, right): &(usize, usize)| (number(left), number(right));
+        verdicts.judge(needed.iter().map(numbered).collect(), rule).await?;
+        for pair in needed {
+            let (left, right) = numbered(&pair);
             let missing = || EngineError::Internal("a verdict is missing".into());
             clusterer.absorb(pair, verdicts.get(left, right).ok_or_else(missing)?);
         }
@@ -226,17 +235,14 @@ pub(in crate::engine) async fn measure_soft(
     options: &MeasureOptions,
 ) -> Result<Option<Estimate>, EngineError> {
     let likelihoods: Vec<Likelihood> = responses.iter().map(|response| response.likelihood).collect();
+    let texts = verdicts.numbers(responses.iter().map(|response| response.text.clone()).collect()).await?;
     let mut against = Vec::with_capacity(references.len());
-    for reference in references {
-        let forward = responses.iter().map(|response| (response.text.as_str(), reference.as_str()));
-        let backward =
-            forward.clone().map(|(response, reference)| (reference, response)).filter(|_| options.either_direction);
+    for reference in verdicts.numbers(references.to_vec()).await? {
+        let forward = texts.iter().map(|&text| (text, reference));
+        let backward = texts.iter().map(|&text| (reference, text)).filter(|_| options.either_direction);
         // The rule concerns clusters only: a two-way model is enough here.
-        verdicts.judge(&forward.chain(backward).collect::<Vec<_>>(), Rule::Strict).await?;
-        against.push(Against {
-            response_entails: responses.iter().map(|response| verdicts.get(&response.text, reference)).collect(),
-            reference_entails: responses.iter().map(|response| verdicts.get(reference, &response.text)).collect(),
-        });
+        verdicts.judge(forward.chain(backward).collect(), Rule::Strict).await?;
+        against.push(verdicts.against(&texts, reference));
     }
     Ok(seper::soft(&options.weighting.weights(&likelihoods), &against, options.either_direction, options.aggregate))
 }
@@ -254,27 +260,17 @@ pub(in crate::engine) async fn measure(
     let clusters = cluster(verdicts, &texts, options.rule).await?;
     let mut against = Vec::with_capacity(references.len());
     if !references.is_empty() && !texts.is_empty() {
-        let forward = references.iter().flat_map(|a| texts.iter().map(move |r| (r.as_str(), a.as_str())));
-        verdicts.judge(&forward.collect::<Vec<_>>(), options.rule).await?;
+        let numbers = verdicts.numbers(texts.clone()).await?;
+        let references = verdicts.numbers(references.to_vec()).await?;
+        let forward = references.iter().flat_map(|&a| numbers.iter().map(move |&r| (r, a)));
+        verdicts.judge(forward.collect(), options.rule).await?;
         let three_way = !verdicts.two_way;
         // Reference to response: soft SePer needs all of them with `either_direction`, hard SePer those of the founders.
-        let all: Vec<usize> = (0..texts.len()).collect();
-        let responses: &[usize] = if options.either_direction {
-            &all
-        } else if three_way {
-            &clusters.founders
-        } else {
-            &[]
-        };
-        let responses: Vec<&str> = responses.iter().map(|&index| texts[index].as_str()).collect();
-        let backward = references.iter().flat_map(|a| responses.iter().map(move |r| (a.as_str(), *r)));
-        verdicts.judge(&backward.collect::<Vec<_>>(), options.rule).await?;
-        for reference in references {
-            against.push(Against {
-                response_entails: texts.iter().map(|text| verdicts.get(text, reference)).collect(),
-                reference_entails: texts.iter().map(|text| verdicts.get(reference, text)).collect(),
-            });
-        }
+        let needed = |index: &usize| options.either_direction || three_way && clusters.founders.contains(index);
+        let responses: Vec<usize> = (0..texts.len()).filter(needed).map(|index| numbers[index]).collect();
+        let backward = references.iter().flat_map(|&a| responses.iter().map(move |&r| (a, r)));
+        verdicts.judge(backward.collect(), options.rule).await?;
+        against.extend(references.iter().map(|&reference| verdicts.against(&numbers, reference)));
     }
     let (hard, options) = (!verdicts.two_way, *options);
     // The bootstrap of the corrected entropy takes a millisecond at a hundred samples.

@@ -1,11 +1,13 @@
 //! Labels and end-to-end scores of one question: one plan holds all its prompts, then the answers are measured.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Annotator, EvaluateRequest, judgement};
 use crate::call::Call;
 use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
+use crate::engine::belief::texts::Texts;
 use crate::engine::belief::{Answer, Drawing};
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
@@ -62,10 +64,33 @@ struct ContextScores {
     hard: Option<f64>,
 }
 
-pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<Labelled, EngineError> {
+/// Answers of one context, as text.
+#[derive(Debug, Clone, Default)]
+struct Answers {
+    greedy: Option<Answer>,
+    samples: Vec<Response>,
+}
+
+/// The answers of all contexts of a question.
+struct Decoded {
+    single: Vec<Answers>,
+    whole: Vec<Answers>,
+    whole_of: Vec<usize>,
+    context_free: Answers,
+    /// For each passage the probability of "Yes".
+    judgements: Vec<f64>,
+    shortened: usize,
+    naive_tokens: usize,
+}
+
+pub(super) async fn label(
+    engine: &Engine,
+    call: &Call,
+    request: &Arc<EvaluateRequest>,
+) -> Result<Labelled, EngineError> {
     let started = Instant::now();
-    let (owned, inner) = (engine.clone(), request.clone());
-    let mut planned = call.compute(move |_| plan_question(&owned, &inner)).await?;
+    let (owned, inner) = (engine.clone(), Arc::clone(request));
+    let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
     let plan = std::mem::take(&mut planned.drawing.plan);
     let (outcome, mut usage) = if plan.is_empty() {
@@ -73,64 +98,98 @@ pub(super) async fn label(engine: &Engine, call: &Call, request: &EvaluateReques
     } else {
         engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
     };
+    let decoded = call.compute(move |call| decode(&planned, &outcome, call)).await?;
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let mut verdicts = Verdicts::new(engine.models().judge_if_any(), question, call, engine.limits().pairs);
-    let drawing = &planned.drawing;
-    let context_free = measure_context(drawing, &planned.context_free, &outcome, request, &mut verdicts).await?;
-    let mut single = Vec::with_capacity(planned.single.len());
-    for context in &planned.single {
-        single.push(measure_context(drawing, context, &outcome, request, &mut verdicts).await?);
+    let judge = engine.models().judge_if_any();
+    let mut verdicts = Verdicts::new(judge, Texts::after(question), call, engine.limits().pairs);
+    let context_free = measure_context(decoded.context_free, request, &mut verdicts).await?;
+    let mut single = Vec::with_capacity(decoded.single.len());
+    for answers in decoded.single {
+        single.push(measure_context(answers, request, &mut verdicts).await?);
     }
-    let mut whole = Vec::with_capacity(planned.whole.len());
-    for context in &planned.whole {
-        whole.push(measure_context(drawing, context, &outcome, request, &mut verdicts).await?);
+    let mut whole = Vec::with_capacity(decoded.whole.len());
+    for answers in decoded.whole {
+        whole.push(measure_context(answers, request, &mut verdicts).await?);
     }
-    let sum = |node: NodeId| outcome.scores.get(node.0).map_or(0.0, |scores| scores.iter().sum::<f64>());
-    let mut labels = Vec::with_capacity(request.annotators.len());
-    for &annotator in &request.annotators {
-        let of = |index: usize| -> Result<f64, EngineError> {
-            match annotator {
-                Annotator::Provenance => Ok(request.provenance[index]),
-                Annotator::ContainsAnswer => {
-                    let passage = &request.passages[index];
-                    let text = format!("{}\n{}", passage.title, passage.text);
-                    Ok(lexical::contains(&text, &request.references))
-                }
-                Annotator::LlmJudgement => {
-                    let [yes, no] = planned.judgements[index];
-                    Ok(sigmoid(sum(yes) - sum(no)))
-                }
-                _ => score(annotator, &single[index], &context_free, request).ok_or_else(two_way),
-            }
-        };
-        let column: Result<Vec<f64>, EngineError> = (0..request.passages.len()).map(of).collect();
-        labels.push((annotator, column?));
-    }
-    let whole_of = |number: usize| whole.get(*planned.whole_of.get(number)?);
-    let end_to_end = |number: usize| -> Vec<Option<f64>> {
-        let scores = whole_of(number);
-        request.annotators.iter().map(|annotator| score(*annotator, scores?, &context_free, request)).collect()
-    };
-    let end_to_end = (0..request.rankings().len()).map(end_to_end).collect();
-    let answer = |context: &usize| whole[*context].answer.clone();
-    let answers = planned.whole_of.iter().map(answer).collect();
-    let mut warnings = Vec::new();
-    let shortened = planned.drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count();
-    if shortened > 0 {
-        warnings.push(format!("{shortened} passages were cut to fit"));
-    }
-    usage.naive_tokens = planned.judgement_tokens + planned.drawing.naive_tokens(&outcome);
+    usage.naive_tokens = decoded.naive_tokens;
     usage.tokenise_ms = tokenise_ms;
-    usage.total_ms = milliseconds(started);
-    let judged_pairs = verdicts.judged;
-    Ok(Labelled {
-        labels,
-        end_to_end,
-        passage_answers: single.into_iter().filter_map(|scores| scores.answer).collect(),
-        answers,
-        usage,
-        judged_pairs,
-        warnings,
+    let mut warnings = Vec::new();
+    if decoded.shortened > 0 {
+        warnings.push(format!("{} passages were cut to fit", decoded.shortened));
+    }
+    let (request, judged_pairs) = (Arc::clone(request), verdicts.judged);
+    let (judgements, whole_of) = (decoded.judgements, decoded.whole_of);
+    let work = move |call: &Call| {
+        let labels = labels(&request, &single, &context_free, &judgements, call)?;
+        // Rankings with the same context share its scores.
+        let mut scores_of = Vec::with_capacity(whole.len());
+        for scores in &whole {
+            call.check()?;
+            let score = |annotator: &Annotator| score(*annotator, scores, &context_free, &request);
+            scores_of.push(request.annotators.iter().map(score).collect::<Vec<_>>());
+        }
+        let none = vec![None; request.annotators.len()];
+        let of = |number: usize| whole_of.get(number).and_then(|&context| scores_of.get(context)).unwrap_or(&none);
+        let end_to_end = (0..request.rankings().len()).map(|number| of(number).clone()).collect();
+        let answers = whole_of.iter().map(|&context| whole[context].answer.clone()).collect();
+        let passage_answers = single.into_iter().filter_map(|scores| scores.answer).collect();
+        Ok::<_, EngineError>(Labelled { labels, end_to_end, passage_answers, answers, usage, judged_pairs, warnings })
+    };
+    let mut labelled = call.compute(work).await?;
+    labelled.usage.total_ms = milliseconds(started);
+    Ok(labelled)
+}
+
+/// The labels of every annotator, one a passage.
+fn labels(
+    request: &EvaluateRequest,
+    single: &[ContextScores],
+    context_free: &ContextScores,
+    judgements: &[f64],
+    call: &Call,
+) -> Result<Vec<(Annotator, Vec<f64>)>, EngineError> {
+    let label = |annotator: Annotator, index: usize| -> Result<f64, EngineError> {
+        // Words are compared with up to 64 long references.
+        call.check()?;
+        match annotator {
+            Annotator::Provenance => Ok(request.provenance[index]),
+            Annotator::ContainsAnswer => {
+                let passage = &request.passages[index];
+                let text = format!("{}\n{}", passage.title, passage.text);
+                Ok(lexical::contains(&text, &request.references))
+            }
+            Annotator::LlmJudgement => Ok(judgements[index]),
+            _ => score(annotator, &single[index], context_free, request).ok_or_else(two_way),
+        }
+    };
+    let column = |&annotator: &Annotator| {
+        let labels = (0..request.passages.len()).map(|index| label(annotator, index));
+        Ok((annotator, labels.collect::<Result<_, EngineError>>()?))
+    };
+    request.annotators.iter().map(column).collect()
+}
+
+/// Turns the tokens of a finished plan into text.
+fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Decoded, EngineError> {
+    let drawing = &planned.drawing;
+    let answers = |context: &ContextNodes| -> Result<Answers, EngineError> {
+        call.check()?;
+        let greedy = context.greedy.map(|node| drawing.answer_at(outcome, node)).transpose()?;
+        let samples = context.samples.iter().map(|node| {
+            let answer = drawing.answer_at(outcome, *node)?;
+            Ok(Response { likelihood: answer.likelihood(), text: answer.text })
+        });
+        Ok(Answers { greedy, samples: samples.collect::<Result<_, EngineError>>()? })
+    };
+    let sum = |node: NodeId| outcome.scores.get(node.0).map_or(0.0, |scores| scores.iter().sum::<f64>());
+    Ok(Decoded {
+        single: planned.single.iter().map(answers).collect::<Result<_, _>>()?,
+        whole: planned.whole.iter().map(answers).collect::<Result<_, _>>()?,
+        whole_of: planned.whole_of.clone(),
+        context_free: answers(&planned.context_free)?,
+        judgements: planned.judgements.iter().map(|&[yes, no]| sigmoid(sum(yes) - sum(no))).collect(),
+        shortened: drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count(),
+        naive_tokens: planned.judgement_tokens + drawing.naive_tokens(outcome),
     })
 }
 
@@ -138,7 +197,7 @@ fn two_way() -> EngineError {
     EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
 }
 
-fn plan_question(engine: &Engine, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
+fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
     let asked = Asked {
         question: &request.question,
         passages: &request.passages,
@@ -154,7 +213,7 @@ fn plan_question(engine: &Engine, request: &EvaluateRequest) -> Result<QuestionP
     // The prompt of a judgement has more text around its passage than that of an answer.
     let judging = judgement::overhead(language).saturating_sub(answers::overhead(language));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
-    let mut drawing = Drawing::new(engine, &generator, asked, (longest, room), &greedy)?;
+    let mut drawing = Drawing::new(engine, &generator, call, asked, (longest, room), &greedy)?;
     let lexical = request.has(|annotator| annotator.lexical().is_some());
     let beliefs = request.has(Annotator::is_belief);
     let mut context = |order: &[usize], lexical: bool| ContextNodes {
@@ -191,23 +250,15 @@ fn plan_question(engine: &Engine, request: &EvaluateRequest) -> Result<QuestionP
 }
 
 async fn measure_context(
-    drawing: &Drawing,
-    context: &ContextNodes,
-    outcome: &Outcome,
+    answers: Answers,
     request: &EvaluateRequest,
     verdicts: &mut Verdicts<'_>,
 ) -> Result<ContextScores, EngineError> {
-    let mut scores = ContextScores::default();
-    if let Some(node) = context.greedy {
-        scores.answer = Some(drawing.answer_at(outcome, node)?);
-    }
-    if context.samples.is_empty() {
+    let mut scores = ContextScores { answer: answers.greedy, ..ContextScores::default() };
+    let responses = answers.samples;
+    if responses.is_empty() {
         return Ok(scores);
     }
-    let answers = context.samples.iter().map(|node| drawing.answer_at(outcome, *node));
-    let responses: Vec<Response> = answers
-        .map(|answer| answer.map(|answer| Response { likelihood: answer.likelihood(), text: answer.text }))
-        .collect::<Result<_, _>>()?;
     if request.has(Annotator::is_hard) {
         let belief = measure(verdicts, &responses, &request.references, &request.measure).await?;
         scores.soft = belief.seper_soft.map(|soft| soft.value);

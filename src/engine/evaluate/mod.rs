@@ -5,9 +5,12 @@ mod annotator;
 mod judgement;
 mod label;
 
-pub use annotator::Annotator;
+use std::sync::Arc;
 
-use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_texts};
+pub use annotator::Annotator;
+use label::Labelled;
+
+use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_references, check_texts};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
 use crate::call::Call;
@@ -16,8 +19,6 @@ use crate::metrics::rank::{Grading, Metric, Ranking};
 
 /// Most rankings of one request.
 pub const MOST_RANKINGS: usize = 64;
-/// Most references of one request.
-const MOST_REFERENCES: usize = 64;
 
 /// A question, its passages, and how its retrieval is evaluated.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,15 +192,7 @@ impl EvaluateRequest {
         if self.has(Annotator::needs_references) && self.references.is_empty() {
             return invalid("references", "must not be empty for these annotators".into());
         }
-        if self.references.len() > MOST_REFERENCES {
-            return invalid(
-                "references",
-                format!("{} given, at most {MOST_REFERENCES} allowed", self.references.len()),
-            );
-        }
-        if let Some(index) = self.references.iter().position(|reference| reference.trim().is_empty()) {
-            return invalid(&format!("references[{index}]"), "must not be empty".into());
-        }
+        check_references(&self.references, limits)?;
         if self.has(|a| a == Annotator::Provenance) && self.provenance.len() != self.passages.len() {
             let (labels, passages) = (self.provenance.len(), self.passages.len());
             return invalid(
@@ -241,24 +234,34 @@ impl Engine {
         if request.has(Annotator::is_belief) {
             self.models().judge()?;
         }
+        let request = Arc::new(request);
         let labelled = label::label(self, call, &request).await?;
-        let grading = Grading { threshold: request.threshold, graded: true };
-        let pairs = request.rankings().into_iter().zip(request.contexts()).enumerate();
+        call.compute(move |call| request.report(labelled, call)).await
+    }
+}
+
+impl EvaluateRequest {
+    /// Computes the metrics of every ranking over the labels.
+    fn report(&self, labelled: Labelled, call: &Call) -> Result<EvaluateReport, EngineError> {
+        let grading = Grading { threshold: self.threshold, graded: true };
+        let pairs = self.rankings().into_iter().zip(self.contexts()).enumerate();
         let rankings = pairs.map(|(number, (indices, context))| {
+            call.check()?;
             let scores = labelled.labels.iter().enumerate().map(|(at, (annotator, labels))| {
                 // Recall and the ideal list count all passages of the request, also those that this ranking leaves out.
                 let listed = indices.iter().map(|&index| Some(labels[index])).collect();
                 let listed = Ranking::new(listed, labels.clone());
                 AnnotatorScores {
                     annotator: *annotator,
-                    metrics: request.metrics.iter().map(|metric| metric.of(&listed, grading)).collect(),
+                    metrics: self.metrics.iter().map(|metric| metric.of(&listed, grading)).collect(),
                     end_to_end: labelled.end_to_end[number][at],
                 }
             });
             let scores = scores.collect();
-            RankingScores { scores, answer: labelled.answers.get(number).cloned().flatten(), indices, context }
+            let answer = labelled.answers.get(number).cloned().flatten();
+            Ok(RankingScores { indices, context, scores, answer })
         });
-        let rankings = rankings.collect();
+        let rankings = rankings.collect::<Result<_, EngineError>>()?;
         Ok(EvaluateReport {
             rankings,
             labels: labelled.labels,

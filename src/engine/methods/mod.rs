@@ -6,7 +6,7 @@
 //!
 //! **To add a method:** write its file, add one line to [`METHODS`], and one value to the enum `Method` of
 //! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
-//! `rerankd evaluate` and on the wire follow from there; tests/architecture.rs holds the two lists together.
+//! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
 mod bayes_saliency;
 mod long_llm_lingua;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{RerankEvent, RerankRequest, Usage};
-use crate::call::Call;
+use crate::call::{Call, Lane};
 use crate::engine::methods::{Budget, Interim, Ranking, Scored, Scores, Task};
 use crate::engine::models::ServedGenerator;
 use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
@@ -115,7 +115,7 @@ impl Driver<'_> {
     async fn begin(&mut self, request: RerankRequest) -> Result<Begun, EngineError> {
         let started = Instant::now();
         let (model, limits) = (self.model.clone(), self.limits);
-        let begun = self.call.compute(move |_| begin(model.as_deref(), limits, request)).await?;
+        let begun = self.call.compute(move |call| begin(call, model.as_deref(), limits, request)).await?;
         self.usage.tokenise_ms += milliseconds(started);
         Ok(begun)
     }
@@ -137,7 +137,7 @@ impl Driver<'_> {
             let paths = prompts.iter().map(|prompt| plan.add(&prompt.segments)).collect();
             Ok(Step::Score(Round { cost: plan.cost(), plan, paths }))
         };
-        self.call.compute(work).await
+        self.call.compute_in(Lane::Fit, work).await
     }
 
     /// Checks the cost of a round, tells it, and has it scored.
@@ -222,12 +222,18 @@ impl Driver<'_> {
 
 async fn interim_order(call: &Call, ranking: &Shared, partial: Scores) -> Option<Interim> {
     let ranking = Arc::clone(ranking);
-    let order = call.compute(move |call| Ok::<_, EngineError>(lock(&ranking).interim(&partial, call))).await;
+    let order =
+        call.compute_in(Lane::Fit, move |call| Ok::<_, EngineError>(lock(&ranking).interim(&partial, call))).await;
     order.ok().flatten()
 }
 
 /// Blocking: tokenising takes milliseconds for large passages.
-fn begin(model: Option<&ServedGenerator>, limits: Limits, request: RerankRequest) -> Result<Begun, EngineError> {
+fn begin(
+    call: &Call,
+    model: Option<&ServedGenerator>,
+    limits: Limits,
+    request: RerankRequest,
+) -> Result<Begun, EngineError> {
     let method = request.method;
     let mut task =
         Task { language: model.map(|model| model.language.clone()), passages: Vec::new(), query: Vec::new(), request };
@@ -244,7 +250,7 @@ fn begin(model: Option<&ServedGenerator>, limits: Limits, request: RerankRequest
         let truncate = task.request.truncate.unwrap_or(limits.truncate);
         let passage_tokens = task.request.passage_tokens;
         let fit = Fit { available, longest: shape.longest, passage_tokens, truncate };
-        let fitted: FittedPassages = fit_passages(&model.language, &task.request.passages, fit)?;
+        let fitted: FittedPassages = fit_passages(&model.language, &task.request.passages, fit, call)?;
         (task.passages, cut) = (fitted.tokens, fitted.cut);
         let shortened = cut.iter().filter(|dropped| **dropped > 0).count();
         if shortened > 0 {

@@ -95,7 +95,7 @@ impl Network {
     /// premise.
     fn encode(&self, pair: &TextPair) -> Result<Encoding, ModelError> {
         let failed = |error: tokenizers::Error| ModelError::Decode(error.to_string());
-        let (premise, hypothesis) = (pair.premise.as_str(), pair.hypothesis.as_str());
+        let (premise, hypothesis) = (&*pair.premise, &*pair.hypothesis);
         match self.tokenizer.encode((premise, hypothesis), true) {
             Ok(encoding) => Ok(encoding),
             Err(_) => {

@@ -189,8 +189,9 @@ impl Scheduler {
         events: Option<UnboundedSender<Event>>,
     ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
-        let cost = plan.cost();
-        let (cells, sequences) = Walk::least(&plan);
+        let costed = Arc::clone(&plan);
+        let walk = move |_: &Call| Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed)));
+        let (cost, (cells, sequences)) = call.compute(walk).await?;
         for (what, needed, available) in
             [("cells", cells, capacity.cells), ("sequences", sequences, capacity.sequences)]
         {

@@ -325,7 +325,8 @@ impl<'a> Stepper<'a> {
             let Some(to) = self.free_sequences.pop() else { return };
             if let Err(error) = self.generator.fork(keep.sequence, to, keep.tokens.len()) {
                 tracing::error!(%error, "prefix not cached");
-                self.free_sequences.push(to);
+                // The copy may be there in part.
+                self.release(&[to]);
                 return;
             }
             self.prefixes.insert(keep.tokens, to);
@@ -334,11 +335,11 @@ impl<'a> Stepper<'a> {
 
     fn release(&mut self, sequences: &[usize]) {
         for &sequence in sequences {
-            if let Err(error) = self.generator.release(sequence) {
-                // The release of a sequence fails only if it does not exist, so its number is free anyway.
-                tracing::error!(%error, sequence, "sequence not released");
+            match self.generator.release(sequence) {
+                Ok(()) => self.free_sequences.push(sequence),
+                // Its cells may still be there: another request must not read them as its own.
+                Err(error) => tracing::error!(%error, sequence, "sequence not released; it is not used again"),
             }
-            self.free_sequences.push(sequence);
         }
     }
 

@@ -111,3 +111,22 @@ fn the_end_does_not_wait_for_the_pause() {
     drop(worker);
     assert!(started.elapsed() < Duration::from_millis(200));
 }
+
+/// Reading a large file, or a step on a large model, cannot be interrupted. The process must end all the same.
+#[test]
+fn the_end_does_not_wait_for_a_thread_that_is_busy_for_long() {
+    struct Busy;
+    impl Service for Busy {
+        type Job = ();
+        type Info = ();
+        fn run(&mut self, _: Option<()>, _: &Receiver<()>, _: &mut dyn FnMut(())) -> Result<(), ModelError> {
+            std::thread::sleep(LAST_STEP * 10);
+            Ok(())
+        }
+        fn abandon(&mut self, _: &ScheduleError) {}
+    }
+    let worker = Worker::start("busy", Load::AtStart, Busy).unwrap();
+    let started = Instant::now();
+    drop(worker);
+    assert!(started.elapsed() < LAST_STEP * 3);
+}

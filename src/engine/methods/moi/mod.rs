@@ -47,6 +47,7 @@ impl Method for Moi {
 }
 
 /// An order whose prompt is scored.
+#[derive(Clone)]
 struct Probe {
     order: Vec<usize>,
     /// Part of the design, or only there to settle the direction of the bias.
@@ -171,7 +172,9 @@ impl MoiRanking {
         let interrupt = || call.is_stopped();
         let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), &seen, goal, seed, &interrupt)?;
         let probes = self.probes(orders, false);
-        if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens {
+        // The next fit takes the observations of all rounds.
+        let all: Vec<Probe> = self.probes.iter().chain(&probes).cloned().collect();
+        if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens || self.work(&all) > work::LARGEST {
             return Ok(Vec::new());
         }
         Ok(probes)
