@@ -139,7 +139,7 @@ async fn a_request_over_the_token_budget_is_refused_before_work() {
     assert_eq!(status.code(), Code::ResourceExhausted);
     let quota = status.get_details_quota_failure().unwrap();
     assert_eq!(quota.violations[0].subject, "limits.tokens_per_request");
-    assert!(status.message().contains("2000 are allowed"), "{status}");
+    assert!(status.message().contains("at most 2000 allowed"), "{status}");
     assert_eq!(server.observed.steps.load(std::sync::atomic::Ordering::SeqCst), 0);
     server.stop().await;
 }

@@ -27,7 +27,7 @@ use crate::numeric::descending;
 use crate::plan::{Cost, NodeId, Plan, Segment, Token};
 
 /// Every method. The first is the default.
-static METHODS: [&dyn Method; 7] = [
+static METHODS: &[&dyn Method] = &[
     &moi::Moi,
     &query_generation::QueryGeneration,
     &bayes_saliency::BayesSaliency { sums: false },
