@@ -267,7 +267,7 @@ async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     let expected = ("queries", "the response may need");
     refused_at_once("response", expected, metrics(&server).await.evaluate_ranking(named(9_000, long(100)))).await;
     let expected = ("metrics[0]", "metric \"");
-    let asked = named(1, std::iter::once("x".repeat(4 << 20)));
+    let asked = named(1, std::iter::once("x".repeat(1 << 20)));
     refused_at_once("name", expected, metrics(&server).await.evaluate_ranking(asked)).await;
     let mut asked = named(1, cutoffs(1));
     let id = "d".repeat(2 << 20);
