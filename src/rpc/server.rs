@@ -30,7 +30,7 @@ pub struct ServerOptions {
 
 /// After a cancelled call this long is left for its last step: a computation looks at its call every few milliseconds, the
 /// generator before every step.
-const LAST_STEP: Duration = Duration::from_secs(2);
+const LAST_STEP: Duration = Duration::from_secs(1);
 
 /// Names of the services whose health follows the generator's; the empty one is the server as a whole.
 const SERVICES: [&str; 5] = [
