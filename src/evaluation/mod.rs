@@ -1,7 +1,7 @@
 //! Evaluation of retrieval over many questions (eRAG), behind `rerankd evaluate`.
 //!
 //! Each question's lists are reranked by every method, labelled by every annotator and scored ([`ask`]). One line a question
-//! is appended to a results file ([`journal`], [`line`]), so that an interrupted evaluation continues where it stopped. The
+//! is appended to a results file ([`journal`], [`mod@line`]), so that an interrupted evaluation continues where it stopped. The
 //! lines are summarised ([`summary`]) and written as a report ([`report`], [`charts`]). The room knows neither the command
 //! line nor the terminal: it takes [`Settings`], reports [`Event`]s and returns a [`Finished`].
 

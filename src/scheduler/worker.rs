@@ -3,7 +3,7 @@
 //!
 //! A [`Service`] says what is done with the model; `generator` and `entailment` are the two there are. A failure is logged
 //! with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
-//! [`LAST_STEP`].
+//! `LAST_STEP`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -30,7 +30,7 @@ pub(super) struct MetricsArgs {
     /// Files of runs.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// A metric, or trec_eval's `official`; may be repeated [default: nDCG@10, AP, RR, P@10, R@100].
+    /// A metric, or trec_eval's `official`; may be repeated. Default: nDCG@10, AP, RR, P@10, R@100.
     #[arg(short, long = "metric", value_name = "METRIC")]
     metric: Vec<String>,
     /// Show the metrics of every query, too.

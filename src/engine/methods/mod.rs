@@ -4,7 +4,7 @@
 //! finishes with utilities. It owns the text of its prompts. Everything else is the driver's (`rerank::driver`): tokenising,
 //! cost and budget, the context, progress, interim orders, thresholds, arrangement, usage.
 //!
-//! **To add a method:** write its file, add one line to [`METHODS`], and one value to the enum `Method` of
+//! **To add a method:** write its file, add one line to `METHODS`, and one value to the enum `Method` of
 //! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
