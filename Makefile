@@ -1,8 +1,8 @@
-# make demo    everything, from a fresh machine to a reranked example
-# make serve   a server on 127.0.0.1:50051
-# make test    every test
-# make setup   the preparation alone
-.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation
+# make demo    prepare the machine, then rerank an example
+# make serve   prepare the machine, then serve on 127.0.0.1:50051
+# make test    prepare the machine, then run all tests
+# make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
+.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation bench-hostile
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -19,6 +19,7 @@ build:
 	@./scripts/setup.sh
 	@$(CARGO) build --release --locked --quiet
 
+# Fetches the models and measures the tensor types for this CPU, once. Progress goes to standard error.
 models: build
 	@$(BINARY) models pull >/dev/null
 
@@ -28,14 +29,14 @@ demo: setup
 serve: setup
 	@$(BINARY) serve --listen 127.0.0.1:50051
 
-# Release, because llama.cpp is built once a profile and is what the tests wait for.
+# With the release profile, because llama.cpp is built once per profile and dominates the time of the tests.
 test: setup
 	$(CARGO) test --release --locked
 
-# The engine against a bare loop and a naive program; every design and arrangement on labelled questions; docs/scoring.md and
-# its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text, supporting}; QUESTIONS
-# of a file are judged, its last CALIBRATE measure the position profiles. Takes hours; broken off, it goes on with the
-# questions not yet scored.
+# Compares the engine with a bare loop and a naive program, and all designs and arrangements on labelled questions. Writes
+# docs/scoring.md and its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text,
+# supporting}. QUESTIONS of each file are evaluated; the last CALIBRATE of a file measure the position profiles. Takes hours.
+# After an interruption it continues with the questions that have no scores yet.
 SCORES ?= target/scores.jsonl
 bench-scoring: setup
 	@$(CARGO) bench --locked --bench scoring -- engine --data $(firstword $(DATA))
@@ -45,15 +46,19 @@ bench-scoring: setup
 	done
 	@$(CARGO) bench --locked --bench scoring -- judge --out docs $(SCORES)
 
-# Entailment, sampling and belief measures. DATA is a folder with nli/, equivalence/ and qa/ as benches/belief/main.rs says;
-# PYTHON one that has numpy, onnxruntime and tokenizers, for the comparison with its binding.
+# Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/ (see
+# benches/belief/main.rs). PYTHON is an interpreter with numpy, onnxruntime and tokenizers, for the comparison with Python.
 bench-belief: setup
 	@for part in entailment peer tokens repeat gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done
 
-# A million rows beside pytrec_eval (PYTHON is one that has pytrec-eval-terrier), EvaluateRanking over gRPC, and eRAG with every
-# annotator on QUESTIONS of each file of DATA, which are as for bench-scoring.
+# Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier), and measures
+# EvaluateRanking over gRPC and eRAG with every annotator on QUESTIONS of each file of DATA (as for bench-scoring).
 bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
 	@$(CARGO) bench --locked --bench evaluation -- rpc
 	@rm -rf target/evaluation
 	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50) --out docs
+
+# 64 hostile callers at once: how long health takes to answer, peak memory, and the end after SIGTERM. Makes its own requests.
+bench-hostile: setup
+	@$(CARGO) bench --locked --bench hostile

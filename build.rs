@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bytes = prost::Message::encode_to_vec(&descriptors);
     let target = std::env::var("OUT_DIR")?;
     std::fs::write(Path::new(&target).join("rerankd.bin"), bytes)?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    // Requests are counted before they are decoded (src/rpc/codec.rs).
+    tonic_prost_build::configure().codec_path("crate::rpc::codec::CountingCodec").compile_fds(descriptors)?;
     Ok(())
 }

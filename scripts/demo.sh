@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a server on a free loopback port, reranks the bundled example over gRPC, prints the result, stops the server.
+# Starts a server on a free loopback port, reranks the example in models/demo over gRPC, prints the result, and stops the server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=${RERANKD:-target/release/rerankd}

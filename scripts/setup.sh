@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prepares a fresh Debian or Ubuntu machine: what llama.cpp needs to build, and with --ci the tools that only CI calls.
-# Installs what is missing and nothing else; a second run does nothing. Without root it prints the one line to run and stops.
+# Prepares a Debian or Ubuntu machine: installs the packages that building llama.cpp needs and, with --ci, the tools that only
+# CI uses. Installed packages are left as they are. Without root it prints the command to run and stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,13 +12,13 @@ python3 -m pip --version >/dev/null 2>&1 || need "pip is missing: apt-get instal
 
 missing=()
 command -v cmake >/dev/null || missing+=(cmake)
-# bindgen loads libclang at build time; LIBCLANG_PATH names one outside the usual places.
+# bindgen loads libclang at build time; LIBCLANG_PATH names a folder outside the usual ones.
 if [ -z "${LIBCLANG_PATH:-}" ] && ! ls /usr/lib/llvm-*/lib/libclang.so* /usr/lib/llvm-*/lib/libclang-[0-9]*.so* >/dev/null 2>&1; then
   missing+=(libclang-dev)
 fi
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" -ne 0 ]; then
-    echo "setup: missing ${missing[*]}; run this once, then try again:" >&2
+    echo "setup: missing ${missing[*]}; run this command, then try again:" >&2
     echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi

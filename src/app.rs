@@ -1,14 +1,15 @@
-//! The composition root: configuration to workers to engine to server, and an orderly end.
+//! The composition root: builds workers, engine and server from the configuration, and shuts them down.
 
-use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use crate::config::Config;
+use crate::call::Admission;
+use crate::config::{self, Config};
 use crate::engine::Engine;
+use crate::engine::models::{FileRead, GeneratorModel, Models, Published, ServedGenerator};
 use crate::engine::position_bias::{Keeper, PositionBias};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::Profiles;
@@ -16,99 +17,172 @@ use crate::model::{GeneratorInfo, ModelError, Tokenizer};
 use crate::rpc::server;
 use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::runtime::onnx;
+use crate::scheduler::Status;
 use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
-use crate::scheduler::{Lender, Scheduler, Status};
+use crate::scheduler::generator::{Loader, Scheduler};
 use crate::storage::catalog::Role;
 use crate::storage::profiles::{Origin, ProfileFile};
-use crate::storage::store::{Store, StoreError};
+use crate::storage::store::{Located, Store, StoreError};
 
-/// Loads the generator and waits until it is ready.
+/// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The model is not in the store, not what it should be, or cannot be loaded.
+/// The store has no model of the configured name, or no thread could be started.
+pub fn start(config: &Config) -> anyhow::Result<Engine> {
+    // Fail early on an unknown model name.
+    config.store.find(&config.generator.model, Role::Generator)?;
+    let generator = generator(config).context("cannot start a thread for the generator")?;
+    Ok(Engine::new(Models::new(generator, judge(config)?), config.limits))
+}
+
+/// Calls [`start`] and waits until the generator is ready.
+///
+/// # Errors
+/// The model is not in the store, its checksum differs, or it cannot be loaded.
 pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
-    let store = config.store.clone();
+    let engine = start(config)?;
+    first_load(&engine).await?;
+    Ok(engine)
+}
+
+/// Waits until the first load of the generator succeeds or fails. The worker handles later failures by itself.
+async fn first_load(engine: &Engine) -> anyhow::Result<()> {
+    let mut status = engine.models().generator(None)?.scheduler().status();
+    let settled = status.wait_for(|status| *status != Status::Loading).await?;
+    match &*settled {
+        Status::Ready(_) => Ok(()),
+        Status::Failed(problem) => anyhow::bail!("the generator cannot be loaded: {problem}"),
+        Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the generator's thread ended"),
+    }
+}
+
+/// Starts the generator's worker. The worker's thread locates and loads the model file.
+fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
+    let published = Published::default();
     let name = config.generator.model.clone();
-    let generator = config.generator.clone();
-    let (located, vocabulary, choice) = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-        let located = store.locate(&name, Role::Generator)?;
-        let vocabulary = Vocabulary::load(&located.path)?;
-        let settings = generator.settings(located.path.clone());
-        let choice = match generator.reencode {
-            Some(most) if !llama::offloads(&settings)? => {
-                Some(reencode::choose(&settings, &located.sha256, &store, most)?)
+    let loader: Loader = {
+        let (settings, store) = (config.generator.clone(), config.store.clone());
+        let use_learnt = config.use_learnt_position_bias;
+        let published = Arc::clone(&published);
+        // The file that was read first, with the settings that it runs with. Answers name its checksum, so a reload
+        // must not serve another file.
+        let mut read: Option<(String, llama::Settings)> = None;
+        Box::new(move |serve| {
+            let model = settings.model.clone();
+            let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
+            let located = store.locate(&settings.model, Role::Generator).map_err(unusable)?;
+            if let Some((sha256, runtime)) = &read {
+                if *sha256 != located.sha256 {
+                    let problem = "the file changed since the server read it: start the server again".to_owned();
+                    return Err(ModelError::Unusable { path: model, problem });
+                }
+                return llama::with_model(runtime, serve);
             }
-            _ => None,
-        };
-        Ok((located, vocabulary, choice))
-    })
-    .await??;
-    let running = choice.as_ref().map_or(&located.path, |choice| &choice.path).clone();
-    let chat = config.generator.chat_template && vocabulary.chat_frame().is_some();
+            let vocabulary = Vocabulary::load(&located.path)?;
+            let mut runtime = settings.settings(located.path.clone());
+            let choice = match settings.reencode {
+                Some(_) if !llama::offloads(&runtime)? => reencode::chosen(&runtime, &located.sha256, &store),
+                _ => None,
+            };
+            let info = info(&settings, &located, &vocabulary, choice.as_ref());
+            if let Some(choice) = choice {
+                runtime.path = choice.path;
+            }
+            let position_bias = position_bias(&store, &info.sha256);
+            position_bias.set_use_learnt(use_learnt);
+            let file = FileRead { tokenizer: Arc::new(vocabulary), info, position_bias };
+            *published.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+            let (_, runtime) = read.insert((located.sha256, runtime));
+            llama::with_model(runtime, serve)
+        })
+    };
+    Ok(GeneratorModel::new(name, Scheduler::start(config.scheduler, loader)?, published))
+}
+
+fn info(
+    settings: &config::Generator,
+    located: &Located,
+    vocabulary: &Vocabulary,
+    choice: Option<&reencode::Choice>,
+) -> GeneratorInfo {
     let metadata = |key: &str| vocabulary.metadata(key);
     let words = ["general.architecture", "general.name", "general.size_label"].map(metadata);
-    let info = GeneratorInfo {
-        name: located.name,
-        encoding: choice.as_ref().map_or_else(|| "as shipped".to_owned(), |choice| choice.encoding.clone()),
-        running_sha256: choice.map_or_else(|| located.sha256.clone(), |choice| choice.sha256),
-        sha256: located.sha256,
+    GeneratorInfo {
+        name: located.name.clone(),
+        encoding: choice.map_or_else(|| "as shipped".to_owned(), |choice| choice.encoding.clone()),
+        running_sha256: choice.map_or_else(|| located.sha256.clone(), |choice| choice.sha256.clone()),
+        sha256: located.sha256.clone(),
         description: words.into_iter().flatten().collect::<Vec<_>>().join(" "),
         bytes: located.bytes,
         trained_context: vocabulary.trained_context(),
-        chat,
-    };
-    let settings = config.generator.settings(running);
-    let lender: Lender = Box::new(move |lend| llama::lend(&settings, lend));
-    let scheduler = Scheduler::start(config.scheduler, lender).context("no thread for the generator")?;
-    ready(&scheduler).await?;
-    let known = position_bias(&config.store, &info.sha256);
-    let engine = Engine::new(scheduler, Arc::new(vocabulary), info, config.limits).with_position_bias(known);
-    Ok(match judge(config)? {
-        Some(judge) => engine.with_judge(judge),
-        None => engine,
-    })
+        chat: settings.chat_template && vocabulary.chat_frame().is_some(),
+    }
 }
 
-/// The way to the entailment model, which is loaded when it is first needed; `None` where none is configured.
+/// Measures which tensor type of a generator runs fastest on this CPU, for `rerankd models pull`. A server never
+/// measures; it uses the stored choice. `report` is called before every long step. `None` if there is nothing to
+/// measure, because `generator.reencode` is false or layers run on an accelerator.
 ///
 /// # Errors
-/// The operating system gives no thread.
+/// The model is not in the store or cannot be loaded, or the store is not writable.
+pub async fn measure_tensor_types(
+    config: &Config,
+    model: &str,
+    report: impl Fn(&str) + Send + 'static,
+) -> anyhow::Result<Option<reencode::Choice>> {
+    let Some(most_bytes) = config.generator.reencode else { return Ok(None) };
+    let (store, generator, model) = (config.store.clone(), config.generator.clone(), model.to_owned());
+    tokio::task::spawn_blocking(move || {
+        let located = store.locate(&model, Role::Generator)?;
+        let settings = generator.settings(located.path);
+        if llama::offloads(&settings)? {
+            return Ok(None);
+        }
+        Ok(Some(reencode::measure(&settings, &located.sha256, &store, most_bytes, &report)?))
+    })
+    .await?
+}
+
+/// Starts the worker of the entailment model, which loads at its first use; `None` if no such model is configured.
+///
+/// # Errors
+/// No thread could be started.
 pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     let Some(model) = config.entailment.model.clone() else { return Ok(None) };
-    let (store, entailment) = (config.store.clone(), config.entailment.clone());
-    let known = match store.locate(&model, Role::Entailment) {
+    let (store, settings) = (config.store.clone(), config.entailment.clone());
+    let configured = match store.locate(&model, Role::Entailment) {
         Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
-        // A model that is not there yet, or damaged, is told of when it is needed.
+        // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.clone(), sha256: String::new() },
     };
-    let lender: entailment::Lender = Box::new(move |lend| {
+    let loader: entailment::Loader = Box::new(move |serve| {
         let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
         let located = store.locate(&model, Role::Entailment).map_err(unusable)?;
-        let library = match &entailment.library {
+        let library = match &settings.library {
             Some(path) => path.clone(),
             None => store.locate("onnxruntime", Role::Library).map_err(unusable)?.path,
         };
-        let settings = onnx::Settings {
+        let runtime = onnx::Settings {
             network: located.path,
             name: located.name,
             sha256: located.sha256,
             library,
-            threads: entailment.threads,
-            batch: entailment.batch,
+            threads: settings.threads,
+            batch: settings.batch,
         };
-        onnx::lend(&settings, lend)
+        onnx::with_model(&runtime, serve)
     });
-    let judge = Judge::start(config.entailment.worker, lender).context("no thread for the entailment model")?;
-    Ok(Some(judge.with_model(known)))
+    let judge = Judge::start(config.entailment.worker, configured, loader);
+    Ok(Some(judge.context("cannot start a thread for the entailment model")?))
 }
 
-/// The file of position-bias profiles of a generator.
+/// The file with the position-bias profiles of a generator, identified by the SHA-256 of its model file.
 #[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
 }
 
-/// Reads the profiles of a generator. What cannot be used is told in the log and in `GetPositionBias`.
+/// Loads the profiles of a generator. Unusable files are reported in the log and by `GetPositionBias`.
 fn position_bias(store: &Store, generator: &str) -> PositionBias {
     let mut problems = Vec::new();
     let mut load = |origin| {
@@ -124,66 +198,79 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
-/// How often a running server looks whether the generator was calibrated.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(5);
+/// How often a running server checks for a new calibration.
+const CALIBRATION_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Takes calibrated profiles up when `file` changes, for ever: a server need not be started again after `rerankd calibrate`.
-pub async fn follow(engine: Engine, file: ProfileFile, pause: Duration) {
-    // What was there at the start is read once more: it may have changed since the engine was put together.
+/// Reloads calibrated profiles whenever `file` changes, until the task is aborted. A server thus uses the results of
+/// `rerankd calibrate` without a restart.
+pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
+    // The file may have changed since the engine loaded it, so the first check always reloads it.
     let mut seen = None;
     loop {
-        tokio::time::sleep(pause).await;
-        let now = file.stamp();
-        if now == seen || now.is_none() {
+        tokio::time::sleep(interval).await;
+        let stamp = file.stamp();
+        if stamp == seen || stamp.is_none() {
             continue;
         }
-        let known = engine.position_bias();
+        let bias = &generator.position_bias;
         match file.load() {
             Ok(profiles) => {
-                if known.recalibrate(profiles) {
-                    tracing::info!(path = %file.path().display(), "calibrated position-bias profiles taken up");
+                if bias.recalibrate(profiles) {
+                    tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
                 }
             }
             Err(problem) => {
                 tracing::error!(%problem, "position-bias profiles not used");
-                known.report(problem.to_string());
+                bias.report(problem.to_string());
             }
         }
-        seen = now;
+        seen = stamp;
     }
 }
 
-/// Waits for the first outcome of loading.
-async fn ready(scheduler: &Scheduler) -> anyhow::Result<()> {
-    let mut status = scheduler.status();
-    let settled = status.wait_for(|status| *status != Status::Loading).await?;
-    match &*settled {
-        Status::Ready(_) => Ok(()),
-        Status::Failed(problem) => anyhow::bail!("the generator cannot be loaded: {problem}"),
-        Status::Loading | Status::Stopped => anyhow::bail!("the generator's thread ended"),
-    }
-}
-
-/// Serves on `listener` until `stop` resolves.
+/// Serves on `listener` until `stop` resolves. Health reports NOT_SERVING until the generator has loaded.
 ///
 /// # Errors
-/// The model cannot be loaded, or the transport fails.
+/// The first load of the generator fails, or the transport fails.
 pub async fn serve(
     config: &Config,
     engine: Engine,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
-    let settings = server::Settings {
-        message_bytes: config.server.message_bytes,
-        queue_length: config.scheduler.queue_length,
-        drain: config.server.drain,
+    let options = server::ServerOptions { message_bytes: config.server.message_bytes, drain: config.server.drain };
+    let admission = Admission::new(config.queue_length);
+    let following = tokio::spawn(when_ready(engine.clone(), config.clone()));
+    let mut serving = std::pin::pin!(server::serve(engine.clone(), admission, options, listener, stop));
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        // A failed first load is a fault of the configuration and ends the server. Later failures lead to a reload.
+        failed = first_failure(&engine) => Err(failed),
     };
-    engine.position_bias().set_learning(config.learn_position_bias);
-    let calibrated = profile_file(&config.store, &engine.info().sha256, Origin::Calibrated);
-    let following = tokio::spawn(follow(engine.clone(), calibrated, BETWEEN_LOOKS));
-    let ended = server::serve(engine.clone(), settings, listener, stop).await;
     following.abort();
-    engine.position_bias().save();
+    if let Ok(generator) = engine.generator() {
+        generator.position_bias.save();
+    }
     ended
+}
+
+/// Resolves if the first load fails, and never otherwise.
+async fn first_failure(engine: &Engine) -> anyhow::Error {
+    match first_load(engine).await {
+        Err(problem) => problem,
+        Ok(()) => std::future::pending().await,
+    }
+}
+
+/// Logs the properties of the generator when it is ready, starts learning, and follows its calibration file.
+async fn when_ready(engine: Engine, config: Config) {
+    if first_load(&engine).await.is_err() {
+        return;
+    }
+    let Ok(generator) = engine.generator() else { return };
+    let info = &generator.info;
+    tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "generator ready");
+    generator.position_bias.set_learning(config.learn_position_bias);
+    let calibrated = profile_file(&config.store, &info.sha256, Origin::Calibrated);
+    follow_calibration(generator, calibrated, CALIBRATION_INTERVAL).await;
 }

@@ -2,23 +2,49 @@
 //!
 //! # The path of a request
 //!
-//! `rpc` translates it from the wire and hands it to `engine`, the use cases: a request is checked and tokenised, its
-//! method makes a `plan` (a forest of token segments), and `scheduler` carries the plan out on the thread that owns the
-//! model. `runtime` is what the model is made of; `model` is the seam between the two. With the scores back, `engine` calls
-//! `measure`, the arithmetic, and `rpc` translates the answer.
+//! `rpc` admits it as a `call`, translates it, and hands it to `engine`, the use cases. There its
+//! passages are tokenised, its method (`engine::methods`) says which prompts it wants scored, and these become a `plan`: a
+//! forest of token segments. `scheduler` carries the plan out on the thread that owns the model; `runtime` is what the model
+//! is made of, `model` the seam between the two. With the scores back the method fits (`fit`) or measures (`belief`,
+//! `metrics`), and `rpc` translates the answer. Whatever works for the request carries its `call`, which holds its permit,
+//! deadline and cancellation.
 //!
-//! # Who may import whom
+//! # The rooms, and who may name whom
 //!
-//! `main -> {cli, app}`, `cli -> {app, config, engine, measure, rpc, runtime}`, `app -> {rpc, engine, scheduler, runtime, measure, model, config}`,
-//! `rpc -> engine -> {scheduler, measure, plan, model}`, `runtime -> {model, plan, measure}`,
-//! `scheduler -> {model, plan, measure}`. `measure` and `plan` are pure. Nothing points back up; tests/architecture.rs reads
-//! the `use` lines and fails where something does.
+//! tests/architecture.rs reads this table and the `crate::` paths of every file, and fails where a room names one that its row
+//! does not list. Nothing points back up.
+//!
+//! | room | the question it answers | may name |
+//! |---|---|---|
+//! | `numeric` | which arithmetic do several rooms share? | |
+//! | `fit` | what are utilities and position bias, given scores of orders? (MOI) | `numeric` |
+//! | `belief` | what does a set of answers say? (SePer, entropies) | `numeric` |
+//! | `metrics` | how good is a ranking, an answer, an agreement? | `numeric` |
+//! | `plan` | which tokens are evaluated, and in which order? | `numeric` |
+//! | `call` | for whom is work done, until when, and who may stop it? | |
+//! | `model` | what does the server ask of a model? | `plan` `belief` `numeric` |
+//! | `storage` | what is kept on disk? | `fit` |
+//! | `runtime` | how do llama.cpp and ONNX Runtime do it? | `model` `storage` `plan` `belief` `numeric` |
+//! | `scheduler` | whose work is done next? | `call` `model` `plan` `belief` `numeric` |
+//! | `engine` | what is done for a request? | `call` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
+//! | `config` | what did the operator set? | `engine` `runtime` `storage` `scheduler` |
+//! | `telemetry` | what is logged? | `config` |
+//! | `rpc` | how is a request translated from the wire and back? | `call` `engine` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
+//! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `model` `rpc` `runtime` `scheduler` `storage` |
+//! | `files` | what do runs, judgements and passages look like in files? | `engine` |
+//! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
+//! | `evaluation` | how is a retriever judged on many questions? | `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
+//! | `cli` | what does a command do? | `app` `backend` `call` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` |
 
 pub mod app;
+mod backend;
 pub mod belief;
+pub mod call;
 pub mod cli;
 pub mod config;
 pub mod engine;
+mod evaluation;
+mod files;
 pub mod fit;
 pub mod metrics;
 pub mod model;

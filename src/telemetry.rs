@@ -1,11 +1,11 @@
-//! Logs: structured, on standard error, as lines or as JSON.
+//! Structured logs on standard error, as text lines or as JSON.
 
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, LogFormat};
 
-/// Installs the process's subscriber; `quiet` raises the level for commands whose standard error shows progress. A second
-/// call does nothing, so tests may call it freely.
+/// Installs the process's log subscriber. `quiet` limits logs to warnings, for commands that show progress on standard
+/// error. Further calls have no effect.
 pub fn install(config: &Config, quiet: bool) {
     let filter = if quiet { "warn,llama-cpp-2=error" } else { &config.log_filter };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));

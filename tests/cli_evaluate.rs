@@ -1,4 +1,4 @@
-//! `rerankd evaluate` and `rerankd metrics` as programs: files in, files out, broken off and gone on with.
+//! `rerankd evaluate` and `rerankd metrics` as programs: files in, files out, interrupted and continued.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,44 +13,23 @@
 )]
 
 mod common;
+#[path = "common/program.rs"]
+mod program;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use program::{arguments, command, error, run, succeeded};
 use serde_json::{Value, json};
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rerankd"));
-    command
-        .args(arguments)
-        .env_remove("RERANKD_CONFIG")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-fn run(arguments: &[&str]) -> Output {
-    command(arguments).output().unwrap()
-}
 
 /// One generator at a time: two on a small machine take many times as long as one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn error(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn succeeded(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", error(output));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 const FACTS: [(&str, &str, &str); 6] = [
@@ -80,10 +59,6 @@ fn questions(path: &Path, count: usize) {
             json!({ "id": format!("q{number}"), "question": question, "answers": [answer], "passages": passages });
         writeln!(file, "{line}").unwrap();
     }
-}
-
-fn arguments<'a>(questions: &'a str, out: &'a str) -> Vec<&'a str> {
-    vec!["evaluate", questions, "--out", out, "--max-tokens", "12", "--resamples", "50", "--test-resamples", "50"]
 }
 
 #[test]
@@ -119,28 +94,28 @@ fn an_evaluation_writes_results_summary_and_report() {
             - report.matches("http://www.w3.org/2000/svg").count() * usize::from(outside == "http://www");
         assert_eq!(found, 0, "the report asks for {outside}");
     }
-    // The same command again computes nothing anew; other settings are refused, and said.
+    // The same command again evaluates nothing. Other settings are refused by name.
     let before = std::fs::read(out.join("results.jsonl")).unwrap();
     succeeded(&run(&asked));
     assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
     let other = run(&[asked.clone(), vec!["--seed", "7"]].concat());
     assert_eq!(other.status.code(), Some(2));
-    assert!(error(&other).contains("seed (there 0, now 7)"), "{}", error(&other));
-    // More questions are gone on with; one that has changed is not.
+    assert!(error(&other).contains("seed (stored 0, now 7)"), "{}", error(&other));
+    // More questions continue the evaluation; a changed one is refused.
     questions(Path::new(file), 7);
     assert_eq!(succeeded(&run(&asked))["summary"]["evaluated"], 7);
     let text = std::fs::read_to_string(file).unwrap();
     std::fs::write(file, text.replacen("Esk", "Usk", 1)).unwrap();
     let changed = run(&asked);
     assert_eq!(changed.status.code(), Some(2));
-    assert!(error(&changed).contains("or its passages have changed since"), "{}", error(&changed));
+    assert!(error(&changed).contains("or its passages have changed"), "{}", error(&changed));
     std::fs::write(file, text).unwrap();
-    // Nor is a line of another question.
+    // So is a line of another question.
     let text = std::fs::read_to_string(out.join("results.jsonl")).unwrap().replace("\"id\":\"q1\"", "\"id\":\"q9\"");
     std::fs::write(out.join("results.jsonl"), text).unwrap();
     let torn = run(&asked);
     assert_eq!(torn.status.code(), Some(2));
-    assert!(error(&torn).contains("results.jsonl:2: is of question \"q9\", must be of \"q1\""), "{}", error(&torn));
+    assert!(error(&torn).contains("results.jsonl:2: has question \"q9\", expected \"q1\""), "{}", error(&torn));
     succeeded(&run(&[asked, vec!["--restart"]].concat()));
 }
 
@@ -163,7 +138,7 @@ fn killed_after(mut child: Child, results: &Path, pause: Duration) -> bool {
 }
 
 #[test]
-fn an_evaluation_killed_ten_times_ends_as_an_undisturbed_one() {
+fn an_evaluation_killed_ten_times_ends_as_an_uninterrupted_one() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("q.jsonl");
@@ -275,7 +250,7 @@ fn runs_take_their_texts_from_a_folder_and_are_compared() {
     assert_eq!(output.status.code(), Some(1), "{}", error(&output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let summary = &document["summary"];
-    assert_eq!(summary["failed"], json!([{ "id": "q7", "error": "the queries hold no text for it" }]));
+    assert_eq!(summary["failed"], json!([{ "id": "q7", "error": "the file of queries has no text for it" }]));
     let of = |system: usize| {
         let rows = summary["systems"][system]["metrics"].as_array().unwrap();
         rows.iter().find(|row| row["annotator"] == "provenance" && row["metric"] == "RR").unwrap()["value"]
@@ -339,12 +314,12 @@ fn bad_input_of_both_names_the_place() {
         (vec!["metrics", &judged, &other], "no query of the run has judgements"),
         (vec!["metrics", &judged, &utf8], "utf8.run:2: is not UTF-8"),
         (vec!["metrics", &judged, "/nowhere.run"], "/nowhere.run: "),
-        (vec!["metrics", &judged, &good, "-m", "nDGC@10"], "metric \"nDGC@10\": is not known"),
+        (vec!["metrics", &judged, &good, "-m", "nDGC@10"], "metric \"nDGC@10\": is no metric"),
         (vec!["metrics", &judged, &good, "--confidence", "95"], "--confidence: must lie between 0 and 1"),
-        (vec!["evaluate", &twice, "--out", &out], "twice.jsonl:2: the id \"1\" stands there twice"),
+        (vec!["evaluate", &twice, "--out", &out], "twice.jsonl:2: the id \"1\" is given twice"),
         (vec!["evaluate", "--out", &out], "a file of questions, or a run (--run FILE), is missing"),
         (vec!["evaluate", &data, "--run", &bad, "--out", &out], "bad.run:2"),
-        (vec!["evaluate", &data, "--run", &good, "--annotators", "f1", "--out", &out], "\"f1\" is not known"),
+        (vec!["evaluate", &data, "--run", &good, "--annotators", "f1", "--out", &out], "\"f1\" is no annotator"),
         (vec!["evaluate", &data, "--run", &good, "-m", "P@x", "--out", &out], "metric \"P@x\""),
     ];
     for (arguments, problem) in cases {

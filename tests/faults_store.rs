@@ -1,4 +1,4 @@
-//! Fetching models: from a local stand-in for the Hub over real HTTP, and everything that can go wrong on the way.
+//! Fetching models from a local HTTP server with the interface of the Hugging Face Hub, and the errors of fetching.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,13 +23,13 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How the stand-in behaves.
+/// The behaviour of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// Sends half of what it announced and hangs up.
+    /// Sends half of the announced bytes and closes the connection.
     CutOff,
-    /// Announces and sends only half.
+    /// Announces and sends only half of the content.
     Short,
 }
 
@@ -38,7 +38,8 @@ struct LocalHub {
     requests: Arc<AtomicUsize>,
 }
 
-/// Serves `content` as every file of every repository, with the headers the client asks for; 404 for names with "missing".
+/// Serves `content` as every file of every repository, with the headers that the client expects; 404 for names with
+/// "missing".
 async fn hub(content: Vec<u8>, fault: Fault) -> LocalHub {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -101,7 +102,7 @@ fn store(root: &Path, hub: &LocalHub, content: &[u8], file: &str) -> Store {
     Store::new(root.join("store"), catalog, Hub { endpoint: Some(hub.address.clone()), token: None })
 }
 
-/// Every file below a folder but receipts.
+/// All files below a folder except receipts.
 fn left_behind(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
     let Ok(entries) = std::fs::read_dir(root) else { return files };
@@ -133,14 +134,14 @@ async fn a_file_of_the_hub_is_fetched_verified_and_kept() {
     assert_eq!(store.locate("toy", Role::Generator).unwrap().sha256, entry.sha256);
     let asked = hub.requests.load(Ordering::SeqCst);
     store.pull(&entry, false).await.unwrap();
-    assert_eq!(hub.requests.load(Ordering::SeqCst), asked, "what is there is not fetched again");
+    assert_eq!(hub.requests.load(Ordering::SeqCst), asked, "a complete model is fetched again");
     assert_eq!(left_behind(store.root()).len(), 1);
     assert!(matches!(store.locate("toy", Role::Entailment), Err(StoreError::WrongRole { .. })));
     assert!(matches!(store.locate("nobody", Role::Generator), Err(StoreError::Unknown { .. })));
 }
 
 #[tokio::test]
-async fn a_file_that_changed_is_not_used_and_pulled_again() {
+async fn a_changed_file_is_refused_and_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = content(50_000);
     let hub = hub(bytes.clone(), Fault::None).await;
@@ -159,14 +160,14 @@ async fn a_file_that_changed_is_not_used_and_pulled_again() {
 }
 
 #[tokio::test]
-async fn what_is_not_what_it_should_be_leaves_nothing() {
+async fn a_failed_fetch_leaves_no_files() {
     let bytes = content(200_000);
     let mut other = bytes.clone();
     other[7] ^= 1;
     for (served, fault, file, expected) in [
         (other, Fault::None, "toy.gguf", "SHA-256 is"),
-        (bytes.clone(), Fault::Short, "toy.gguf", "has 100000 bytes"),
-        (bytes.clone(), Fault::CutOff, "toy.gguf", "could not be fetched"),
+        (bytes.clone(), Fault::Short, "toy.gguf", "100000 bytes, 200000 expected"),
+        (bytes.clone(), Fault::CutOff, "toy.gguf", "cannot be fetched"),
         (bytes.clone(), Fault::None, "missing.gguf", "404"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -185,7 +186,7 @@ async fn what_is_not_what_it_should_be_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_missing_package_is_reported_with_pips_words() {
+async fn a_missing_package_is_reported_with_the_message_of_pip() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.toml");
     let sources = "{ kind = \"pip\", package = \"rerankd-no-such-package-exists\", version = \"9.9.9\", file = \"x\" }";
@@ -201,30 +202,65 @@ async fn a_missing_package_is_reported_with_pips_words() {
     assert_eq!(left_behind(store.root()), Vec::<String>::new());
 }
 
-/// A file system of one megabyte, where the machine lets us make one.
-#[tokio::test]
-async fn a_full_disk_is_an_error_and_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let small = folder.path().join("small");
-    std::fs::create_dir_all(&small).unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
-        .arg(&small)
-        .status()
-        .is_ok_and(|status| status.success());
-    if !mounted {
-        eprintln!("no right to mount a small file system: not tested here");
-        return;
+/// A file system of one megabyte, unmounted when dropped; `None` without the right to mount.
+struct SmallDisk {
+    folder: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        if Self::run(folder.path(), &["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs"]) {
+            return Some(Self { folder });
+        }
+        eprintln!("this test needs the right to mount a file system and is skipped");
+        None
     }
+
+    fn run(folder: &Path, command: &[&str]) -> bool {
+        let status = std::process::Command::new(command[0]).args(&command[1..]).arg(folder).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        assert!(Self::run(self.folder.path(), &["umount"]));
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_an_error_and_leaves_no_files() {
+    let Some(disk) = SmallDisk::mount() else { return };
     let bytes = content(3_000_000);
     let hub = hub(bytes.clone(), Fault::None).await;
-    let store = store(&small, &hub, &bytes, "toy.gguf");
+    let store = store(disk.path(), &hub, &bytes, "toy.gguf");
     let entry = store.catalog().find("toy").unwrap().clone();
     let outcome = store.pull(&entry, false).await;
-    let left = left_behind(store.root());
-    let unmounted = std::process::Command::new("umount").arg(&small).status();
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains("No space left"), "{error}");
-    assert_eq!(left, Vec::<String>::new());
-    assert!(unmounted.is_ok_and(|status| status.success()));
+    assert_eq!(left_behind(store.root()), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_read_only_store_serves_what_it_has_and_refuses_the_rest() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let bytes = content(50_000);
+    let hub = hub(bytes.clone(), Fault::None).await;
+    let store = store(disk.path(), &hub, &bytes, "toy.gguf");
+    let entry = store.catalog().find("toy").unwrap().clone();
+    let path = store.pull(&entry, false).await.unwrap();
+    let write = |mode: &str| assert!(SmallDisk::run(disk.path(), &["mount", "-o", mode]));
+    write("remount,ro");
+    assert_eq!(store.pull(&entry, false).await.unwrap(), path);
+    assert_eq!(store.locate("toy", Role::Generator).unwrap().path, path);
+    write("remount,rw");
+    std::fs::remove_file(&path).unwrap();
+    write("remount,ro");
+    let error = store.pull(&entry, false).await.unwrap_err().to_string();
+    assert!(error.contains("Read-only file system") && error.contains("store"), "{error}");
 }

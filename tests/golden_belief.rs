@@ -1,5 +1,5 @@
-//! Entailment and belief measures against an independent program (golden/belief/reference.py), and the real network on what
-//! it should never do. Measures within 1e-6; probabilities within 1e-3, because runtimes may round differently.
+//! Entailment and belief measures against an independent program (golden/belief/reference.py), and faults of the real network.
+//! Measures agree within 1e-6, probabilities within 1e-3, because runtimes may round differently.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,14 +18,14 @@ mod common;
 use std::path::Path;
 
 use common::real_judge;
-use rerankd::belief::{Likelihood, Verdict, Weighting};
+use rerankd::belief::{Likelihood, Pairing, Verdict, Weighting};
 use rerankd::engine::EngineError;
 use rerankd::engine::belief::MeasureOptions;
-use rerankd::engine::belief::report::{BeliefReport, Brought, Response, measure_brought};
+use rerankd::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
 use rerankd::model::entailment::TextPair;
 use rerankd::runtime::onnx;
 use rerankd::scheduler::ScheduleError;
-use rerankd::scheduler::entailment::{Judge, Settings};
+use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
 use serde_json::Value;
 
 fn cases() -> Vec<Value> {
@@ -36,7 +36,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
-fn brought(case: &Value, weighting: Weighting, either: bool, with_verdicts: bool) -> Brought {
+fn input(case: &Value, weighting: Weighting, either: bool, with_verdicts: bool) -> MeasureInput {
     let response = |answer: &Value| {
         let tokens: Vec<f64> =
             answer["token_log_probabilities"].as_array().unwrap().iter().map(|l| l.as_f64().unwrap()).collect();
@@ -48,11 +48,12 @@ fn brought(case: &Value, weighting: Weighting, either: bool, with_verdicts: bool
         let verdict = Verdict { entailment: p(0), neutral: p(1), contradiction: p(2) };
         (text(&row["premise"]), text(&row["hypothesis"]), verdict)
     };
-    Brought {
+    MeasureInput {
         question: text(&case["question"]),
         references: vec![text(&case["reference"])],
-        with: case["answers"].as_array().unwrap().iter().map(response).collect(),
-        without: Vec::new(),
+        with_context: case["answers"].as_array().unwrap().iter().map(response).collect(),
+        context_free: Vec::new(),
+        pairing: Pairing::Independent,
         verdicts: if with_verdicts {
             case["verdicts"].as_array().unwrap().iter().map(verdict).collect()
         } else {
@@ -67,7 +68,7 @@ fn compare(report: &BeliefReport, golden: &Value, either: bool, tolerance: f64) 
         let expected = golden[key].as_f64().unwrap();
         assert!((value - expected).abs() <= tolerance, "{key}: {value} against {expected}");
     };
-    let (soft, hard) = (report.seper_soft.unwrap(), report.seper_hard.unwrap());
+    let (soft, hard) = (report.seper_soft.as_ref().unwrap(), report.seper_hard.as_ref().unwrap());
     near(soft.value, if either { "seper_soft_either" } else { "seper_soft" });
     near(hard.value, "seper_hard");
     if let (Some(error), false) = (soft.standard_error, either) {
@@ -92,9 +93,9 @@ async fn measures_are_those_of_the_independent_program() {
     for case in cases() {
         for (weighting, name) in WEIGHTINGS {
             for either in [false, true] {
-                let brought = brought(&case, weighting, either, true);
-                let (report, without, judged) = measure_brought(&brought, None).await.unwrap();
-                assert!(without.is_none() && judged == 0);
+                let input = input(&case, weighting, either, true);
+                let (report, context_free, judged) = measure_answers(&common::call(), &input, None).await.unwrap();
+                assert!(context_free.is_none() && judged == 0);
                 compare(&report, &case["measures"][name], either, 1e-6);
             }
         }
@@ -109,8 +110,11 @@ async fn the_network_gives_the_probabilities_of_the_independent_program() {
         let question = if question.ends_with('?') { question } else { format!("{question}?") };
         let rows = case["verdicts"].as_array().unwrap();
         let after = |value: &Value| format!("{question} {}", text(value)).trim_end().to_owned();
-        let pair = |row: &Value| TextPair { premise: after(&row["premise"]), hypothesis: after(&row["hypothesis"]) };
-        let judged = judge.judge(rows.iter().map(pair).collect(), None).await.unwrap();
+        let pair = |row: &Value| TextPair {
+            premise: after(&row["premise"]).into(),
+            hypothesis: after(&row["hypothesis"]).into(),
+        };
+        let judged = judge.judge(rows.iter().map(pair).collect(), &common::call()).await.unwrap();
         assert!(judged.model.three_way);
         for (row, verdict) in rows.iter().zip(judged.verdicts) {
             for (class, p) in [verdict.entailment, verdict.neutral, verdict.contradiction].into_iter().enumerate() {
@@ -119,26 +123,39 @@ async fn the_network_gives_the_probabilities_of_the_independent_program() {
             }
         }
         let (report, _, judged) =
-            measure_brought(&brought(&case, Weighting::Mean, false, false), Some(&judge)).await.unwrap();
+            measure_answers(&common::call(), &input(&case, Weighting::Mean, false, false), Some(&judge)).await.unwrap();
         compare(&report, &case["measures"]["mean"], false, 1e-3);
-        assert_eq!(judged, 0, "every pair was judged above and is known");
+        assert_eq!(judged, 0, "every pair was judged above and is cached");
     }
 }
 
 #[tokio::test]
-async fn a_missing_verdict_without_a_model_is_an_error_and_no_zero() {
-    let mut brought = brought(&cases()[0], Weighting::Mean, false, true);
-    brought.verdicts.pop();
-    brought.verdicts.truncate(3);
-    let error = measure_brought(&brought, None).await.unwrap_err();
+async fn a_missing_verdict_without_a_model_is_an_error_and_not_zero() {
+    let mut input = input(&cases()[0], Weighting::Mean, false, true);
+    input.verdicts.pop();
+    input.verdicts.truncate(3);
+    let error = measure_answers(&common::call(), &input, None).await.unwrap_err();
     assert!(matches!(error, EngineError::Precondition(_)), "{error}");
-    brought.verdicts[1].2.entailment = 1.5;
-    assert!(measure_brought(&brought, None).await.unwrap_err().to_string().starts_with("verdicts[1]: "));
-    brought.verdicts.clear();
-    brought.with[2].likelihood.sum = f64::NAN;
-    assert!(measure_brought(&brought, None).await.unwrap_err().to_string().starts_with("with[2].log_likelihood: "));
-    brought.with.clear();
-    assert!(measure_brought(&brought, None).await.unwrap_err().to_string().starts_with("with: "));
+    input.context_free = input.with_context[1..].to_vec();
+    input.pairing = Pairing::Paired;
+    assert!(
+        measure_answers(&common::call(), &input, None).await.unwrap_err().to_string().starts_with("without: "),
+        "not in pairs"
+    );
+    input.context_free.clear();
+    input.verdicts[1].2.entailment = 1.5;
+    assert!(measure_answers(&common::call(), &input, None).await.unwrap_err().to_string().starts_with("verdicts[1]: "));
+    input.verdicts.clear();
+    input.with_context[2].likelihood.sum = f64::NAN;
+    assert!(
+        measure_answers(&common::call(), &input, None)
+            .await
+            .unwrap_err()
+            .to_string()
+            .starts_with("with[2].log_likelihood: ")
+    );
+    input.with_context.clear();
+    assert!(measure_answers(&common::call(), &input, None).await.unwrap_err().to_string().starts_with("with: "));
 }
 
 fn pair(premise: &str, hypothesis: &str) -> TextPair {
@@ -146,13 +163,16 @@ fn pair(premise: &str, hypothesis: &str) -> TextPair {
 }
 
 #[tokio::test]
-async fn a_verdict_does_not_depend_on_what_else_is_asked() {
-    let alone = real_judge(0).judge(vec![pair("The tower was painted red.", "The tower is red.")], None).await.unwrap();
+async fn a_verdict_does_not_depend_on_the_other_pairs() {
+    let alone = real_judge(0)
+        .judge(vec![pair("The tower was painted red.", "The tower is red.")], &common::call())
+        .await
+        .unwrap();
     let crowd: Vec<TextPair> = (0..40)
         .map(|i| pair(&"It rained for a long time. ".repeat(i % 7 + 1), &format!("It was wet {i}.")))
         .chain([pair("The tower was painted red.", "The tower is red.")])
         .collect();
-    let among = real_judge(0).judge(crowd, None).await.unwrap();
+    let among = real_judge(0).judge(crowd, &common::call()).await.unwrap();
     assert_eq!(among.verdicts.last(), alone.verdicts.last());
     assert!(alone.verdicts[0].entails());
 }
@@ -161,10 +181,13 @@ async fn a_verdict_does_not_depend_on_what_else_is_asked() {
 async fn a_long_premise_is_cut_and_the_hypothesis_is_not() {
     let judge = real_judge(0);
     let long = format!("The tower was painted red. {}", "It rained and rained. ".repeat(2_000));
-    let judged =
-        judge.judge(vec![pair(&long, "The tower is red."), pair(&long, "The tower is green.")], None).await.unwrap();
+    let judged = judge
+        .judge(vec![pair(&long, "The tower is red."), pair(&long, "The tower is green.")], &common::call())
+        .await
+        .unwrap();
     assert!(judged.verdicts[0].entailment > judged.verdicts[1].entailment + 0.3, "{:?}", judged.verdicts);
-    let both = judge.judge(vec![pair("It rained.", &long), pair("", ""), pair(&long, &long)], None).await.unwrap();
+    let both =
+        judge.judge(vec![pair("It rained.", &long), pair("", ""), pair(&long, &long)], &common::call()).await.unwrap();
     assert_eq!(both.verdicts.len(), 3);
 }
 
@@ -177,13 +200,13 @@ fn broken(network: &Path, library: &Path) -> Judge {
         threads: 1,
         batch: 0,
     };
-    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
-        onnx::lend(&settings, lend)
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        onnx::with_model(&settings, serve)
     });
-    Judge::start(Settings { queue_length: 4, cache_entries: 10 }, lender).unwrap()
+    Judge::start(EntailmentOptions { cache_entries: 10 }, ConfiguredModel::default(), loader).unwrap()
 }
 
-/// Each fault names its file, and the process goes on.
+/// Each fault names its file, and the process continues.
 #[tokio::test]
 async fn faults_of_the_model_name_the_file() {
     let config = common::real_config();
@@ -193,7 +216,7 @@ async fn faults_of_the_model_name_the_file() {
     let network = folder.path().join("net.onnx");
     let judge = |network: &Path, library: &Path| broken(network, library);
     let problem = |judge: Judge| async move {
-        match judge.judge(vec![pair("a", "b")], None).await.unwrap_err() {
+        match judge.judge(vec![pair("a", "b")], &common::call()).await.unwrap_err() {
             ScheduleError::Model(error) => error.to_string(),
             other => other.to_string(),
         }
@@ -202,7 +225,7 @@ async fn faults_of_the_model_name_the_file() {
     std::fs::copy(&located.path, &network).unwrap();
     assert!(problem(judge(&network, &library)).await.contains("config.json: "), "not the network of the head");
     for (config, expected) in [
-        (r#"{"id2label":{"0":"good","1":"bad","2":"ugly"}}"#, "id2label names"),
+        (r#"{"id2label":{"0":"good","1":"bad","2":"ugly"}}"#, "id2label: "),
         ("{", "config.json: "),
         (r#"{"id2label":{"0":"entailment","1":"neutral","2":"contradiction"}}"#, "tokenizer.json: "),
     ] {

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 
 use rerankd::metrics::agreement::Correlation;
+use rerankd::metrics::never;
 use rerankd::metrics::rank::{Grading, Metric, Ranking, Ties};
 use rerankd::metrics::recall::{Family, Sample, choose_alpha};
 use serde::Deserialize;
@@ -199,7 +200,7 @@ fn the_search_for_alpha_finds_what_scipy_finds() {
             for (label, correlation) in correlations {
                 let expected = &study["chosen"][format!("{name}/{label}")];
                 let best = expected["best"].as_f64().unwrap();
-                let chosen = choose_alpha(&samples, family, correlation).unwrap();
+                let chosen = choose_alpha(&samples, family, correlation, &never).unwrap();
                 assert!((chosen.agreement.value - best).abs() < 1e-9, "{name}/{label}: {chosen:?} instead of {best}");
                 for (alpha, values) in expected["at"].as_object().into_iter().flatten() {
                     let alpha: f64 = alpha.parse().unwrap();

@@ -43,7 +43,7 @@ fn solve(case: &Value, starts: Starts) -> Estimate {
         starts,
         ..Settings::default()
     };
-    estimate(usize::try_from(case["n"].as_u64().unwrap()).unwrap(), &observations, None, &settings).unwrap()
+    estimate(usize::try_from(case["n"].as_u64().unwrap()).unwrap(), &observations, None, &settings, &|| false).unwrap()
 }
 
 fn check(name: &str) {

@@ -1,4 +1,4 @@
-//! The default generator itself: real weights, real tokenizer, the real path of a request.
+//! The default generator with its weights and tokenizer, through the path of a request.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,15 +19,17 @@ use std::time::{Duration, Instant};
 
 use common::scripted::Observed;
 use common::{real_engine, serve, wire};
-use rerankd::engine::rerank::{Method, MoiOptions, Passage, RerankRequest, Reranked, Scheme};
+use rerankd::engine::methods;
+use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Reranked, Scheme};
 use rerankd::engine::{Engine, EngineError};
-use rerankd::plan::{NodeId, Plan, Segment, Token};
+use rerankd::numeric::sampling::Sampling;
+use rerankd::plan::{Finish, Grow, NodeId, Plan, Segment, Stop, Token};
 use rerankd::rpc::v1;
 
-/// Log-probabilities move by rounding with the shape of the batch: other kernels run, and sums go in another order. In a
-/// 16-bit type that is hundredths of a nat a token. A file that runs in its own 4-bit blocks has its activations rounded to
-/// 8 bits on the way, which feeds on itself from layer to layer: single tokens move by half a nat, the mean hardly. Each
-/// bound is about twice what was seen: (one token, root mean square, mean), in nats.
+/// Log-probabilities depend on the shape of the batch, because other kernels round differently and sum in another order. With
+/// 16-bit weights the difference is hundredths of a nat per token. With 4-bit blocks the activations are also rounded to 8
+/// bits, and the error grows from layer to layer: single tokens differ by half a nat, the mean hardly. Each bound is about
+/// twice the largest difference observed: (one token, root mean square, mean), in nats.
 const BOUNDS_16_BIT: [f64; 3] = [0.25, 0.05, 0.01];
 const BOUNDS_4_BIT: [f64; 3] = [1.0, 0.2, 0.05];
 
@@ -54,7 +56,7 @@ fn request(texts: &[&str]) -> RerankRequest {
 }
 
 async fn rerank(engine: &Engine, request: RerankRequest) -> Reranked {
-    engine.rerank(request, None, None).await.unwrap()
+    engine.rerank(&common::call(), request, None).await.unwrap()
 }
 
 fn utilities(answer: &Reranked) -> Vec<f64> {
@@ -68,7 +70,7 @@ fn utilities(answer: &Reranked) -> Vec<f64> {
 #[tokio::test]
 async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
     let engine = real_engine().await;
-    let tokens = |text: &str| engine.tokenizer().text(text);
+    let tokens = |text: &str| common::generator(&engine).tokenizer().text(text);
     let segments = |order: &[usize]| {
         let mut segments = vec![Segment::context(tokens("Documents follow.\n\n"))];
         segments.extend(order.iter().map(|&p| Segment::scored(tokens(TEXTS[p]), 0)));
@@ -78,12 +80,13 @@ async fn a_shared_prefix_scores_as_one_sequence_at_a_time() {
     let orders: Vec<Vec<usize>> = vec![vec![0, 1, 2, 3], vec![0, 1, 3, 2], vec![0, 3], vec![2, 0], vec![1]];
     let mut together = Plan::new();
     let paths: Vec<Vec<NodeId>> = orders.iter().map(|order| together.add(&segments(order))).collect();
-    let shared = engine.scheduler().run(Arc::new(together), None, None).await.unwrap();
+    let shared = common::generator(&engine).scheduler.run(Arc::new(together), &common::call(), None).await.unwrap();
     let mut differences = Vec::new();
     for (order, path) in orders.iter().zip(paths) {
         let mut alone = Plan::new();
         let own = alone.add(&segments(order));
-        let scores = engine.scheduler().run(Arc::new(alone), None, None).await.unwrap().scores;
+        let scores =
+            common::generator(&engine).scheduler.run(Arc::new(alone), &common::call(), None).await.unwrap().scores;
         for (ours, theirs) in path.iter().zip(own) {
             for (left, right) in shared.scores[ours.0].iter().zip(&scores[theirs.0]) {
                 differences.push(left - right);
@@ -99,12 +102,12 @@ fn close(engine: &Engine, differences: &[f64]) {
     let mean = differences.iter().sum::<f64>() / count;
     let rms = (differences.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
     println!("{count} tokens: largest difference {largest:.3}, root mean square {rms:.3}, mean {mean:.4} nats");
-    let reencoded = engine.info().encoding != "as shipped";
+    let reencoded = common::generator(engine).info.encoding != "as shipped";
     let [token, square, centre] = if reencoded { BOUNDS_16_BIT } else { BOUNDS_4_BIT };
     assert!(largest < token && rms < square && mean.abs() < centre);
 }
 
-/// Against numpy over the same file: tests/golden/generator/reference.py wrote the numbers.
+/// The reference values were computed with numpy from the same file by tests/golden/generator/reference.py.
 #[tokio::test]
 async fn log_probabilities_agree_with_an_independent_program() {
     let engine = real_engine().await;
@@ -112,10 +115,10 @@ async fn log_probabilities_agree_with_an_independent_program() {
     let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let tokens: Vec<Token> = serde_json::from_value(golden["tokens"].clone()).unwrap();
     let expected: Vec<f64> = serde_json::from_value(golden["log_probabilities"].clone()).unwrap();
-    assert_eq!(engine.tokenizer().text(&format!("{} {QUERY}", TEXTS.join(" "))), tokens);
+    assert_eq!(common::generator(&engine).tokenizer().text(&format!("{} {QUERY}", TEXTS.join(" "))), tokens);
     let mut plan = Plan::new();
     let node = plan.add(&[Segment::scored(tokens, 1)])[0];
-    let scores = engine.scheduler().run(Arc::new(plan), None, None).await.unwrap().scores;
+    let scores = common::generator(&engine).scheduler.run(Arc::new(plan), &common::call(), None).await.unwrap().scores;
     let differences: Vec<f64> = scores[node.0].iter().zip(&expected).map(|(ours, theirs)| ours - theirs).collect();
     assert_eq!(differences.len(), expected.len());
     close(&engine, &differences);
@@ -124,11 +127,11 @@ async fn log_probabilities_agree_with_an_independent_program() {
 #[tokio::test]
 async fn control_text_in_a_passage_stays_text() {
     let engine = real_engine().await;
-    let tokens: Vec<Token> = engine.tokenizer().text("<|im_end|>");
+    let tokens: Vec<Token> = common::generator(&engine).tokenizer().text("<|im_end|>");
     assert!(tokens.len() > 1, "a passage must not be able to close the message");
-    assert_eq!(engine.tokenizer().template("<|im_end|>", false).len(), 1);
-    assert_eq!(engine.tokenizer().detokenize(&tokens), "<|im_end|>");
-    assert!(engine.info().chat);
+    assert_eq!(common::generator(&engine).tokenizer().template("<|im_end|>", false).len(), 1);
+    assert_eq!(common::generator(&engine).tokenizer().detokenize(&tokens), "<|im_end|>");
+    assert!(common::generator(&engine).info.chat);
 }
 
 #[tokio::test]
@@ -154,13 +157,13 @@ async fn kept_prefixes_save_tokens_and_move_scores_by_rounding_alone() {
     within_errors(&first, &second);
 }
 
-/// A generator that no other test uses: what else is in a batch changes the rounding.
+/// A generator for one test: requests of other tests in the same batch would change the rounding.
 async fn alone() -> Engine {
     rerankd::app::engine(&common::real_config()).await.unwrap()
 }
 
 #[tokio::test]
-async fn the_given_order_has_no_part_in_a_design_by_id() {
+async fn a_design_by_id_does_not_depend_on_the_given_order() {
     let engine = alone().await;
     let plain = request(&TEXTS);
     let mut turned = plain.clone();
@@ -172,7 +175,7 @@ async fn the_given_order_has_no_part_in_a_design_by_id() {
     within_errors(&first, &second);
 }
 
-/// Utilities agree to well within their standard errors: what is left is rounding, which the fit of whole orders amplifies.
+/// Utilities agree within their standard errors. The difference is rounding, which the fit of whole orders amplifies.
 fn within_errors(first: &Reranked, second: &Reranked) {
     for left in &first.passages {
         let right = second.passages.iter().find(|passage| passage.index == left.index).unwrap();
@@ -195,7 +198,7 @@ async fn one_and_two_passages_are_answers() {
         }
     }
     let mut pair = request(&TEXTS[..2]);
-    pair.method = Method::QueryGeneration;
+    pair.method = methods::find("query-generation").unwrap();
     assert_eq!(rerank(&engine, pair).await.passages[0].index, 0);
 }
 
@@ -215,7 +218,7 @@ async fn a_passage_longer_than_the_context_is_cut_or_refused() {
     let long = "the wheel turned and ".repeat(4_000);
     let mut request = request(&[TEXTS[0], &long]);
     request.truncate = Some(false);
-    match engine.rerank(request.clone(), None, None).await {
+    match engine.rerank(&common::call(), request.clone(), None).await {
         Err(EngineError::TooLong { field, needed, available }) => {
             assert_eq!(field, "passages[1].text");
             assert!(needed > 12_000 && available < 8_192, "{needed} {available}");
@@ -229,19 +232,21 @@ async fn a_passage_longer_than_the_context_is_cut_or_refused() {
 }
 
 #[tokio::test]
-async fn work_that_nobody_waits_for_stops_within_a_step() {
+async fn an_abandoned_request_stops_within_a_step() {
     let engine = alone().await;
     let long: Vec<String> = (0..6).map(|p| format!("{p} {}", "the wheel turned and ".repeat(60))).collect();
     let texts: Vec<&str> = long.iter().map(String::as_str).collect();
-    let run = engine.rerank(request(&texts), None, None);
+    let call = common::call();
+    let run = engine.rerank(&call, request(&texts), None);
     assert!(tokio::time::timeout(Duration::from_millis(1_500), run).await.is_err());
     let left = Instant::now();
-    let stats = engine.scheduler().stats();
+    let generator = common::generator(&engine);
+    let stats = generator.scheduler.stats();
     while stats.abandoned.load(std::sync::atomic::Ordering::SeqCst) == 0 {
-        assert!(left.elapsed() < Duration::from_secs(60), "the worker went on");
+        assert!(left.elapsed() < Duration::from_secs(60), "the worker did not stop");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    println!("worker free {} ms after its caller left", left.elapsed().as_millis());
+    println!("the worker was free {} ms after its caller left", left.elapsed().as_millis());
     assert_eq!(stats.cells.load(std::sync::atomic::Ordering::SeqCst), 0);
 }
 
@@ -259,7 +264,7 @@ async fn a_client_reranks_over_a_real_channel() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_model_is_refused_by_name() {
+async fn a_damaged_file_is_refused_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let good = std::fs::read(
         common::real_config()
@@ -283,11 +288,104 @@ async fn a_file_that_is_no_model_is_refused_by_name() {
 #[tokio::test]
 async fn control_tokens_end_an_answer_and_words_do_not() {
     let engine = real_engine().await;
-    let tokenizer = engine.tokenizer();
+    let generator = common::generator(&engine);
+    let tokenizer = generator.tokenizer();
     for control in ["<|im_start|>", "<|im_end|>"] {
         let tokens = tokenizer.template(control, false);
         assert!(tokens.len() == 1 && tokenizer.ends_turn(tokens[0]), "{control}");
     }
-    // The same letters from a caller are text.
+    // The same characters in caller's text are text.
     assert!(tokenizer.text("<|im_end|> Paris").iter().all(|&token| !tokenizer.ends_turn(token)));
+}
+
+struct Never;
+
+impl Stop for Never {
+    fn ended(&self, _tokens: &[Token]) -> Option<Finish> {
+        None
+    }
+}
+
+/// A context holds min(256, batch) sequences. With a batch of 64, the samples of three requests want more.
+#[tokio::test]
+async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
+    let flags = [("generator.batch".to_owned(), "64".to_owned())];
+    let small = rerankd::app::engine(&rerankd::config::Config::load(None, &flags).unwrap()).await.unwrap();
+    let small = common::generator(&small);
+    let shared: Vec<Token> = small.tokenizer().text(TEXTS[0]);
+    let mut scored = Plan::new();
+    let leaves: Vec<NodeId> = (100..250)
+        .map(|leaf| scored.add(&[Segment::context(shared.clone()), Segment::scored(vec![leaf], 0)])[1])
+        .collect();
+    let scored = Arc::new(scored);
+    let sampled = |seed: u64| {
+        let mut plan = Plan::new();
+        let prompt = plan.add(&[Segment::context(small.tokenizer().text(QUERY))])[0];
+        let grow = |seed| Grow { sampling: Sampling::default(), most: 6, seed, stop: Arc::new(Never) };
+        let samples: Vec<NodeId> = (0..80).map(|sample| plan.sample(prompt, grow(100 * seed + sample))).collect();
+        (Arc::new(plan), samples)
+    };
+    let requests = [sampled(1), sampled(2), sampled(3)];
+    let call = common::call();
+    let run = |plan: &Arc<Plan>| small.scheduler.run(Arc::clone(plan), &call, None);
+    let (scores, first, second, third) =
+        tokio::join!(run(&scored), run(&requests[0].0), run(&requests[1].0), run(&requests[2].0));
+    let scores = scores.unwrap().scores;
+    for ((_, samples), outcome) in requests.iter().zip([first, second, third]) {
+        let outcome = outcome.unwrap();
+        for node in samples {
+            let sample = &outcome.samples[node];
+            assert_eq!(sample.tokens.len(), 6);
+            assert!(sample.log_probabilities.iter().all(|x| x.is_finite() && *x <= 0.0));
+        }
+    }
+    let reference = real_engine().await;
+    let expected = common::generator(&reference).scheduler.run(scored, &call, None).await.unwrap().scores;
+    let differences: Vec<f64> = leaves.iter().map(|leaf| scores[leaf.0][0] - expected[leaf.0][0]).collect();
+    close(&reference, &differences);
+}
+
+/// In a store of its own, so that the choice of this machine is not changed.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_server_never_measures_and_runs_what_pull_chose() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = common::real_config();
+    let model = own.generator.model.clone();
+    std::os::unix::fs::symlink(own.store.root().join(&model), folder.path().join(&model)).unwrap();
+    let flags = [("models.store".to_owned(), folder.path().display().to_string())];
+    let config = rerankd::config::Config::load(None, &flags).unwrap();
+    let engine = rerankd::app::engine(&config).await.unwrap();
+    assert_eq!(common::generator(&engine).info.encoding, "as shipped");
+    drop(engine);
+    let encodings = folder.path().join(".encodings");
+    assert!(!encodings.exists());
+
+    let steps = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&steps);
+    let report = move |step: &str| seen.lock().unwrap().push(step.to_owned());
+    let choice = rerankd::app::measure_tensor_types(&config, &model, report.clone()).await.unwrap().unwrap();
+    let measured: Vec<&str> = choice.tokens_per_second.iter().map(|(encoding, _)| encoding.as_str()).collect();
+    assert_eq!(measured, ["as shipped", "BF16", "F16"]);
+    println!("{:?}", choice.tokens_per_second);
+    let written: Vec<_> = std::fs::read_dir(&encodings).unwrap().map(|entry| entry.unwrap().path()).collect();
+    if choice.encoding == "as shipped" {
+        assert_eq!(written.len(), 1);
+    } else {
+        assert!(written.len() == 2 && written.contains(&choice.path));
+        let planned = format!(
+            "re-encoding to {}, {} MB",
+            choice.encoding,
+            choice.path.metadata().unwrap().len().div_ceil(1_000_000)
+        );
+        assert!(steps.lock().unwrap().contains(&planned), "{planned}: {steps:?}");
+    }
+    let steps_of_first = steps.lock().unwrap().len();
+    let again = rerankd::app::measure_tensor_types(&config, &model, report).await.unwrap().unwrap();
+    assert_eq!((again.encoding, steps.lock().unwrap().len()), (choice.encoding.clone(), steps_of_first));
+    let engine = rerankd::app::engine(&config).await.unwrap();
+    assert_eq!(
+        (&common::generator(&engine).info.encoding, &common::generator(&engine).info.running_sha256),
+        (&choice.encoding, &choice.sha256)
+    );
 }

@@ -1,4 +1,4 @@
-//! Arrangement and position-bias profiles over the wire: what is learnt, kept, asked for and shown.
+//! Arrangement and position-bias profiles over the wire: learning, storing, requesting and showing them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Running, Scripted, wire};
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::position_bias::{Keeper, PositionBias};
@@ -29,21 +30,28 @@ use rerankd::storage::profiles::Origin;
 
 const PASSAGES: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
 
-async fn with(known: PositionBias) -> Running {
+async fn with(position_bias: PositionBias) -> Running {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    common::serve(engine.with_position_bias(known), observed, queue_length).await
+    common::serve(common::with_position_bias(&engine, position_bias), observed, queue_length).await
 }
 
-fn known(subject: Subject, values: &[f64], times: usize) -> Profiles {
+/// Observations at the values and, in turn, a quarter above and below at the first position.
+fn profiles(subject: Subject, values: &[f64], times: usize) -> Profiles {
     let mut profiles = Profiles::default();
-    for _ in 0..times {
-        assert!(profiles.observe(subject, values));
+    for index in 0..times {
+        let mut row = values.to_vec();
+        row[0] += if index % 2 == 0 { 0.25 } else { -0.25 };
+        assert!(profiles.observe(subject, &row));
     }
     profiles
 }
 
-fn kept(profiles: Profiles) -> PositionBias {
+fn calibrated(profiles: Profiles) -> PositionBias {
     PositionBias::new(profiles, Profiles::default(), Box::new(|_| Ok(())), vec!["a.json: is damaged".into()])
+}
+
+fn stored(position_bias: &PositionBias, origin: Origin) -> Profiles {
+    position_bias.profiles().into_iter().find(|(of, _)| *of == origin).unwrap().1
 }
 
 async fn ask(server: &Running, order: v1::ContextOrder, top_n: u32) -> (Vec<u32>, v1::Arrangement) {
@@ -80,24 +88,54 @@ async fn a_profile_decides_the_context_but_not_the_ranking() {
     let plain = Scripted::default().serve().await;
     let (expected, _) = ask(&plain, v1::ContextOrder::Unspecified, 0).await;
     plain.stop().await;
-    let server = with(kept(known(Subject::Answer, &[0.5, -1.0, -0.5, 1.0], 8))).await;
+    let server = with(calibrated(profiles(Subject::Answer, &[0.5, -1.0, -0.5, 1.0], 8))).await;
     let (ranking, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
     assert_eq!(ranking, expected);
     assert_eq!(arranged.original_indices, vec![ranking[1], ranking[3], ranking[2], ranking[0]]);
     assert_eq!(arranged.ground(), v1::ArrangementGround::AnswerProfile);
     assert_eq!((arranged.profile_passages, arranged.profile_observations), (4, 8));
-    let told = ModelServiceClient::new(server.channel().await)
+    assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::Calibrated);
+    assert_eq!(arranged.profile_subject(), v1::ProfileSubject::Answer);
+    let shown = ModelServiceClient::new(server.channel().await)
         .get_position_bias(v1::GetPositionBiasRequest::default())
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(told.profiles.len(), 1);
-    assert_eq!(told.profiles[0].means, vec![0.5, -1.0, -0.5, 1.0]);
-    assert_eq!(told.profiles[0].standard_errors, vec![0.0; 4]);
-    assert_eq!(told.problems, vec!["a.json: is damaged"]);
+    assert_eq!(shown.profiles.len(), 1);
+    assert_eq!(shown.profiles[0].means, vec![0.5, -1.0, -0.5, 1.0]);
+    assert_eq!(shown.profiles[0].standard_errors[1..], vec![0.0; 3]);
+    assert_eq!(shown.profiles[0].origin(), v1::ProfileOrigin::Calibrated);
+    assert_eq!(shown.problems, vec!["a.json: is damaged"]);
     let none = v1::GetPositionBiasRequest { passages: 5, ..v1::GetPositionBiasRequest::default() };
-    let told = ModelServiceClient::new(server.channel().await).get_position_bias(none).await.unwrap().into_inner();
-    assert!(told.profiles.is_empty());
+    let shown = ModelServiceClient::new(server.channel().await).get_position_bias(none).await.unwrap().into_inner();
+    assert!(shown.profiles.is_empty());
+    server.stop().await;
+}
+
+/// Within its error a calibrated profile leaves best first; a learnt one changes nobody's default order.
+#[tokio::test]
+async fn neither_noise_nor_other_callers_change_an_order() {
+    let server = with(calibrated(profiles(Subject::Answer, &[0.0, 0.06, -0.06, 0.0], 8))).await;
+    for order in [v1::ContextOrder::Unspecified, v1::ContextOrder::ByPositionBias] {
+        let (ranking, arranged) = ask(&server, order, 0).await;
+        assert_eq!((&arranged.original_indices, arranged.order()), (&ranking, v1::ContextOrder::Descending));
+        assert_eq!(arranged.ground(), v1::ArrangementGround::EffectWithinError);
+        assert_eq!((arranged.profile_passages, arranged.profile_observations), (4, 8));
+    }
+    server.stop().await;
+    let learnt = profiles(Subject::Question, &[0.25, 0.5, 1.0, 2.0], 40);
+    let server = with(PositionBias::new(Profiles::default(), learnt, Box::new(|_| Ok(())), Vec::new())).await;
+    let (ranking, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    assert_eq!((&arranged.original_indices, arranged.ground()), (&ranking, v1::ArrangementGround::NoProfile));
+    let (_, arranged) = ask(&server, v1::ContextOrder::ByPositionBias, 0).await;
+    assert!(arranged.original_indices.iter().eq(ranking.iter().rev()));
+    assert_eq!(arranged.ground(), v1::ArrangementGround::QuestionProfile);
+    assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::Learnt);
+    server.engine.generator().unwrap().position_bias.set_use_learnt(true);
+    let (_, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::Learnt);
+    let (_, arranged) = ask(&server, v1::ContextOrder::Unspecified, 1).await;
+    assert_eq!(arranged.ground(), v1::ArrangementGround::NoProfile, "one passage has no order");
     server.stop().await;
 }
 
@@ -111,21 +149,32 @@ async fn served_requests_are_learnt_from_and_kept() {
     });
     let server = with(PositionBias::new(Profiles::default(), Profiles::default(), keeper, Vec::new())).await;
     ask(&server, v1::ContextOrder::Unspecified, 0).await;
-    assert_eq!(
-        server.engine.position_bias().profiles(),
-        Profiles::default(),
-        "learning is off until the server serves"
-    );
-    server.engine.position_bias().set_learning(true);
-    for _ in 0..3 {
-        ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    let generator = server.engine.generator().unwrap();
+    let position_bias = &generator.position_bias;
+    assert!(stored(position_bias, Origin::Learnt).is_empty(), "learning is off until the server serves");
+    position_bias.set_learning(true);
+    let passages = PASSAGES.map(|text| format!("{text} question"));
+    let other: Vec<&str> = passages.iter().map(String::as_str).collect();
+    for texts in [&PASSAGES[..], &PASSAGES, &other, &other, &PASSAGES] {
+        server.client().await.rerank(wire("question", texts)).await.unwrap();
     }
-    server.engine.position_bias().save();
-    let profiles = server.engine.position_bias().profiles();
+    position_bias.save();
+    let profiles = stored(position_bias, Origin::Learnt);
     let (subject, length, profile) = profiles.iter().next().unwrap();
-    assert_eq!((subject, length, profile.count()), (Subject::Question, 2, 3));
+    assert_eq!((subject, length, profile.count()), (Subject::Question, 2, 2), "a repeated request counts once");
     assert!((profile.means().iter().sum::<f64>() - 1.0).abs() < 1e-9);
     assert_eq!(written.lock().unwrap().last(), Some(&profiles));
+    assert!(stored(position_bias, Origin::Calibrated).is_empty());
+    let cyclic = Some(v1::MoiOptions { design: v1::Design::Cyclic.into(), ..v1::MoiOptions::default() });
+    for query in ["question", "here", "is"] {
+        server
+            .client()
+            .await
+            .rerank(v1::RerankRequest { moi: cyclic.clone(), ..wire(query, &PASSAGES) })
+            .await
+            .unwrap();
+    }
+    assert_eq!(stored(position_bias, Origin::Learnt), profiles, "the prior decides the weights of rotations");
     server.stop().await;
 }
 
@@ -146,7 +195,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
         gold: vec![false, true, false, false],
         passage_tokens: None,
     };
-    let profile = engine.answer_profile(&task).await.unwrap();
+    let profile = engine.answer_profile(&Call::local(), &task).await.unwrap();
     assert!(profile.iter().sum::<f64>().abs() < 1e-9);
     assert!(profile.windows(2).all(|pair| pair[0] > pair[1]), "{profile:?}");
     for (broken, field) in [
@@ -155,7 +204,7 @@ async fn an_answer_profile_finds_the_position_that_the_model_favours() {
         (Labelled { question: String::new(), ..task.clone() }, "question"),
         (Labelled { passages: task.passages[..1].to_vec(), ..task.clone() }, "passages"),
     ] {
-        assert!(engine.answer_profile(&broken).await.unwrap_err().to_string().starts_with(field));
+        assert!(engine.answer_profile(&Call::local(), &broken).await.unwrap_err().to_string().starts_with(field));
     }
 }
 
@@ -168,17 +217,22 @@ async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
     let store = Config::load(Some(&config), &[]).unwrap().store;
     let server = Scripted::default().serve().await;
     let file = rerankd::app::profile_file(&store, "scripted", Origin::Calibrated);
-    let following = tokio::spawn(rerankd::app::follow(server.engine.clone(), file.clone(), Duration::from_millis(5)));
+    let following = tokio::spawn(rerankd::app::follow_calibration(
+        server.engine.generator().unwrap(),
+        file.clone(),
+        Duration::from_millis(5),
+    ));
     let strict = || ask(&server, v1::ContextOrder::ByPositionBias, 0);
-    file.save(&known(Subject::Answer, &[0.0, 0.1, 0.2, 0.3], 8)).unwrap();
-    let position_bias = server.engine.position_bias();
-    wait_until(|| position_bias.profiles().iter().count() == 1).await;
+    file.save(&profiles(Subject::Answer, &[-2.0, 0.0, 1.0, 2.0], 8)).unwrap();
+    let generator = server.engine.generator().unwrap();
+    let position_bias = &generator.position_bias;
+    wait_until(|| !stored(position_bias, Origin::Calibrated).is_empty()).await;
     let (ranking, arranged) = strict().await;
-    assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, where the profile is high");
+    assert!(arranged.original_indices.iter().eq(ranking.iter().rev()), "best last, where the profile is highest");
     std::fs::write(file.path(), "{").unwrap();
     wait_until(|| !position_bias.problems().is_empty()).await;
     assert!(position_bias.problems()[0].contains("set aside"), "{:?}", position_bias.problems());
-    assert_eq!(strict().await.1.original_indices, arranged.original_indices, "the good ones stay in use");
+    assert_eq!(strict().await.1.original_indices, arranged.original_indices, "the earlier profiles stay in use");
     following.abort();
     server.stop().await;
 }
@@ -189,5 +243,5 @@ async fn wait_until(done: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), done).await.expect("it never becomes true");
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
 }

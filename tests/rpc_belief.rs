@@ -1,4 +1,4 @@
-//! Beliefs and utilities over the wire: sampling, entailment, clusters, measures, and what goes wrong with them.
+//! Beliefs and utilities over the wire: sampling, entailment, clusters, measures, and their faults.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,7 +33,7 @@ const PASSAGES: [&str; 3] = ["aaaa bbbb", "cccc", "dddd aaaa"];
 
 async fn server(scripted: Scripted) -> (Running, Arc<AtomicUsize>) {
     let (engine, observed, queue_length) = scripted.engine().await;
-    let (engine, judged) = common::with_scripted_judge(engine, Duration::ZERO);
+    let (engine, judged) = common::with_scripted_judge(&engine, Duration::ZERO);
     (common::serve(engine, observed, queue_length).await, judged)
 }
 
@@ -61,7 +61,7 @@ fn request() -> v1::MeasureUtilityRequest {
 }
 
 #[tokio::test]
-async fn samples_are_told_as_they_end_and_depend_on_the_seed_alone() {
+async fn samples_are_sent_as_they_end_and_depend_on_the_seed_alone() {
     let (server, _) = server(Scripted::default()).await;
     let ask = |seed: u64| {
         let server = &server;
@@ -115,26 +115,35 @@ async fn every_context_is_measured_from_one_plan() {
     let expected = [(List, 0), (Passage, 0), (Passage, 1), (Passage, 2), (Prefix, 1), (Prefix, 2), (Prefix, 3)];
     assert_eq!(kinds[..7], expected);
     assert_eq!(kinds[7..], [(Without, 0), (Without, 1), (Without, 2), (Subset, 0), (Subset, 1)]);
-    let without = answer.without_context.as_ref().unwrap();
+    let context_free = answer.without_context.as_ref().unwrap();
     for utility in &answer.utilities {
         let belief = utility.belief.as_ref().unwrap();
         let soft = belief.seper_soft.as_ref().unwrap().value;
         assert!((0.0..=1.0).contains(&soft));
         let delta = utility.delta_seper_soft.as_ref().unwrap().value;
-        assert!((delta - (soft - without.seper_soft.as_ref().unwrap().value)).abs() < 1e-12 && delta.abs() <= 1.0);
+        assert!((delta - (soft - context_free.seper_soft.unwrap().value)).abs() < 1e-12 && delta.abs() <= 1.0);
         assert!((belief.weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         assert_eq!((belief.answers.len(), belief.cluster_of.len()), (4, 4));
         assert!(utility.semantic_entropy_reduction.is_some() && utility.predictive_entropy_reduction.is_some());
+        let (corrected, plug_in) = (belief.semantic_entropy_corrected.unwrap(), belief.semantic_entropy_count.unwrap());
+        assert!(corrected.value >= plug_in.value - 1e-12);
+        let all_differ = belief.founders.len() == 4;
+        assert_eq!((corrected.standard_error.is_none(), plug_in.standard_error.is_none()), (all_differ, all_differ));
+        let reduction = utility.semantic_entropy_corrected_reduction.unwrap().value;
+        let expected = context_free.semantic_entropy_corrected.unwrap().value - corrected.value;
+        assert!((reduction - expected).abs() < 1e-12);
     }
     // Equal contexts are equal beliefs: the whole list and its longest prefix; no context and the empty subset.
     assert_eq!(answer.utilities[0].belief, answer.utilities[6].belief);
     assert_eq!(answer.utilities[1].belief, answer.utilities[4].belief);
     let empty = &answer.utilities[11];
-    assert_eq!(empty.belief.as_ref(), Some(without));
-    assert_eq!(empty.delta_seper_soft.as_ref().unwrap().value, 0.0);
+    assert_eq!(empty.belief.as_ref(), Some(context_free));
+    // Both sides are the same samples: their difference is 0 for certain.
+    let zero = Some(v1::Measured { value: 0.0, standard_error: Some(0.0) });
+    assert_eq!((empty.delta_seper_soft, empty.predictive_entropy_reduction), (zero, zero));
     let usage = answer.usage.unwrap();
     assert!(usage.tokens * 2 < usage.naive_tokens, "{usage:?}");
-    // The belief without context is kept, and equal requests have equal answers.
+    // Context-free answers are cached, and equal requests have equal answers.
     let again = utilities(&server).await.measure_utility(all).await.unwrap().into_inner();
     assert_eq!((again.utilities, again.judged_pairs), (answer.utilities, 0));
     assert!(again.usage.unwrap().tokens < usage.tokens);
@@ -146,7 +155,7 @@ async fn without_references_only_entropies_are_measured() {
     let (server, _) = server(Scripted::default()).await;
     let plain = v1::MeasureUtilityRequest { references: vec![], return_answers: false, ..request() };
     let answer = utilities(&server).await.measure_utility(plain).await.unwrap().into_inner();
-    assert_eq!(answer.utilities.len(), 1, "the whole list is measured where nothing is chosen");
+    assert_eq!(answer.utilities.len(), 1, "the whole list is measured by default");
     let utility = &answer.utilities[0];
     assert!(utility.delta_seper_soft.is_none() && utility.semantic_entropy_reduction.is_some());
     assert!(utility.belief.as_ref().unwrap().answers.is_empty());
@@ -331,7 +340,7 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
         last = Some(event);
     }
     assert_eq!(last.unwrap().unwrap_err().code(), Code::Unavailable);
-    let mut ready = server.engine.scheduler().status();
+    let mut ready = server.engine.generator().unwrap().scheduler.status();
     let back = ready.wait_for(|status| matches!(status, rerankd::scheduler::Status::Ready(_)));
     tokio::time::timeout(Duration::from_secs(10), back).await.unwrap().unwrap();
     let stream = beliefs(&server).await.sample(request).await.unwrap().into_inner();
@@ -343,28 +352,28 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
 #[tokio::test]
 async fn an_entailment_worker_that_dies_costs_one_request() {
     use common::scripted::ScriptedEntailment;
-    use rerankd::scheduler::entailment::{Judge, Settings};
+    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let mut first = true;
-    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
         let panics = std::mem::take(&mut first);
-        lend(&mut ScriptedEntailment { delay: Duration::ZERO, judged: Arc::default(), panics, three_way: true });
+        serve(&mut ScriptedEntailment { delay: Duration::ZERO, judged: Arc::default(), panics, three_way: true });
         Ok(())
     });
-    let judge = Judge::start(Settings { queue_length: 4, cache_entries: 10 }, lender).unwrap();
-    let server = common::serve(engine.with_judge(judge), observed, queue_length).await;
+    let judge = Judge::start(EntailmentOptions { cache_entries: 10 }, ConfiguredModel::default(), loader).unwrap();
+    let server = common::serve(common::with_judge(&engine, judge), observed, queue_length).await;
     assert_eq!(utilities(&server).await.measure_utility(request()).await.unwrap_err().code(), Code::Unavailable);
     utilities(&server).await.measure_utility(request()).await.unwrap();
     server.stop().await;
 }
 
 #[tokio::test]
-async fn a_two_way_model_is_taken_for_what_it_can() {
+async fn a_two_way_model_measures_all_but_hard_seper() {
     use common::scripted::ScriptedEntailment;
-    use rerankd::scheduler::entailment::{Judge, Settings};
+    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
-        lend(&mut ScriptedEntailment {
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        serve(&mut ScriptedEntailment {
             delay: Duration::ZERO,
             judged: Arc::default(),
             panics: false,
@@ -372,8 +381,8 @@ async fn a_two_way_model_is_taken_for_what_it_can() {
         });
         Ok(())
     });
-    let judge = Judge::start(Settings { queue_length: 4, cache_entries: 100 }, lender).unwrap();
-    let server = common::serve(engine.with_judge(judge), observed, queue_length).await;
+    let judge = Judge::start(EntailmentOptions { cache_entries: 100 }, ConfiguredModel::default(), loader).unwrap();
+    let server = common::serve(common::with_judge(&engine, judge), observed, queue_length).await;
     let answer = utilities(&server).await.measure_utility(request()).await.unwrap().into_inner();
     assert!(answer.utilities[0].delta_seper_soft.is_some() && answer.utilities[0].delta_seper_hard.is_none());
     assert!(answer.warnings.iter().any(|warning| warning.contains("two-way")));

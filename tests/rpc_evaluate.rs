@@ -45,7 +45,7 @@ const ALL: [Annotator; 12] = [
 
 async fn server() -> Running {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let (engine, _) = common::with_scripted_judge(engine, Duration::ZERO);
+    let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
     common::serve(engine, observed, queue_length).await
 }
 
@@ -71,12 +71,48 @@ fn request(annotators: &[Annotator]) -> v1::EvaluateRetrievalRequest {
     }
 }
 
+fn subset(indices: &[u32]) -> v1::PassageSubset {
+    v1::PassageSubset { indices: indices.to_vec() }
+}
+
+#[tokio::test]
+async fn end_to_end_answers_come_from_the_contexts_and_metrics_from_the_rankings() {
+    let server = server().await;
+    let annotators = [Annotator::TokenF1, Annotator::Provenance];
+    let (ranking, context) = ([0, 1, 2, 3], [3, 1, 0, 2]);
+    // The scripted generator repeats the letter of the first passage.
+    let texts = ["q", "z", "j", "v"].map(|letter| letter.repeat(200));
+    let asked = v1::EvaluateRetrievalRequest {
+        passages: wire("q", &texts.each_ref().map(String::as_str)).passages,
+        end_to_end: true,
+        rankings: vec![subset(&ranking), subset(&ranking), subset(&context)],
+        contexts: vec![subset(&ranking), subset(&context), subset(&context)],
+        ..request(&annotators)
+    };
+    let answer = utilities(&server).await.evaluate_retrieval(asked.clone()).await.unwrap().into_inner();
+    let [by_ranking, by_context, plain] = &answer.rankings[..] else { panic!("{answer:?}") };
+    assert_eq!((by_context.indices.as_slice(), by_context.context.as_slice()), (&ranking[..], &context[..]));
+    assert_eq!(by_context.scores[1].metrics, by_ranking.scores[1].metrics, "metrics are over the ranking");
+    assert_eq!((&by_context.answer, by_context.scores[0].end_to_end), (&plain.answer, plain.scores[0].end_to_end));
+    assert_ne!(by_context.answer.as_ref().unwrap().text, by_ranking.answer.as_ref().unwrap().text);
+    // Rankings with one context share its prompt, and without contexts the rankings are the contexts.
+    let alone = v1::EvaluateRetrievalRequest {
+        rankings: vec![subset(&ranking), subset(&context)],
+        contexts: Vec::new(),
+        ..asked
+    };
+    let alone = utilities(&server).await.evaluate_retrieval(alone).await.unwrap().into_inner();
+    assert_eq!(alone.rankings[1], *plain);
+    assert_eq!(alone.usage.unwrap().tokens, answer.usage.unwrap().tokens);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn every_annotator_labels_every_passage_from_one_plan() {
     let server = server().await;
     let asked = v1::EvaluateRetrievalRequest {
         end_to_end: true,
-        rankings: vec![v1::PassageSubset { indices: vec![3, 0, 1] }, v1::PassageSubset { indices: vec![0, 1, 2, 3] }],
+        rankings: vec![subset(&[3, 0, 1]), subset(&[0, 1, 2, 3])],
         metrics: vec!["P@2".into(), "ndcg_cut_3".into(), "mrr".into(), "Fe@3".into()],
         ..request(&ALL)
     };
@@ -210,7 +246,7 @@ async fn bad_evaluations_are_refused_by_field() {
     let server = server().await;
     let base = || request(&[Annotator::ExactMatch]);
     type Change = fn(&mut v1::EvaluateRetrievalRequest);
-    let cases: [(&str, Change); 15] = [
+    let cases: [(&str, Change); 22] = [
         ("question", |r| r.question = "  ".into()),
         ("passages", |r| r.passages.clear()),
         ("passages[1].text", |r| r.passages[1].text.clear()),
@@ -223,7 +259,16 @@ async fn bad_evaluations_are_refused_by_field() {
         ("provenance[2]", |r| r.provenance[2] = f64::NAN),
         ("metrics[1]", |r| r.metrics = vec!["P@1".into(), "nope".into()]),
         ("threshold", |r| r.threshold = Some(f64::INFINITY)),
-        ("rankings[0]", |r| r.rankings = vec![v1::PassageSubset { indices: vec![0, 9] }]),
+        ("rankings[0]", |r| r.rankings = vec![subset(&[0, 9])]),
+        ("rankings[1]", |r| r.rankings = vec![subset(&[]), subset(&[0; 1_000_000])]),
+        ("rankings", |r| r.rankings = vec![subset(&[0]); 100_000]),
+        ("contexts", |r| r.contexts = vec![subset(&[0, 1, 2, 3]); 2]),
+        ("contexts[0]", |r| r.contexts = vec![subset(&[0, 1, 2])]),
+        ("contexts[1]", |r| {
+            (r.rankings, r.contexts) = (vec![subset(&[0, 1]); 2], vec![subset(&[1, 0]), subset(&[0, 2])]);
+        }),
+        ("contexts[0]", |r| (r.rankings, r.contexts) = (vec![subset(&[0, 1])], vec![subset(&[1, 1])])),
+        ("metrics[1]", |r| r.metrics = vec!["map".into(), "AP".into()]),
         ("end_to_end", |r| (r.annotators, r.end_to_end) = (numbers(&[Annotator::ContainsAnswer]), true)),
         ("answer_tokens", |r| r.answer_tokens = 100_000),
     ];

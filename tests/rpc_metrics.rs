@@ -14,6 +14,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{Running, Scripted, fields};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
@@ -203,5 +205,160 @@ async fn a_moi_fit_needs_no_model() {
         let status = metrics(&server).await.fit_moi(bad).await.unwrap_err();
         assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
     }
+    server.stop().await;
+}
+
+/// The process's highest resident memory since [`reset_peak`], in bytes; 0 where the system does not say.
+fn peak_memory() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok()).unwrap_or(0) * 1024
+}
+
+fn reset_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Sends a request that must be refused at once: the field, the message, and no memory for what was asked.
+async fn refused_at_once<T>(
+    what: &str,
+    expected: (&str, &str),
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) {
+    reset_peak();
+    let (before, started) = (peak_memory(), Instant::now());
+    let status = call.await.map(|_| ()).unwrap_err();
+    let (taken, grown) = (started.elapsed(), peak_memory().saturating_sub(before) >> 20);
+    eprintln!("{what}: {taken:?}, {grown} MiB more; {status}");
+    assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![expected.0.to_owned()]), "{what}");
+    assert!(status.message().contains(expected.1), "{what}: {status}");
+    assert!(status.message().len() < 500, "{what}: {} bytes of message", status.message().len());
+    // Milliseconds in a release build of an idle machine; what it guards against takes half a minute.
+    assert!(taken < Duration::from_secs(5), "{what}: {taken:?}");
+    assert!(grown < 200, "{what}: {grown} MiB");
+}
+
+fn named(count: usize, metrics: impl Iterator<Item = String>) -> v1::EvaluateRankingRequest {
+    let query = |number: usize| v1::RankedQuery { id: format!("query-{number:020}"), ..v1::RankedQuery::default() };
+    v1::EvaluateRankingRequest {
+        queries: (0..count).map(query).collect(),
+        metrics: metrics.collect(),
+        resampling: Some(v1::Resampling { resamples: Some(0), ..v1::Resampling::default() }),
+        ..v1::EvaluateRankingRequest::default()
+    }
+}
+
+/// Faults of one kind: a message within server.message_bytes that asks for far more than it holds.
+#[tokio::test]
+async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
+    let server = Scripted::default().serve().await;
+    let cutoffs = |count: usize| (1..=count).map(|cutoff| format!("P@{cutoff}"));
+    let asked = named(100_000, cutoffs(256));
+    let expected = ("queries", "100000 with 256 metrics are 25600000 values, at most 1000000 allowed");
+    refused_at_once("values", expected, metrics(&server).await.evaluate_ranking(asked)).await;
+    let asked = named(1, std::iter::repeat_n("P".to_owned(), 100_000));
+    let expected = ("metrics", "100000 given, at most 256 allowed");
+    refused_at_once("metrics", expected, metrics(&server).await.evaluate_ranking(asked)).await;
+    let mut asked = named(1, cutoffs(1));
+    asked.queries[0].documents = vec![v1::RankedDocument::default(); 1_000_001];
+    let expected = ("message", "more than 1000000 fields given");
+    refused_at_once("rows", expected, metrics(&server).await.evaluate_ranking(asked)).await;
+    let long = |count: usize| (1..=count).map(|cutoff| format!("P(rel=0.12345678,judged_only=True)@{cutoff}"));
+    let expected = ("queries", "the response may need");
+    refused_at_once("response", expected, metrics(&server).await.evaluate_ranking(named(9_000, long(100)))).await;
+    let expected = ("metrics[0]", "metric \"");
+    let asked = named(1, std::iter::once("x".repeat(1 << 20)));
+    refused_at_once("name", expected, metrics(&server).await.evaluate_ranking(asked)).await;
+    let mut asked = named(1, cutoffs(1));
+    let id = "d".repeat(2 << 20);
+    asked.queries[0].documents = vec![document(&id, 1.0), document(&id, 2.0)];
+    asked.tie_rule = v1::TieRule::TrecEval.into();
+    let expected = ("queries[0].documents[1].id", "twice");
+    refused_at_once("id", expected, metrics(&server).await.evaluate_ranking(asked)).await;
+
+    let series = |count: usize, kinds: Vec<i32>| v1::CorrelateRequest {
+        target: vec![1.0, 2.0],
+        series: vec![v1::Series { name: String::new(), values: vec![1.0, 2.0] }; count],
+        kinds,
+        resampling: Some(v1::Resampling { resamples: Some(0), ..v1::Resampling::default() }),
+    };
+    let expected = ("kinds", "4000000 given, at most 4 allowed");
+    refused_at_once("kinds", expected, metrics(&server).await.correlate(series(1, vec![1; 4_000_000]))).await;
+    let expected = ("series", "200000 with 3 kinds are 600000 correlations, at most 100000 allowed");
+    refused_at_once("series", expected, metrics(&server).await.correlate(series(200_000, Vec::new()))).await;
+    let mut asked = series(2, vec![1, 2, 3, 4]);
+    asked.series[1].name = "s".repeat(6 << 20);
+    refused_at_once("names", ("series", "the response may need"), metrics(&server).await.correlate(asked)).await;
+    let lists = vec![v1::ScoredList { cutoff: 1, ..v1::ScoredList::default() }; 400_000];
+    let asked = v1::ChooseAlphaRequest { lists, ..v1::ChooseAlphaRequest::default() };
+    let expected = ("lists", "400000 given, must be 2 to 100000");
+    refused_at_once("lists", expected, metrics(&server).await.choose_alpha(asked)).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_and_kinds_are_given_once() {
+    let server = Scripted::default().serve().await;
+    let asked = named(1, ["AP", "P@5", "map"].map(str::to_owned).into_iter());
+    let status = metrics(&server).await.evaluate_ranking(asked).await.unwrap_err();
+    assert_eq!(status.message(), "metrics[2]: AP given twice, first as metrics[0]");
+    let asked = v1::CorrelateRequest {
+        target: vec![1.0, 2.0],
+        series: vec![v1::Series { name: "s".into(), values: vec![1.0, 2.0] }],
+        kinds: vec![3, 1, 3],
+        resampling: None,
+    };
+    let status = metrics(&server).await.correlate(asked).await.unwrap_err();
+    assert_eq!(status.message(), "kinds[2]: Spearman's rho given twice, first as kinds[0]");
+    server.stop().await;
+}
+
+/// Every threshold has its own list of relevant ranks; one at a time is enough.
+#[tokio::test]
+async fn metrics_of_many_thresholds_do_not_pile_up() {
+    let server = Scripted::default().serve().await;
+    let thresholds = (1..=256).map(|number| format!("P(rel=0.{number:03},judged_only=True)@5"));
+    let mut asked = named(1, thresholds);
+    asked.queries[0].documents =
+        vec![v1::RankedDocument { label: Some(1.0), ..v1::RankedDocument::default() }; 100_000];
+    reset_peak();
+    let before = peak_memory();
+    let answer = metrics(&server).await.evaluate_ranking(asked).await.unwrap().into_inner();
+    let grown = peak_memory().saturating_sub(before) >> 20;
+    eprintln!("{grown} MiB more");
+    assert!(answer.summary.iter().all(|one| one.value == Some(1.0)));
+    assert!(grown < 200, "{grown} MiB");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn no_cutoff_is_too_large() {
+    let server = Scripted::default().serve().await;
+    let asked = named(1, ["Fe@9223372036854775808", "P@18446744073709551615"].map(str::to_owned).into_iter());
+    let answer = metrics(&server).await.evaluate_ranking(asked).await.unwrap().into_inner();
+    assert_eq!(answer.queries[0].values[0].value, None, "no list holds 2K documents");
+    server.stop().await;
+}
+
+/// A caller who leaves ends the work: the next call need not wait for it.
+#[tokio::test]
+async fn arithmetic_ends_when_its_caller_leaves() {
+    let server = Scripted::default().serve().await;
+    let target: Vec<f64> = (0..10_000).map(f64::from).collect();
+    let asked = v1::CorrelateRequest {
+        series: vec![v1::Series { name: "s".into(), values: target.iter().rev().copied().collect() }],
+        target,
+        kinds: vec![v1::CorrelationKind::KendallB.into()],
+        resampling: Some(v1::Resampling { resamples: Some(10_000), ..v1::Resampling::default() }),
+    };
+    let callers = std::thread::available_parallelism().map_or(1, usize::from);
+    for _ in 0..callers {
+        let mut client = metrics(&server).await;
+        let call = client.correlate(asked.clone());
+        assert!(tokio::time::timeout(Duration::from_millis(300), call).await.is_err(), "the work must last");
+    }
+    let started = Instant::now();
+    metrics(&server).await.evaluate_ranking(named(2, std::iter::once("P@1".to_owned()))).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     server.stop().await;
 }

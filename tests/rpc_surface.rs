@@ -128,7 +128,7 @@ async fn a_budget_picks_the_deepest_design_that_fits() {
     let server = Scripted::default().serve().await;
     let ask = |token_budget, policy: v1::BudgetPolicy| {
         let budget_policy = policy.into();
-        let moi = Some(v1::MoiOptions { token_budget, budget_policy, ..v1::MoiOptions::default() });
+        let moi = Some(v1::MoiOptions { token_budget, budget_policy, depth: 4, ..v1::MoiOptions::default() });
         v1::RerankRequest { moi, ..wire("question", &PASSAGES) }
     };
     let mut depths = Vec::new();
@@ -148,7 +148,8 @@ async fn a_budget_picks_the_deepest_design_that_fits() {
 
 #[tokio::test]
 async fn events_come_in_order_and_the_last_is_the_answer() {
-    let server = Scripted::default().serve().await;
+    // An interim order is computed beside the scoring, which must take some time.
+    let server = Scripted { delay: std::time::Duration::from_micros(100), ..Scripted::default() }.serve().await;
     let moi = Some(v1::MoiOptions { design: v1::Design::Random.into(), ..v1::MoiOptions::default() });
     let request = v1::RerankRequest { moi, ..wire("question", &PASSAGES) };
     let watched = v1::WatchRerankRequest { request: Some(request.clone()) };

@@ -1,10 +1,11 @@
-//! How good and how fast entailment is.
+//! Accuracy and speed of entailment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::model::entailment::TextPair;
 use rerankd::runtime::onnx::graft;
@@ -32,8 +33,8 @@ fn snli(folder: &Path, most: usize) -> anyhow::Result<Vec<(usize, TextPair)>> {
 async fn judged(judge: &Judge, pairs: Vec<TextPair>) -> anyhow::Result<Vec<[f64; 3]>> {
     let mut verdicts = Vec::new();
     for part in pairs.chunks(500) {
-        let judged = judge.judge(part.to_vec(), None).await?;
-        report::about(&judged.model.name, &judged.model.sha256, "int8");
+        let judged = judge.judge(part.to_vec(), &Call::local()).await?;
+        report::about_model(&judged.model.name, &judged.model.sha256, "int8");
         verdicts.extend(judged.verdicts.iter().map(|v| [v.entailment, v.neutral, v.contradiction]));
     }
     Ok(verdicts)
@@ -63,7 +64,7 @@ pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Res
             let from = pairs.len();
             for alias in row["golden_answer"].as_str().unwrap_or_default().split('/') {
                 let (premise, hypothesis) = (format!("{question} {answer}"), format!("{question} {}", alias.trim()));
-                pairs.push(TextPair { premise, hypothesis });
+                pairs.push(TextPair { premise: premise.into(), hypothesis: hypothesis.into() });
             }
             marks.push((verdict, from..pairs.len()));
         }
@@ -87,7 +88,8 @@ pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Res
     Ok(())
 }
 
-/// Pairs per second beside onnxruntime's Python binding on the same network, one after the other, three rounds in turn.
+/// Pairs per second, compared with onnxruntime's Python binding on the same network: median of three alternating
+/// rounds.
 pub async fn peer(config: &Config, folder: &Path, python: &str) -> anyhow::Result<()> {
     let pairs: Vec<TextPair> = snli(folder, 600)?.into_iter().map(|row| row.1).collect();
     let located = config.store.locate("deberta-v3-xsmall-nli", Role::Entailment)?;
@@ -95,7 +97,7 @@ pub async fn peer(config: &Config, folder: &Path, python: &str) -> anyhow::Resul
     let network = graft::graft(&std::fs::read(&located.path)?, &head, &weights).map_err(anyhow::Error::msg)?;
     let scratch = tempfile::tempdir()?;
     std::fs::write(scratch.path().join("network.onnx"), network)?;
-    let rows: Vec<[&str; 2]> = pairs.iter().map(|pair| [pair.premise.as_str(), pair.hypothesis.as_str()]).collect();
+    let rows: Vec<[&str; 2]> = pairs.iter().map(|pair| [&*pair.premise, &*pair.hypothesis]).collect();
     for (name, batch) in [("one pair a step", 1), ("16 pairs a step", 16)] {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..3 {

@@ -1,10 +1,12 @@
-//! How well the measured utility of a single passage agrees with its gold mark: the paper's Table 2 in small.
+//! Agreement of the measured utility of single passages with their gold labels, after the paper's Table 2 on fewer
+//! questions.
 
 use std::path::Path;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::belief::SampleOptions;
-use rerankd::engine::utility::{Of, UtilityRequest};
+use rerankd::engine::utility::{ContextKind, UtilityRequest};
 use rerankd::metrics::lexical;
 use rerankd::numeric::{mean, pearson};
 
@@ -13,7 +15,7 @@ use super::{data, sampling};
 
 const FILES: [&str; 2] = [sampling::FILE, "qa/hotpotqa-200.jsonl.gz"];
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "DeltaSePer soft",
     "DeltaSePer hard",
     "exact match",
@@ -23,10 +25,11 @@ const NAMES: [&str; 9] = [
     "predictive entropy reduction",
     "semantic entropy reduction",
     "semantic entropy reduction (count)",
+    "semantic entropy reduction (count, corrected)",
 ];
 
-/// Half of the questions from each file. Lexical measures are means over the samples less those without context, like
-/// DeltaSePer, best over references; the perplexity is of the mean log-likelihood.
+/// Half of the questions from each file. A lexical measure is the mean over the samples, each against its best
+/// reference, minus the context-free mean, like DeltaSePer. Perplexity is that of the mean log-likelihood.
 pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let (mut marks, mut columns): (Vec<f64>, Vec<Vec<f64>>) = (Vec::new(), vec![Vec::new(); NAMES.len()]);
@@ -43,30 +46,31 @@ pub async fn run(config: &Config, folder: &Path, most: usize, samples: usize) ->
                 passage_tokens: Some(sampling::CAP),
                 ..UtilityRequest::default()
             };
-            let report = engine.utility(request, None, None).await?;
+            let report = engine.utility(&Call::local(), request, None).await?;
             let words = |answers: &[rerankd::engine::belief::Answer]| {
                 let by = |score: fn(&str, &[String]) -> f64| {
                     mean(&answers.iter().map(|answer| score(&answer.text, &references)).collect::<Vec<_>>())
                 };
                 [by(lexical::exact_match), by(lexical::rouge_l), by(lexical::token_f1)]
             };
-            let without = words(&report.without_answers);
+            let context_free = words(&report.context_free_answers);
             let perplexity = |entropy: f64| entropy.exp();
-            let alone = perplexity(report.without.predictive_entropy.value);
+            let alone = perplexity(report.context_free.predictive_entropy.value);
             for utility in &report.utilities {
-                let Of::Passage(index) = utility.of else { continue };
+                let ContextKind::Passage(index) = utility.kind else { continue };
                 marks.push(f64::from(u8::from(question.passages[index].supporting)));
                 let with = words(&utility.answers);
                 let values = [
                     utility.delta_soft.map_or(0.0, |delta| delta.value),
                     utility.delta_hard.map_or(0.0, |delta| delta.value),
-                    with[0] - without[0],
-                    with[1] - without[1],
-                    with[2] - without[2],
+                    with[0] - context_free[0],
+                    with[1] - context_free[1],
+                    with[2] - context_free[2],
                     alone - perplexity(utility.belief.predictive_entropy.value),
                     utility.predictive_entropy_reduction.value,
                     utility.semantic_entropy_reduction.value,
                     utility.semantic_entropy_count_reduction.value,
+                    utility.semantic_entropy_corrected_reduction.map_or(0.0, |reduction| reduction.value),
                 ];
                 for (column, value) in columns.iter_mut().zip(values) {
                     column.push(value);

@@ -1,7 +1,7 @@
-//! Sampling, entailment and belief measures on labelled data, against simpler programs and another binding.
+//! Sampling, entailment and belief measures on labelled data, compared with simpler programs and with another binding.
 //!
-//! `cargo bench --bench belief -- PART --data FOLDER`, PART one of `entailment`, `peer`, `tokens`, `repeat`, `gold`. FOLDER
-//! holds nli/snli-dev.tsv.gz, equivalence/evouna-nq-1000.jsonl.gz and qa/*.jsonl.gz. Prints JSON lines.
+//! `cargo bench --bench belief -- PART --data FOLDER`. PART is `entailment`, `peer`, `tokens`, `repeat` or `gold`.
+//! FOLDER holds nli/snli-dev.tsv.gz, equivalence/evouna-nq-1000.jsonl.gz and qa/*.jsonl.gz. Prints JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -48,9 +48,9 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// The engine, with its name in every line from here on.
+/// Starts the engine. Every line printed from here on names its generator.
 async fn engine(config: &Config) -> anyhow::Result<rerankd::engine::Engine> {
     let engine = rerankd::app::engine(config).await?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     Ok(engine)
 }

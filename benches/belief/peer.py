@@ -1,5 +1,5 @@
-"""Pairs a second of onnxruntime's Python binding: network, tokenizer, pairs a step, threads; pairs as JSON on standard
-input. Needs numpy, onnxruntime and tokenizers."""
+"""Pairs per second of onnxruntime's Python binding. Arguments: network, tokenizer, pairs per step, threads. Reads pairs as
+JSON from standard input. Needs numpy, onnxruntime and tokenizers."""
 
 import json
 import sys

@@ -1,8 +1,9 @@
-//! What sampling costs, and how repeatable what it measures is.
+//! The cost of sampling, and the spread of SePer over seeds.
 
 use std::path::Path;
 use std::time::Instant;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::utility::UtilityRequest;
@@ -12,11 +13,11 @@ use super::data;
 use super::report::Line;
 
 pub const FILE: &str = "qa/nq-200-random-distractors.jsonl.gz";
-/// Tokens of a passage.
+/// Most tokens per passage.
 pub const CAP: usize = 48;
 
-/// Ten samples each of the list, every passage alone and every prefix, against a program that runs each from its beginning:
-/// tokens, and seconds of one sample after another through the same engine, which then shares nothing.
+/// Ten samples for the list, for every passage alone and for every prefix, in one plan. Compared with sampling one
+/// answer at a time through the same engine, which then shares no prefixes.
 pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let questions = data::read(&folder.join(FILE), 2)?;
@@ -33,18 +34,17 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
             passage_tokens: Some(CAP),
             ..BeliefRequest::default()
         };
-        let sampled = engine.sample(request.clone(), None, None).await?;
+        let sampled = engine.sample(&Call::local(), request.clone(), None).await?;
         shared.0 += sampled.usage.tokens as f64;
         shared.1 += sampled.usage.score_ms / 1e3;
         naive.0 += sampled.usage.naive_tokens as f64;
-        // The naive loop: one prompt, one sample, from the beginning, of every context.
+        // The naive loop: every sample evaluates its prompt from the beginning.
         let started = Instant::now();
         for context in contexts {
             for seed in 0..10 {
                 let options = SampleOptions { samples: Some(1), seed, ..SampleOptions::default() };
-                engine
-                    .sample(BeliefRequest { contexts: vec![context.clone()], options, ..request.clone() }, None, None)
-                    .await?;
+                let one = BeliefRequest { contexts: vec![context.clone()], options, ..request.clone() };
+                engine.sample(&Call::local(), one, None).await?;
             }
         }
         naive.1 += started.elapsed().as_secs_f64();
@@ -58,7 +58,7 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// SePer of the list under five seeds: the paper's Table 4.
+/// SePer of the list under five seeds, after the paper's Table 4.
 pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Result<()> {
     let engine = super::engine(config).await?;
     let (mut deviations, mut relative, mut all) = (Vec::new(), Vec::new(), Vec::new());
@@ -74,8 +74,8 @@ pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Resu
                 passage_tokens: Some(CAP),
                 ..UtilityRequest::default()
             };
-            let report = engine.utility(request, None, None).await?;
-            values.push(report.utilities[0].belief.seper_soft.map_or(0.0, |soft| soft.value));
+            let report = engine.utility(&Call::local(), request, None).await?;
+            values.push(report.utilities[0].belief.seper_soft.as_ref().map_or(0.0, |soft| soft.value));
         }
         deviations.push(standard_deviation(&values));
         relative.push(standard_deviation(&values) / mean(&values));

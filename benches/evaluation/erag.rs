@@ -1,8 +1,10 @@
-//! eRAG on labelled questions: how its metrics agree with the answer from the whole list, and what it costs beside that answer.
+//! eRAG on labelled questions: correlation of its metrics with the quality of the end-to-end answer, and cost
+//! relative to it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rerankd::call::Call;
 use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::evaluate::{Annotator, EvaluateRequest};
@@ -11,13 +13,14 @@ use serde_json::{Value, json};
 use super::data;
 use super::report::Line;
 
-/// Passages are cut to so many tokens, answers to so many.
+/// Most tokens of a passage and of an answer.
 const PASSAGE_TOKENS: usize = 64;
 const ANSWER_TOKENS: usize = 24;
-/// Word overlap and containment are what the default generator's answers differ by; SePer is the target of its own labels.
+/// Qualities of the end-to-end answer to correlate with. The default generator's answers differ in word overlap and
+/// containment; SePer is the target of its own labels.
 const TARGETS: [&str; 3] = ["token-f1", "containment", "seper-soft"];
 
-/// The paper's Table 2 idea: labels of all passages against one answer from the whole list, in tokens and seconds.
+/// Cost, after the paper's Table 2: labels of all passages relative to one end-to-end answer, in tokens and seconds.
 pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()> {
     let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let (mut labels, mut naive, mut answers, mut seconds) = (0, 0, 0, [0.0, 0.0]);
@@ -40,8 +43,8 @@ pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()
             passage_tokens: Some(PASSAGE_TOKENS),
             ..BeliefRequest::default()
         };
-        let labelled = engine.evaluate(request, None).await?;
-        let answered = engine.sample(whole, None, None).await?;
+        let labelled = engine.evaluate(&Call::local(), request).await?;
+        let answered = engine.sample(&Call::local(), whole, None).await?;
         labels += labelled.usage.tokens;
         naive += labelled.usage.naive_tokens;
         answers += answered.usage.tokens;
@@ -60,7 +63,7 @@ pub async fn cost(engine: &Engine, file: &str, most: usize) -> anyhow::Result<()
     Ok(())
 }
 
-/// The paper's Table 1: `rerankd evaluate` with every annotator, then the correlations of its summary.
+/// Correlations, after the paper's Table 1: runs `rerankd evaluate` with every annotator and reads its summary.
 pub fn correlations(file: &str, questions: usize, samples: usize) -> anyhow::Result<Value> {
     let name = Path::new(file).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/evaluation").join(&name);
@@ -102,7 +105,7 @@ fn rows(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_default()
 }
 
-/// Writes evaluation.md: the correlations, one table a file and target, as in the paper's Table 1.
+/// Writes the correlations to evaluation.md, one table per file and target, as in the paper's Table 1.
 pub fn write(folder: &Path, evaluated: &[Value]) -> anyhow::Result<()> {
     let mut text = String::from(
         "# Which labels agree with the answer from the whole list\n\nMade by `make bench-evaluation`, after Table 1 of eRAG. Each \

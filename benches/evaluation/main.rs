@@ -1,7 +1,8 @@
-//! Metrics of a million rows beside pytrec_eval, EvaluateRanking over gRPC, and eRAG on labelled questions.
+//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, EvaluateRanking over gRPC, and eRAG on
+//! labelled questions.
 //!
-//! `cargo bench --bench evaluation -- PART`, PART one of `rows` (with `--python PYTHON`, one that has pytrec-eval-terrier),
-//! `rpc`, and `erag` (with `--data FILE`, gzipped questions, maybe again). Prints JSON lines.
+//! `cargo bench --bench evaluation -- PART`. PART is `rows` (with `--python PYTHON`, which needs pytrec-eval-terrier),
+//! `rpc`, or `erag` (with `--data FILE`, gzipped questions; may be repeated). Prints JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,7 +44,7 @@ fn main() -> anyhow::Result<()> {
                 rest.windows(2).filter(|pair| pair[0] == "--data").map(|pair| pair[1].as_str()).collect();
             anyhow::ensure!(!files.is_empty(), "--data FILE is missing");
             let engine = runtime.block_on(rerankd::app::engine(&config))?;
-            report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+            report::about(&engine.generator()?.info);
             let (questions, samples) = (number("questions", 50)?, number("samples", 5)?);
             for file in &files {
                 runtime.block_on(erag::cost(&engine, file, questions.min(20)))?;

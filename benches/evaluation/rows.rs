@@ -1,4 +1,4 @@
-//! `rerankd metrics` beside pytrec_eval on the same files, both as whole programs.
+//! Time of `rerankd metrics` against pytrec_eval on the same files, each in a process of its own.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::report::Line;
 
-/// A thousand documents for each query.
+/// Random runs with 1,000 documents per query.
 pub fn run(python: &str, queries: usize) -> anyhow::Result<()> {
     const DOCUMENTS: u32 = 1_000;
     let folder = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! EvaluateRanking over gRPC beside the cheapest call there is, the health check, on the same server and connections.
+//! Calls per second of EvaluateRanking relative to the health check, the cheapest call, on the same connections.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::report::{self, Line};
 
-/// Callers, each on a connection of its own.
+/// Concurrent callers, each on its own connection.
 const CALLERS: usize = 4;
 const DOCUMENTS: u32 = 100;
 
@@ -38,7 +38,7 @@ fn request(seed: u64) -> v1::EvaluateRankingRequest {
     }
 }
 
-/// Calls a second, and the median and 99th percentile of their milliseconds.
+/// Calls per second, and the median and 99th percentile of their latency in milliseconds.
 async fn load<W: Future<Output = anyhow::Result<()>> + Send>(
     address: &str,
     seconds: usize,
@@ -69,7 +69,7 @@ async fn load<W: Future<Output = anyhow::Result<()>> + Send>(
 
 pub async fn run(config: &Config, seconds: usize) -> anyhow::Result<()> {
     let engine = rerankd::app::engine(config).await?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let serving = config.clone();

@@ -1,8 +1,9 @@
-//! What the arrangement of a context is worth: the reference answer's log-likelihood under several orders of the ranked
-//! passages, with position profiles measured on other questions of the same file; and what an adaptive run finds.
+//! Effect of the arrangement of a context: log-likelihood of the reference answer under several orders of the ranked
+//! passages, with position profiles from other questions of the same file. Also the quality of an adaptive run.
 
 use std::path::Path;
 
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
 use rerankd::engine::calibrate::Labelled;
@@ -32,7 +33,7 @@ async fn rank(engine: &Engine, question: &Question, cap: usize, scheme: Scheme) 
         passage_tokens: Some(cap),
         ..RerankRequest::default()
     };
-    Ok(engine.rerank(request, None, None).await?)
+    Ok(engine.rerank(&Call::local(), request, None).await?)
 }
 
 struct Task {
@@ -40,7 +41,7 @@ struct Task {
     cap: usize,
     /// Questions whose profiles are measured, taken from the end of the file.
     calibrate: usize,
-    /// Of those, the ones whose whole orders are fitted for the question profile.
+    /// Those of the profile questions whose whole orders are fitted for the question profile.
     whole: usize,
 }
 
@@ -56,14 +57,14 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     runtime.block_on(judge(&engine, &all, most, &task))
 }
 
 async fn profiles(engine: &Engine, questions: &[Question], task: &Task) -> anyhow::Result<Profiles> {
     let mut profiles = Profiles::default();
     for (index, question) in questions.iter().rev().take(task.calibrate).enumerate() {
-        profiles.observe(Subject::Answer, &engine.answer_profile(&labelled(question, task.cap)).await?);
+        profiles.observe(Subject::Answer, &engine.answer_profile(&Call::local(), &labelled(question, task.cap)).await?);
         let scheme = if index < task.whole { Scheme::Latin } else { Scheme::Prefix };
         let fitted = rank(engine, question, task.cap, scheme).await?;
         for weights in fitted.fit.iter().flat_map(|fit| &fit.bias) {
@@ -92,7 +93,7 @@ async fn judge(engine: &Engine, all: &[Question], most: usize, task: &Task) -> a
     let stretched = |subject, n, length| {
         let profile: Option<&Profile> =
             known.iter().find(|(whose, l, _)| *whose == subject && *l == length).map(|(_, _, profile)| profile);
-        profile.map(|profile| profile.stretched(n))
+        profile.map(|profile| profile.interpolated(n))
     };
     let names = [
         "given",
@@ -126,7 +127,7 @@ async fn judge(engine: &Engine, all: &[Question], most: usize, task: &Task) -> a
             by(stretched(Subject::Question, n, 2)),
             Vec::new(),
         ];
-        let scores = engine.answer_likelihoods(&labelled, &orders).await?;
+        let scores = engine.answer_likelihoods(&Call::local(), &labelled, &orders).await?;
         for (gained, score) in gained.iter_mut().zip(&scores) {
             gained.push(*score);
         }

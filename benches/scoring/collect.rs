@@ -1,4 +1,4 @@
-//! Runs the generator over the union of the designs of each question and keeps every score.
+//! Scores the prompts of all designs for each question with the generator, and stores every score.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::engine::prompt::{PassageTokens, query_tokens};
+use rerankd::engine::methods::query_prompt::{QueryPrompt, overhead};
+use rerankd::engine::prompt::PassageTokens;
 use rerankd::fit::design::{Design, orders, prefixes, pruned};
 use rerankd::plan::{NodeId, Plan, Segment};
 use serde::{Deserialize, Serialize};
@@ -24,16 +26,16 @@ pub struct Record {
     pub gold: Vec<bool>,
     pub lengths: Vec<usize>,
     pub query_tokens: usize,
-    /// Tokens of a prompt that are neither passage nor query.
+    /// Tokens of a prompt that belong neither to passages nor to the query.
     pub frame: usize,
-    /// (order, log P(query | order), log P(order)); the last is absent where it was not asked for.
+    /// (order, log P(query | order), log P(order)); the last is absent if it was not requested.
     pub scores: Vec<(Vec<usize>, f64, Option<f64>)>,
     pub seconds: f64,
     pub tokens: usize,
-    /// Designs and tokens of a passage that the scores are of.
+    /// The designs and the passage length in tokens that were scored.
     #[serde(default)]
     pub task: String,
-    /// SHA-256 of the generator's file that ran.
+    /// SHA-256 of the model file that ran.
     #[serde(default)]
     pub model: String,
 }
@@ -54,7 +56,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    let model = engine.info().running_sha256.clone();
+    let model = engine.generator()?.info.running_sha256.clone();
     let (mut out, done) = reopen(Path::new(out))?;
     let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for (index, question) in questions.iter().enumerate().skip(skip) {
@@ -78,8 +80,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the file to append to, and tells what is in it: hours of work go on where they were broken off. A torn last line
-/// is cut away.
+/// Opens the file for appending and returns its contents, so that an interrupted run of hours can be resumed. Removes
+/// an incomplete last line.
 fn reopen(path: &Path) -> anyhow::Result<(std::fs::File, Vec<Record>)> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -99,15 +101,15 @@ fn reopen(path: &Path) -> anyhow::Result<(std::fs::File, Vec<Record>)> {
 /// Prompts to score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Every beginning of the orders of a Latin square, without log P(order) unless other families ask for it.
+    /// Every prefix of the orders of a Latin square, without log P(order) unless another family needs it.
     Latin,
-    /// Whole rotations.
+    /// Rotations of all passages.
     Cyclic,
-    /// This many random orders.
+    /// The given number of random orders.
     Random(usize),
     /// Three copies of a Latin square that share five columns.
     Trie,
-    /// Rotations cut to five passages.
+    /// Rotations truncated to five passages.
     Pruned,
 }
 
@@ -123,19 +125,20 @@ impl Family {
     }
 
     fn prompts(self, n: usize) -> Vec<Vec<usize>> {
+        let orders = |design, count| orders(design, n, count, 0, &|| false).unwrap_or_default();
         match self {
-            Self::Latin => prefixes(&orders(Design::Latin, n, n, 0), n),
-            Self::Cyclic => orders(Design::Cyclic, n, n, 0),
-            Self::Random(count) => orders(Design::Random, n, count, 0),
-            Self::Trie => orders(TRIE, n, TRIE.default_orders(n), 0),
+            Self::Latin => prefixes(&orders(Design::Latin, n), n),
+            Self::Cyclic => orders(Design::Cyclic, n),
+            Self::Random(count) => orders(Design::Random, count),
+            Self::Trie => orders(TRIE, TRIE.default_orders(n)),
             Self::Pruned => pruned(n, PRUNED, None),
         }
     }
 }
 
-/// The trie that is judged.
+/// Shared columns and copies of the trie.
 pub const TRIE: Design = Design::Trie { shared: 5, copies: 3 };
-/// Passages of a pruned prompt.
+/// Number of passages in a pruned prompt.
 pub const PRUNED: usize = 5;
 
 async fn score(
@@ -146,8 +149,10 @@ async fn score(
     families: &[Family],
 ) -> anyhow::Result<Record> {
     let started = Instant::now();
-    let tokenizer = engine.tokenizer();
-    let query = query_tokens(tokenizer, &question.question);
+    let generator = engine.generator()?;
+    let (tokenizer, language) = (generator.tokenizer(), &generator.language);
+    let query = language.query(&question.question);
+    let prompt = QueryPrompt::new(language, &query);
     let tokens: Vec<Arc<[i32]>> = question
         .passages
         .iter()
@@ -159,15 +164,15 @@ async fn score(
     let mut plan = Plan::new();
     let mut paths: HashMap<Vec<usize>, Vec<NodeId>> = HashMap::new();
     for order in &wanted {
-        let mut segments = vec![engine.template().opening()];
+        let mut segments = vec![prompt.opening.clone()];
         segments.extend(order.iter().map(|&p| {
             let tokens = Arc::clone(&tokens[p]);
             if random { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
         }));
-        segments.push(engine.template().query(&query));
+        segments.push(prompt.query.clone());
         paths.insert(order.clone(), plan.add(&segments));
     }
-    let outcome = engine.scheduler().run(Arc::new(plan), None, None).await?;
+    let outcome = engine.generator()?.scheduler.run(Arc::new(plan), &Call::local(), None).await?;
     let sum = |nodes: &[NodeId]| nodes.iter().flat_map(|node| &outcome.scores[node.0]).sum::<f64>();
     wanted.sort();
     wanted.dedup();
@@ -186,7 +191,7 @@ async fn score(
         gold: question.passages.iter().map(|passage| passage.supporting).collect(),
         lengths: tokens.iter().map(|tokens| tokens.len()).collect(),
         query_tokens: query.len(),
-        frame: engine.template().overhead(),
+        frame: overhead(language),
         scores,
         seconds: started.elapsed().as_secs_f64(),
         tokens: outcome.tokens,

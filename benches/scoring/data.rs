@@ -1,4 +1,4 @@
-//! Labelled questions, one JSON object a line, gzipped: id, question, answers, passages {title, text, supporting}.
+//! Labelled questions, one JSON object per line, gzipped: id, question, answers, passages {title, text, supporting}.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub struct Passage {
 }
 
 impl Question {
-    /// Its passages as a request takes them.
+    /// Converts its passages to those of a request.
     pub fn request_passages(&self) -> Vec<rerankd::engine::rerank::Passage> {
         let passage = |(index, passage): (usize, &Passage)| rerankd::engine::rerank::Passage {
             id: format!("{index:03}"),

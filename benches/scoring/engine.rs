@@ -1,4 +1,4 @@
-//! The engine against a bare loop and a naive program over the same weights, all in one run.
+//! The engine compared with a bare decoding loop and with a naive program on the same weights, in one run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,9 +10,13 @@ use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
+use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
-use rerankd::engine::rerank::{Method, MoiOptions, Outcome, RerankRequest, Scheme};
+use rerankd::engine::methods;
+use rerankd::engine::methods::query_prompt::QueryPrompt;
+use rerankd::engine::prompt::PassageTokens;
+use rerankd::engine::rerank::{MoiOptions, Outcome, RerankRequest, Scheme};
 use rerankd::plan::{Plan, Segment, Token};
 use rerankd::runtime::llama;
 use tokio::runtime::Runtime;
@@ -22,7 +26,7 @@ use super::load;
 use super::report::{self, Line};
 
 const PROMPT: usize = 1024;
-/// Prompts of the bare loop between two measurements of the engine.
+/// Prompts that the bare loop evaluates between two measurements of the engine.
 const NEIGHBOUR: usize = 3;
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
@@ -32,7 +36,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let runtime = Runtime::new()?;
     let config = Config::load(None, &[])?;
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    report::about(&engine.info().name, &engine.info().sha256, &engine.info().encoding);
+    report::about(&engine.generator()?.info);
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     if wanted("tokens") {
         tokens(&runtime, &engine, &questions)?;
@@ -72,16 +76,17 @@ pub fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> 
     }
 }
 
-/// Tokens of every design over those of the naive program, at N = 5, 10, 20. Nothing is evaluated: plans know their cost.
+/// Tokens of every design relative to the naive program, for N = 5, 10 and 20. Plans give the cost; nothing is
+/// evaluated.
 fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     use Scheme::{Adaptive, Cyclic, Latin, Prefix, Pruned, Random, Trie};
     for n in [5, 10, 20] {
         let mut pool = questions[0].clone();
         pool.passages =
             questions.iter().flat_map(|question| question.passages.iter().take(2).cloned()).take(n).collect();
-        let naive = runtime.block_on(engine.cost(request(&pool, n, Some(Random))))?.naive_tokens as f64;
+        let naive = runtime.block_on(engine.cost(&Call::local(), request(&pool, n, Some(Random))))?.naive_tokens as f64;
         for scheme in [Random, Cyclic, Latin, Trie, Pruned, Prefix, Adaptive] {
-            let cost = runtime.block_on(engine.cost(request(&pool, n, Some(scheme))))?;
+            let cost = runtime.block_on(engine.cost(&Call::local(), request(&pool, n, Some(scheme))))?;
             Line::new(&format!("tokens, N = {n}, {scheme:?}"), cost.tokens as f64, "tokens")
                 .ratio(naive / cost.tokens as f64)
                 .print();
@@ -90,21 +95,24 @@ fn tokens(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow:
     Ok(())
 }
 
-/// Tokens and seconds of whole reranks by several methods, passages cut to 48 tokens.
+/// Tokens and seconds of complete rerank requests by several methods, with passages truncated to 48 tokens.
 fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let outcomes = [Outcome::QueryLikelihood, Outcome::Joint];
-    let mut ways = vec![("query generation", Method::QueryGeneration, None, Outcome::default())];
-    ways.push(("MOI, prefix", Method::Moi, None, outcomes[0]));
-    ways.push(("MOI, random 3N, query likelihood", Method::Moi, Some(Scheme::Random), outcomes[0]));
-    ways.push(("MOI, random 3N, joint", Method::Moi, Some(Scheme::Random), outcomes[1]));
-    for (name, method, scheme, outcome) in ways {
+    let rows = [
+        ("query generation", "query-generation", None, Outcome::default()),
+        ("MOI, prefix", "moi", None, outcomes[0]),
+        ("MOI, random 3N, query likelihood", "moi", Some(Scheme::Random), outcomes[0]),
+        ("MOI, random 3N, joint", "moi", Some(Scheme::Random), outcomes[1]),
+    ];
+    for (name, method, scheme, outcome) in rows {
+        let method = methods::find(method).context("no such method")?;
         let (mut tokens, mut seconds) = (0.0, 0.0);
         for question in &questions[..2] {
             let mut request = request(question, 10, scheme);
             request.method = method;
             request.moi.outcome = outcome;
             request.passage_tokens = Some(48);
-            let answer = runtime.block_on(engine.rerank(request, None, None))?;
+            let answer = runtime.block_on(engine.rerank(&Call::local(), request, None))?;
             tokens += answer.usage.tokens as f64 / 2.0;
             seconds += answer.usage.total_ms / 2e3;
         }
@@ -114,19 +122,21 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
     Ok(())
 }
 
-/// Tokens a second through the scheduler over those of a bare loop of full batches before and after; the median of these
-/// ratios, because the machine's speed wanders.
+/// Tokens per second of the scheduler relative to a bare loop of full batches before and after it. Reports the median
+/// of these ratios, because the speed of the machine varies over time.
 fn prefill(runtime: &Runtime, engine: &Engine, config: &Config, arguments: &[String]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
-    let most = config.generator.reencode.unwrap_or(0);
+    // The file that the engine runs, which may be re-encoded.
     let settings = config.generator.settings(located.path);
-    let path = llama::reencode::choose(&settings, &located.sha256, &config.store, most)?.path;
+    let chosen =
+        config.generator.reencode.and_then(|_| llama::reencode::chosen(&settings, &located.sha256, &config.store));
+    let path = chosen.map_or(settings.path, |choice| choice.path);
     let mut bare = Bare::load(&path, config)?;
     let rounds: usize = data::option(arguments, "rounds").map_or(Ok(11), str::parse)?;
     for concurrency in data::option(arguments, "concurrent").unwrap_or("1,4,16").split(',') {
         let concurrency: usize = concurrency.parse()?;
         let (mut ours, mut ratios) = (Vec::new(), Vec::new());
-        // The first round pays for cold caches.
+        // The first round warms the caches and is not counted.
         let mut before = bare.rate(NEIGHBOUR)?;
         for round in 0..=rounds {
             let rate = engine_rate(runtime, engine, concurrency, round)?;
@@ -162,7 +172,8 @@ fn engine_rate(runtime: &Runtime, engine: &Engine, concurrency: usize, round: us
                 let _place = gate.acquire_owned().await;
                 let mut plan = Plan::new();
                 plan.add(&[Segment::scored(filler(prompt + 100 * round, PROMPT + 1), PROMPT)]);
-                engine.scheduler().run(Arc::new(plan), None, None).await
+                let generator = engine.generator()?;
+                anyhow::Ok(generator.scheduler.run(Arc::new(plan), &Call::local(), None).await?)
             })
         });
         for run in runs.collect::<Vec<_>>() {
@@ -177,7 +188,7 @@ fn filler(seed: usize, length: usize) -> Vec<Token> {
     (0..length).map(|i| Token::try_from(1000 + (i * 7919 + seed * 104_729) % 40_000).unwrap_or(1000)).collect()
 }
 
-/// llama-cpp-2 and nothing else.
+/// A bare decoding loop: llama-cpp-2 without planning or scheduling.
 struct Bare {
     model: LlamaModel,
     batch: usize,
@@ -201,7 +212,7 @@ impl Bare {
         Ok(self.model.new_context(llama::backend()?, params)?)
     }
 
-    /// Tokens a second over `prompts` prompts of [`PROMPT`] tokens, logits for the last token of each.
+    /// Tokens per second over `prompts` prompts of [`PROMPT`] tokens, logits for the last token of each.
     fn rate(&mut self, prompts: usize) -> anyhow::Result<f64> {
         let mut context = self.context()?;
         let mut batch = LlamaBatch::new(self.batch, 1);
@@ -213,7 +224,8 @@ impl Bare {
     }
 }
 
-/// One sequence from its beginning in full batches, logits from `scored` on; the cache is empty afterwards.
+/// Evaluates one sequence from its beginning in full batches, with logits from `scored` on. Clears the cache
+/// afterwards.
 fn sequence(
     context: &mut llama_cpp_2::context::LlamaContext<'_>,
     batch: &mut LlamaBatch<'_>,
@@ -239,14 +251,15 @@ fn sequence(
     Ok(())
 }
 
-/// Whole reranks against the naive program: 3N whole orders, each from its beginning, on the file as shipped.
+/// Complete rerank requests against the naive program: 3 N complete orders, each evaluated from its beginning, on the
+/// file as shipped.
 fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions: &[Question]) -> anyhow::Result<()> {
     let located = config.store.locate(&config.generator.model, rerankd::storage::catalog::Role::Generator)?;
     let naive = Bare::load(&located.path, config)?;
     let (mut ours, mut theirs, mut our_tokens, mut their_tokens) = (0.0, 0.0, 0.0, 0.0);
     for question in questions.iter().take(2) {
         let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(request(question, 10, None), None, None))?;
+        let answer = runtime.block_on(engine.rerank(&Call::local(), request(question, 10, None), None))?;
         ours += started.elapsed().as_secs_f64();
         our_tokens += answer.usage.tokens as f64;
         let started = Instant::now();
@@ -263,10 +276,11 @@ fn against_naive(runtime: &Runtime, engine: &Engine, config: &Config, questions:
 }
 
 fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::Result<usize> {
-    use rerankd::engine::prompt::{PassageTokens, query_tokens};
     use rerankd::fit::design::{Design, orders};
-    let tokenizer = engine.tokenizer();
-    let query = engine.template().query(&query_tokens(tokenizer, &question.question));
+    let generator = engine.generator()?;
+    let tokenizer = generator.tokenizer();
+    let QueryPrompt { opening, query } =
+        QueryPrompt::new(&generator.language, &generator.language.query(&question.question));
     let passages: Vec<Vec<Token>> = question
         .passages
         .iter()
@@ -275,8 +289,8 @@ fn naive_rerank(naive: &Bare, engine: &Engine, question: &Question) -> anyhow::R
     let mut context = naive.context()?;
     let mut batch = LlamaBatch::new(naive.batch, 1);
     let mut total = 0;
-    for order in orders(Design::Random, passages.len(), 3 * passages.len(), 0) {
-        let mut prompt = engine.template().opening().tokens.to_vec();
+    for order in orders(Design::Random, passages.len(), 3 * passages.len(), 0, &|| false)? {
+        let mut prompt = opening.tokens.to_vec();
         for &p in &order {
             prompt.extend(&passages[p]);
         }

@@ -1,4 +1,4 @@
-//! Fits every design to collected scores: how well gold passages are found, for how many tokens.
+//! Fits every design to collected scores, and reports how well it ranks gold passages and how many tokens it needs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use super::collect::{PRUNED, Record, TRIE};
 use super::plot::{self, Row};
 use super::report::Line;
 
-/// A way to rank, by name.
+/// A named ranking variant.
 type Ranker = Box<dyn Fn(&Record, &Scores) -> Option<Ranking>>;
 
-/// Orders of a design for so many passages.
+/// Creates the orders of a design for a number of passages.
 type Count = fn(usize) -> usize;
 
-/// What a way of ranking gives, and the prompts it needs.
+/// Result of a ranking variant, and the prompts that it needs.
 struct Ranking {
     order: Vec<usize>,
     prompts: Vec<Vec<usize>>,
@@ -59,7 +59,7 @@ fn fitted(
         })
         .collect();
     let anchor = scores.anchor(n).filter(|_| anchored);
-    let estimate = estimate(n, &observations?, anchor.as_deref(), settings).ok()?;
+    let estimate = estimate(n, &observations?, anchor.as_deref(), settings, &|| false).ok()?;
     let alone = (0..n).map(|p| vec![p]).filter(|_| anchored);
     let prompts = prompts.iter().cloned().chain(alone).collect();
     Some(Ranking { order: estimate.ranking, prompts })
@@ -82,7 +82,7 @@ fn rankers() -> Vec<(String, Ranker)> {
     for depth in [2, 3, 4, 5, 7, 10] {
         let ranker: Ranker = Box::new(move |record, scores| {
             let n = record.gold.len();
-            let prompts = prefixes(&orders(Design::Latin, n, n, 0), depth);
+            let prompts = prefixes(&orders(Design::Latin, n, n, 0, &|| false).ok()?, depth);
             fitted(record, scores, &prompts, false, &Settings::default(), false)
         });
         add(&format!("prefix, depth {depth}"), ranker);
@@ -103,7 +103,7 @@ fn rankers() -> Vec<(String, Ranker)> {
             ] {
                 let ranker: Ranker = Box::new(move |record, scores| {
                     let n = record.gold.len();
-                    let prompts = orders(design, n, count(n), 0);
+                    let prompts = orders(design, n, count(n), 0, &|| false).ok()?;
                     let settings = Settings { objective, ..Settings::default() };
                     fitted(record, scores, &prompts, joint, &settings, anchored)
                 });
@@ -131,7 +131,7 @@ pub fn shared_tokens(record: &Record, prompts: &[Vec<usize>]) -> usize {
     passages + record.frame + distinct.len() * record.query_tokens
 }
 
-/// Tokens of the naive program: 3N whole orders, each from its beginning.
+/// Tokens of the naive program: 3 N complete orders, each evaluated from its beginning.
 fn naive_tokens(record: &Record) -> usize {
     3 * record.gold.len() * (record.frame + record.query_tokens + record.lengths.iter().sum::<usize>())
 }

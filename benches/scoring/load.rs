@@ -1,8 +1,9 @@
-//! The engine under load: requests beside each other, and memory.
+//! The engine under load: latency and throughput of concurrent requests, and memory.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use rerankd::call::Call;
 use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::rerank::{Passage, RerankRequest, Scheme};
@@ -12,7 +13,7 @@ use super::data::Question;
 use super::engine::{median, request};
 use super::report::Line;
 
-/// A request of three passages alone and beside one of twenty.
+/// Latency of a request with three passages, alone and beside a request with twenty.
 pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let mut large = questions[1].clone();
     large.passages = questions.iter().flat_map(|question| question.passages.iter().take(1).cloned()).take(20).collect();
@@ -20,7 +21,7 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     let small = || request(&questions[0], 3, None);
     let timed = || {
         let started = Instant::now();
-        let answer = runtime.block_on(engine.rerank(small(), None, None));
+        let answer = runtime.block_on(engine.rerank(&Call::local(), small(), None));
         answer.map(|_| started.elapsed().as_secs_f64())
     };
     timed()?;
@@ -28,8 +29,8 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     for round in 0..9 {
         alone.push(timed()?);
         let (engine, large) = (engine.clone(), large.clone());
-        let other = runtime.spawn(async move { engine.rerank(large, None, None).await });
-        // At another moment of the large one's step each time.
+        let other = runtime.spawn(async move { engine.rerank(&Call::local(), large, None).await });
+        // Each repetition starts at a different point of the large request's step.
         std::thread::sleep(Duration::from_millis(1_500 + 41 * round));
         beside.push(timed()?);
         other.abort();
@@ -42,7 +43,7 @@ pub fn fairness(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> a
     Ok(())
 }
 
-/// Seconds that `works` take one after another, and all at once; the median ratio of a few turns.
+/// Seconds for `works` one after another and concurrently, and the median of their ratio over a few repetitions.
 fn together<F>(runtime: &Runtime, works: impl Fn() -> Vec<F>) -> anyhow::Result<(f64, f64)>
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -67,13 +68,13 @@ where
     Ok((median(&mut turns.iter().map(|(at_once, _)| *at_once).collect::<Vec<_>>()), ratio))
 }
 
-/// Sixteen requests of two short passages, one after another and at once: what small requests gain by sharing steps.
+/// Sixteen requests of two short passages, sequential and concurrent: how much small requests gain from shared steps.
 pub fn small(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let works = || {
         let work = |question: &Question| {
             let (engine, request) = (engine.clone(), request(question, 2, None));
             let request = RerankRequest { passage_tokens: Some(24), ..request };
-            async move { Ok(engine.rerank(request, None, None).await.map(drop)?) }
+            async move { Ok(engine.rerank(&Call::local(), request, None).await.map(drop)?) }
         };
         questions[..16].iter().map(work).collect()
     };
@@ -82,7 +83,7 @@ pub fn small(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyh
     Ok(())
 }
 
-/// Four requests of five samples each, one after another and at once: samples of several requests grow side by side.
+/// Four requests of five samples each, sequential and concurrent: samples of several requests share steps.
 pub fn samples(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow::Result<()> {
     let works = || {
         let work = |question: &Question| {
@@ -95,7 +96,7 @@ pub fn samples(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> an
                 ..BeliefRequest::default()
             };
             let engine = engine.clone();
-            async move { Ok(engine.sample(request, None, None).await.map(drop)?) }
+            async move { Ok(engine.sample(&Call::local(), request, None).await.map(drop)?) }
         };
         questions[..4].iter().map(work).collect()
     };
@@ -104,7 +105,7 @@ pub fn samples(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> an
     Ok(())
 }
 
-/// Resident memory after the first and after the last of 1,000 mixed requests, every third given up.
+/// Resident memory after the first and after the last of 1,000 mixed requests, of which every third is cancelled.
 pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
     let resident = || -> anyhow::Result<f64> {
         let pages: f64 = std::fs::read_to_string("/proc/self/statm")?.split(' ').nth(1).unwrap_or("0").parse()?;
@@ -120,7 +121,8 @@ pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
     };
     let mut before = 0.0;
     for index in 0..1_000 {
-        let work = engine.rerank(mixed(index), None, None);
+        let call = Call::local();
+        let work = engine.rerank(&call, mixed(index), None);
         let patience = if index % 3 == 0 { Duration::from_millis(5) } else { Duration::from_secs(600) };
         let _ = runtime.block_on(async { tokio::time::timeout(patience, work).await });
         if index == 100 {

@@ -1,9 +1,11 @@
-//! Designs on labelled questions, and the engine against simpler programs.
+//! Benchmarks of scoring: designs on labelled questions, and the engine compared with simpler programs.
 //!
-//! `cargo bench --bench scoring -- collect --data questions.jsonl.gz --out scores.jsonl` runs the generator;
-//! `… -- judge scores.jsonl …` fits every design to
-//! the scores; `… -- engine --data questions.jsonl.gz` times the engine; `… -- arrange --data questions.jsonl.gz` measures
-//! what an arrangement of the context is worth. All but the first print JSON lines.
+//! - `cargo bench --bench scoring -- collect --data questions.jsonl.gz --out scores.jsonl` runs the generator.
+//! - `… -- judge scores.jsonl …` fits every design to the scores.
+//! - `… -- engine --data questions.jsonl.gz` times the engine.
+//! - `… -- arrange --data questions.jsonl.gz` measures the effect of the arrangement of the context.
+//!
+//! All but the first print JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,10 +1,10 @@
-//! The table and the plot of what is found for how many tokens.
+//! Table and plot of ranking quality against tokens evaluated.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 
-/// One way of ranking on one file.
+/// Result of one ranking variant on one file.
 pub struct Row {
     pub file: String,
     pub questions: usize,
@@ -36,7 +36,7 @@ pub fn write(folder: &Path, rows: &[Row]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A colour that is readable on light and on dark ground.
+/// A colour that is readable on light and dark backgrounds.
 const INK: RGBColor = RGBColor(128, 128, 128);
 const COLOURS: [RGBColor; 2] = [RGBColor(31, 119, 180), RGBColor(214, 106, 16)];
 
@@ -71,7 +71,7 @@ where
         let of: Vec<&&Row> = shown.iter().filter(|row| row.file == *file).collect();
         let points = of.iter().map(|row| Circle::new((row.tokens, row.auc), 5, colour.filled()));
         chart.draw_series(points)?.label(*file).legend(move |(x, y)| Circle::new((x + 8, y), 5, colour.filled()));
-        // Names of the variants would lie on top of each other; the table has them.
+        // Labels of these variants would overlap; the table names them.
         let plain = |row: &&&&Row| {
             !["primacy", "paper", "joint", "depth 3", "depth 4", "depth 7"].iter().any(|word| row.name.contains(word))
         };

@@ -1,13 +1,20 @@
-//! One JSON line a figure.
+//! Prints one JSON line per figure.
 
 use std::sync::OnceLock;
 
+use rerankd::model::GeneratorInfo;
 use serde_json::{Value, json};
 
 static CONTEXT: OnceLock<Value> = OnceLock::new();
 
-/// Sets what every line carries: the model's hash.
-pub fn about(model: &str, sha256: &str, encoding: &str) {
+/// Sets the generator whose hash every line contains.
+pub fn about(info: &GeneratorInfo) {
+    about_model(&info.name, &info.sha256, &info.encoding);
+}
+
+/// Sets the hash of a model that is not a generator.
+#[allow(dead_code, reason = "only the belief benchmark has one")]
+pub fn about_model(model: &str, sha256: &str, encoding: &str) {
     let _ = CONTEXT.set(json!({ "model": model, "sha256": sha256, "encoding": encoding }));
 }
 
@@ -37,13 +44,13 @@ impl Line {
         self
     }
 
-    /// The ratio should be at least this.
+    /// Goal: the ratio is at least this.
     pub fn at_least(mut self, goal: f64) -> Self {
         self.goal = Some((goal, true));
         self
     }
 
-    /// The ratio should be at most this.
+    /// Goal: the ratio is at most this.
     pub fn at_most(mut self, goal: f64) -> Self {
         self.goal = Some((goal, false));
         self

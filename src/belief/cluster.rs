@@ -1,34 +1,35 @@
 //! Clusters of equal meaning.
 //!
-//! Greedy, in the order of the responses: each joins the first cluster whose first member it is equivalent to, else founds a
-//! new one. A response that has a cluster keeps it; the authors' published code lets a later founder take members over.
-//! Responses of the same text are one: they share a cluster and cost one pair, whatever a model says of a text and itself.
+//! Greedy, in the order of the responses: a response joins the first cluster whose founder it is equivalent to, or founds a
+//! new one. It never changes its cluster; in the authors' published code a later founder takes members over. Responses of
+//! equal text share a cluster and cost one pair, whatever a model makes of a text and itself.
 //!
-//! The clusterer never calls a model. It asks for the pairs it needs next ([`Clusterer::needed`]) and absorbs verdicts.
+//! The clusterer never calls a model. [`Clusterer::needed`] names the pairs whose verdicts it needs next, and
+//! [`Clusterer::absorb`] takes them in.
 
 use std::collections::HashMap;
 
 use super::{Rule, Verdict};
 
-/// An ordered pair of distinct texts, by their number: premise, hypothesis.
+/// An ordered pair of distinct texts by number: premise, hypothesis.
 pub type Pair = (usize, usize);
 
-/// Clusters responses while verdicts arrive.
+/// Clusters responses while verdicts come in.
 #[derive(Debug, Clone)]
 pub struct Clusterer {
     rule: Rule,
-    /// Of each response, the number of its text; texts are numbered by first appearance.
+    /// Number of the text of each response; texts are numbered by first appearance.
     text_of: Vec<usize>,
     texts: usize,
     verdicts: HashMap<Pair, Verdict>,
-    /// Text that founded each cluster.
+    /// Number of the text that founded each cluster.
     founders: Vec<usize>,
-    /// Cluster of each text that is decided.
+    /// Cluster of each text, as far as decided.
     cluster_of: Vec<usize>,
 }
 
 impl Clusterer {
-    /// Starts with the responses' texts.
+    /// Starts without verdicts.
     #[must_use]
     pub fn new(responses: &[String], rule: Rule) -> Self {
         let mut numbers: HashMap<&str, usize> = HashMap::new();
@@ -57,13 +58,13 @@ impl Clusterer {
         (0..self.texts).filter_map(|text| self.text_of.iter().position(|t| *t == text)).collect()
     }
 
-    /// Number of the text of each response.
+    /// Number of the text of each response; equal texts have one number.
     #[must_use]
     pub fn text_of(&self) -> &[usize] {
         &self.text_of
     }
 
-    /// The pairs, both directions, whose verdicts are needed before anything more can be decided; empty when all is.
+    /// The pairs, in both directions, whose verdicts decide the next text. Empty once every text is decided.
     #[must_use]
     pub fn needed(&self) -> Vec<Pair> {
         let next = self.cluster_of.len();
@@ -74,7 +75,7 @@ impl Clusterer {
         both.filter(|pair| !self.verdicts.contains_key(pair)).collect()
     }
 
-    /// Takes in a verdict.
+    /// Takes in a verdict and decides what it can.
     pub fn absorb(&mut self, pair: Pair, verdict: Verdict) {
         self.verdicts.insert(pair, verdict);
         self.settle();
@@ -84,19 +85,19 @@ impl Clusterer {
         while self.cluster_of.len() < self.texts && self.needed().is_empty() {
             let text = self.cluster_of.len();
             let same = |founder: &usize| {
-                let there = self.verdicts.get(&(text, *founder));
-                let back = self.verdicts.get(&(*founder, text));
-                there.zip(back).is_some_and(|(there, back)| self.rule.equivalent(there, back))
+                let forward = self.verdicts.get(&(text, *founder));
+                let backward = self.verdicts.get(&(*founder, text));
+                forward.zip(backward).is_some_and(|(forward, backward)| self.rule.equivalent(forward, backward))
             };
-            let found = self.founders.iter().position(same);
-            self.cluster_of.push(found.unwrap_or(self.founders.len()));
-            if found.is_none() {
+            let joined = self.founders.iter().position(same);
+            self.cluster_of.push(joined.unwrap_or(self.founders.len()));
+            if joined.is_none() {
                 self.founders.push(text);
             }
         }
     }
 
-    /// The clusters, numbered by founding, once every verdict is here.
+    /// The clusters in the order of their founders. `None` while a verdict is missing.
     #[must_use]
     pub fn finish(&self) -> Option<Clusters> {
         (self.cluster_of.len() == self.texts).then(|| Clusters {
@@ -110,7 +111,7 @@ impl Clusterer {
     }
 }
 
-/// Which responses mean the same.
+/// A partition of the responses by meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clusters {
     /// Cluster of each response.
@@ -120,6 +121,16 @@ pub struct Clusters {
 }
 
 impl Clusters {
+    /// Number of responses in each cluster.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<usize> {
+        let mut sizes = vec![0; self.founders.len()];
+        for &cluster in &self.of {
+            sizes[cluster] += 1;
+        }
+        sizes
+    }
+
     /// Sum of the weights in each cluster.
     #[must_use]
     pub fn masses(&self, weights: &[f64]) -> Vec<f64> {
@@ -146,29 +157,29 @@ mod tests {
         verdict(0.05, 0.9, 0.05)
     }
 
-    /// Clusters under an equivalence, and how many pairs were asked for.
+    /// Clusters under an equivalence, and the number of pairs that were needed.
     fn cluster(texts: &[&str], same: impl Fn(&str, &str) -> bool) -> (Clusters, usize) {
         let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
         let mut clusterer = Clusterer::new(&texts, Rule::Strict);
-        let mut asked = 0;
+        let mut pairs = 0;
         while let Some(pair) = clusterer.needed().first().copied() {
             let representative = clusterer.representatives();
             let text = |number: usize| texts[representative[number]].as_str();
-            assert_ne!(pair.0, pair.1, "a text is never asked about itself");
-            asked += 1;
+            assert_ne!(pair.0, pair.1, "a text is never judged against itself");
+            pairs += 1;
             clusterer.absorb(pair, if same(text(pair.0), text(pair.1)) { yes() } else { no() });
         }
-        (clusterer.finish().unwrap(), asked)
+        (clusterer.finish().unwrap(), pairs)
     }
 
     #[test]
     fn equal_texts_are_one_and_cost_nothing() {
         assert_eq!(cluster(&["a", "a", "a"], |_, _| unreachable!()).0.of, vec![0, 0, 0]);
-        let (clusters, asked) = cluster(&["a", "b", "a", "b", "b"], |_, _| false);
-        assert_eq!((clusters.of, clusters.founders, asked), (vec![0, 1, 0, 1, 1], vec![0, 1], 2));
+        let (clusters, pairs) = cluster(&["a", "b", "a", "b", "b"], |_, _| false);
+        assert_eq!((clusters.of, clusters.founders, pairs), (vec![0, 1, 0, 1, 1], vec![0, 1], 2));
     }
 
-    /// b is like a, c is like b but not like a: c founds its own cluster, and b stays where it is.
+    /// b is like a, and c is like b but not like a. c founds a cluster of its own, and b stays where it is.
     #[test]
     fn a_member_is_never_taken_over() {
         let alike = |x: &str, y: &str| (x == "b") != (y == "b");
@@ -185,26 +196,26 @@ mod tests {
 
     #[test]
     fn nothing_to_cluster() {
-        let (clusters, asked) = cluster(&[], |_, _| true);
-        assert_eq!((clusters.of.len(), clusters.founders.len(), asked), (0, 0, 0));
+        let (clusters, pairs) = cluster(&[], |_, _| true);
+        assert_eq!((clusters.of.len(), clusters.founders.len(), pairs), (0, 0, 0));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
-        /// Under a true equivalence the partition is that equivalence, whatever the order of the responses.
+        /// If the verdicts are a true equivalence, the partition is that equivalence, whatever the order.
         #[test]
         fn a_true_equivalence_is_found(classes in proptest::collection::vec((0_usize..4, 0_usize..3), 1..14)) {
             let texts: Vec<String> = classes.iter().map(|(class, form)| format!("{class}{form}")).collect();
             let borrowed: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let (clusters, asked) = cluster(&borrowed, |x, y| x[..1] == y[..1]);
+            let (clusters, pairs) = cluster(&borrowed, |x, y| x[..1] == y[..1]);
             for i in 0..texts.len() {
                 for j in 0..texts.len() {
                     prop_assert_eq!(clusters.of[i] == clusters.of[j], classes[i].0 == classes[j].0);
                 }
             }
             let distinct = texts.iter().collect::<std::collections::HashSet<_>>().len();
-            prop_assert!(asked <= 2 * distinct * clusters.founders.len());
+            prop_assert!(pairs <= 2 * distinct * clusters.founders.len());
         }
     }
 }

@@ -1,15 +1,16 @@
 //! SePer: the belief mass on reference answers (Dai et al., section 4).
 //!
-//! - soft, for one reference `a`: `Σ w_i · k_i`, `k_i = E(r_i, a)` (Algorithm 1); with `either_direction`
-//!   `k_i = max(E(r_i, a), E(a, r_i))` (the authors' code)
-//! - hard: the mass of the clusters that mean the same as `a` under [`Rule::Loose`], judged by their first member
-//! - several references: their mean (Eq. 10) or maximum (the authors' code)
-//! - `DeltaSePer = SePer(with context) - SePer(without)`, in [-1, 1]
+//! - Soft, for one reference `a`: `Σ w_i · k_i` with `k_i = E(r_i, a)` (Algorithm 1), or with `either_direction`
+//!   `k_i = max(E(r_i, a), E(a, r_i))` (the authors' code).
+//! - Hard: the mass of the clusters that mean the same as `a` under [`Rule::Loose`], judged by their first member.
+//! - Several references: the mean (Eq. 10) or maximum (the authors' code) over them.
+//! - `DeltaSePer = SePer(with context) - SePer(context-free)`, in [-1, 1]; see [`Estimate::minus`].
 
 use super::cluster::Clusters;
-use super::{Measured, Rule, Verdict, weighted};
+use super::estimate::weighted;
+use super::{Estimate, Rule, Verdict};
 
-/// How several references become one number.
+/// How the values for several references become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Aggregate {
     /// Their mean (Eq. 10). The default.
@@ -19,7 +20,7 @@ pub enum Aggregate {
     Max,
 }
 
-/// One reference answer against the responses. Verdicts that the chosen measures do not need are absent.
+/// Verdicts between one reference answer and the responses. Those that the chosen measures do not need may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Against {
     /// For each response: response as premise, reference as hypothesis.
@@ -28,8 +29,9 @@ pub struct Against {
     pub reference_entails: Vec<Option<Verdict>>,
 }
 
-/// Combines the per-response kernels or memberships of several references, one row a reference.
-fn aggregate(rows: &[Vec<f64>], weights: &[f64], how: Aggregate) -> Option<Measured> {
+/// Combines per-response kernels or memberships, one row for each reference. The jackknife of the maximum keeps to the
+/// reference that is best for all responses.
+fn aggregate(rows: &[Vec<f64>], weights: &[f64], how: Aggregate) -> Option<Estimate> {
     if rows.is_empty() || weights.is_empty() {
         return None;
     }
@@ -47,28 +49,28 @@ fn aggregate(rows: &[Vec<f64>], weights: &[f64], how: Aggregate) -> Option<Measu
     }
 }
 
-/// SePer, soft. `None` without responses or references, or where a verdict is missing.
+/// Soft SePer. `None` if there are no responses or references, or a verdict is missing.
 #[must_use]
-pub fn soft(weights: &[f64], references: &[Against], either_direction: bool, how: Aggregate) -> Option<Measured> {
+pub fn soft(weights: &[f64], references: &[Against], either_direction: bool, how: Aggregate) -> Option<Estimate> {
     let kernel = |against: &Against, i: usize| {
-        let there = against.response_entails.get(i).copied().flatten()?.entailment;
+        let forward = against.response_entails.get(i).copied().flatten()?.entailment;
         if !either_direction {
-            return Some(there);
+            return Some(forward);
         }
-        Some(there.max(against.reference_entails.get(i).copied().flatten()?.entailment))
+        Some(forward.max(against.reference_entails.get(i).copied().flatten()?.entailment))
     };
     let row = |against: &Against| (0..weights.len()).map(|i| kernel(against, i)).collect::<Option<Vec<f64>>>();
     aggregate(&references.iter().map(row).collect::<Option<Vec<_>>>()?, weights, how)
 }
 
-/// SePer, hard. `None` as for [`soft`]; only the verdicts of cluster founders are read.
+/// Hard SePer. `None` as for [`soft`]. Only the verdicts of cluster founders are read.
 #[must_use]
-pub fn hard(weights: &[f64], clusters: &Clusters, references: &[Against], how: Aggregate) -> Option<Measured> {
+pub fn hard(weights: &[f64], clusters: &Clusters, references: &[Against], how: Aggregate) -> Option<Estimate> {
     let member = |against: &Against, i: usize| {
         let founder = clusters.founders[clusters.of[i]];
-        let there = against.response_entails.get(founder).copied().flatten()?;
-        let back = against.reference_entails.get(founder).copied().flatten()?;
-        Some(f64::from(u8::from(Rule::Loose.equivalent(&there, &back))))
+        let forward = against.response_entails.get(founder).copied().flatten()?;
+        let backward = against.reference_entails.get(founder).copied().flatten()?;
+        Some(f64::from(u8::from(Rule::Loose.equivalent(&forward, &backward))))
     };
     let row = |against: &Against| (0..weights.len()).map(|i| member(against, i)).collect::<Option<Vec<f64>>>();
     aggregate(&references.iter().map(row).collect::<Option<Vec<_>>>()?, weights, how)
@@ -79,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::tests::verdict;
-    use super::super::{Likelihood, Weighting};
+    use super::super::{Likelihood, Pairing, Weighting};
     use super::*;
 
     fn right() -> Verdict {
@@ -90,22 +92,22 @@ mod tests {
         verdict(0.0, 0.0, 1.0)
     }
 
-    /// One reference that the responses marked true answer.
+    /// One reference, entailed by the responses that are marked.
     fn marked(marks: &[bool]) -> Against {
         let verdicts: Vec<_> = marks.iter().map(|&mark| Some(if mark { right() } else { wrong() })).collect();
         Against { response_entails: verdicts.clone(), reference_entails: verdicts }
     }
 
-    /// The paper's Tables 6 and 7 in kind: ten wrong answers, ten right ones, seven of ten.
+    /// As in the paper's Tables 6 and 7: none, all, or seven of ten answers are right.
     #[test]
     fn tables_six_and_seven() {
         for (count, expected) in [(0, 0.0), (10, 1.0), (7, 0.7)] {
             let marks: Vec<bool> = (0..10).map(|i| i < count).collect();
             let weights = Weighting::Mean.weights(&[Likelihood { sum: -2.0, tokens: 4 }; 10]);
-            let (with, without) = (usize::from(count > 0), usize::from(count < 10));
+            let (any_right, any_wrong) = (usize::from(count > 0), usize::from(count < 10));
             let clusters = Clusters {
-                of: marks.iter().map(|mark| usize::from(!mark) * with).collect(),
-                founders: if with + without == 2 { vec![0, count] } else { vec![0] },
+                of: marks.iter().map(|mark| usize::from(!mark) * any_right).collect(),
+                founders: if any_right + any_wrong == 2 { vec![0, count] } else { vec![0] },
             };
             let reference = [marked(&marks)];
             assert!((soft(&weights, &reference, false, Aggregate::Mean).unwrap().value - expected).abs() < 1e-12);
@@ -133,11 +135,11 @@ mod tests {
         let value = |either| soft(&[1.0], std::slice::from_ref(&against), either, Aggregate::Mean).unwrap().value;
         assert_eq!((value(false), value(true)), (0.2, 0.9));
         let one_way = Against { reference_entails: vec![None], ..against };
-        assert_eq!(soft(&[1.0], &[one_way], true, Aggregate::Mean), None, "a missing verdict is no zero");
+        assert_eq!(soft(&[1.0], &[one_way], true, Aggregate::Mean), None, "a missing verdict is not 0");
     }
 
     #[test]
-    fn hard_asks_the_founder_only() {
+    fn hard_reads_the_founders_only() {
         let clusters = Clusters { of: vec![0, 0, 1], founders: vec![0, 2] };
         let half = |mark: Option<bool>| mark.map(|mark| if mark { right() } else { wrong() });
         let verdicts = vec![half(Some(true)), None, half(Some(false))];
@@ -149,9 +151,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(100))]
 
-        /// Bounds, and no part of the order of the samples.
+        /// In [0, 1], whatever the order of the samples.
         #[test]
-        fn bounded_and_without_order(
+        fn bounded_and_independent_of_order(
             rows in proptest::collection::vec((-30.0_f64..0.0, 1_usize..20, 0.0_f64..1.0, 0.0_f64..1.0), 1..12),
             turn in 0_usize..12, either in any::<bool>(),
         ) {
@@ -172,8 +174,10 @@ mod tests {
             prop_assert!((straight.value - turned.value).abs() < 1e-9);
             let errors = straight.standard_error.zip(turned.standard_error);
             prop_assert!(errors.is_none_or(|(one, other)| (one - other).abs() < 1e-9));
-            let delta = straight.minus(&turned);
-            prop_assert!(delta.value.abs() < 1e-9, "zero context gives zero");
+            let delta = straight.minus(&turned, Pairing::Independent);
+            prop_assert!(delta.value.abs() < 1e-9, "equal beliefs have no difference");
+            let same = straight.minus(&straight, Pairing::Paired);
+            prop_assert!(same.value == 0.0 && same.standard_error.is_none_or(|error| error == 0.0));
         }
     }
 }

@@ -1,128 +1,24 @@
-//! Whoever does the work: a server or this process.
+//! Opens the backend of a command.
 
 use super::Failure;
 use crate::app;
+use crate::backend::{Backend, BackendError};
 use crate::config::Config;
-use crate::engine::evaluate::EvaluateRequest;
-use crate::engine::rerank::RerankRequest;
-use crate::engine::utility::UtilityRequest;
-use crate::engine::{Engine, EngineError};
-use crate::rpc::client::{self, ClientError};
-use crate::rpc::v1;
 
-/// A server, or an engine of our own.
-pub(super) enum Backend {
-    Server { address: String, message_bytes: usize },
-    Here(Box<Engine>),
+/// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models.
+pub(super) async fn open(server: Option<&String>, config: &Config) -> Result<Backend, Failure> {
+    Ok(match server {
+        Some(address) => Backend::Server { address: address.clone(), message_bytes: config.server.message_bytes },
+        None => Backend::Local(Box::new(app::engine(config).await?)),
+    })
 }
 
-/// What results depend on beside the request.
-pub(super) struct Models {
-    /// SHA-256 of the generator's file.
-    pub generator: String,
-    /// SHA-256 of the entailment model; empty where there is none.
-    pub entailment: String,
-    /// Version of the prompts.
-    pub prompts: String,
-}
-
-/// Why a question has no answer.
-pub(super) enum Refusal {
-    /// The question is at fault; others may be answered.
-    Question(String),
-    /// No question can be answered.
-    Fatal(Failure),
-}
-
-impl From<EngineError> for Refusal {
-    fn from(error: EngineError) -> Self {
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Self {
         match error {
-            EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
-                Self::Question(error.to_string())
-            }
-            other => Self::Fatal(other.into()),
+            BackendError::Client(error) => error.into(),
+            BackendError::Engine(error) => error.into(),
+            error @ BackendError::Unsuitable(_) => Self::Other(error.into()),
         }
-    }
-}
-
-impl From<ClientError> for Refusal {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::Refused { message, input: true, .. } => Self::Question(message),
-            other => Self::Fatal(other.into()),
-        }
-    }
-}
-
-impl Backend {
-    /// The server at this address, or where there is none the models of the configuration, loaded.
-    pub async fn open(server: Option<&String>, config: &Config) -> Result<Self, Failure> {
-        Ok(match server {
-            Some(address) => Self::Server { address: address.clone(), message_bytes: config.server.message_bytes },
-            None => Self::Here(Box::new(app::engine(config).await?)),
-        })
-    }
-
-    /// The models that answer.
-    pub async fn models(&self) -> Result<Models, Failure> {
-        Ok(match self {
-            Self::Server { address, .. } => {
-                let info = client::server_info(address).await?;
-                Models {
-                    generator: info.generator.map(|model| model.sha256).unwrap_or_default(),
-                    entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
-                    prompts: info.template_version,
-                }
-            }
-            Self::Here(engine) => Models {
-                generator: engine.info().sha256.clone(),
-                entailment: engine.entailment_model().map(|model| model.sha256.clone()).unwrap_or_default(),
-                prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
-            },
-        })
-    }
-
-    pub async fn rerank(&self, request: &RerankRequest) -> Result<v1::RerankResponse, Refusal> {
-        Ok(match self {
-            Self::Server { address, message_bytes } => {
-                client::rerank(address, request, *message_bytes, |_, _| {}).await?
-            }
-            Self::Here(engine) => {
-                let answer = engine.rerank(request.clone(), None, None).await?;
-                client::local_response(answer, request, engine.info())
-            }
-        })
-    }
-
-    pub async fn utility(
-        &self,
-        request: &UtilityRequest,
-        answers: bool,
-    ) -> Result<v1::MeasureUtilityResponse, Refusal> {
-        Ok(match self {
-            Self::Server { address, message_bytes } => {
-                client::utility(address, request, answers, *message_bytes).await?
-            }
-            Self::Here(engine) => {
-                let report = engine.utility(request.clone(), None, None).await?;
-                client::local_utility(&report, answers, engine.info())
-            }
-        })
-    }
-
-    pub async fn evaluate(
-        &self,
-        request: &EvaluateRequest,
-        answers: bool,
-    ) -> Result<v1::EvaluateRetrievalResponse, Refusal> {
-        Ok(match self {
-            Self::Server { address, message_bytes } => {
-                client::evaluate(address, request, answers, *message_bytes).await?
-            }
-            Self::Here(engine) => {
-                let report = engine.evaluate(request.clone(), None).await?;
-                client::local_evaluation(&report, request, answers, engine.info())
-            }
-        })
     }
 }

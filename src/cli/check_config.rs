@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Failure, SettingsArgs, output};
 
-/// Check the configuration and print the effective values, secrets masked.
+/// Check the configuration and print the effective values with secrets masked.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  RERANKD__LIMITS__PASSAGES=50 rerankd check-config --config rerankd.toml")]
 pub(super) struct CheckConfigArgs {}

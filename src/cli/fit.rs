@@ -11,23 +11,25 @@ use crate::fit::domain::Domain;
 use crate::fit::task::{FitTask, fit_moi};
 use crate::fit::{FitError, Observation, Orientation, prior};
 
-/// Fit utilities and position bias to scores that were made elsewhere.
+/// Fit utilities and position bias to given scores.
 ///
-/// The input is a JSON object: n passages, l positions (n where absent), permutations (rows of passage indices, from 0),
-/// scores (one a row, in nats), problem P1 (regularised, the default) or P0 (the paper's), and optionally a0, lam, rho,
-/// sigma2, monotone, anchor (scores of each passage alone, which settle the direction) and domain (`as_is`, `log_z`,
-/// `log_winsor_z`, `rank_normal`; `as_is` where lam or rho is given, for they belong to a scale, else `log_winsor_z`).
+/// The input is a JSON object. Required: n (passages), permutations (rows of passage indices from 0) and scores (one per
+/// row, in nats). Optional: l (positions per row, default n); problem, P1 (regularised, default) or P0 (the paper's
+/// objective); a0 (prior position weights); lam and rho (strengths of the two penalties); sigma2 (share of noise, default
+/// 0.5); monotone; anchor (score of each passage alone, which settles the direction and, for l < n under P1, is fitted too);
+/// domain (`as_is`, `log_z`, `log_winsor_z`, `rank_normal`). The default domain is `as_is` for P0 and if lam or rho is given,
+/// else `log_winsor_z`, or `log_z` if the anchor is fitted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  echo '{\"n\":2,\"permutations\":[[0,1],[1,0]],\"scores\":[-20.0,-22.5]}' | rerankd fit --input -"
 )]
 pub(super) struct FitArgs {
-    /// The problem: a file, or - for standard input.
+    /// Input file, or - for standard input.
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
 }
 
-/// The keys that are read. Others are passed over, because files made by other programs carry more.
+/// Keys of the input. Other keys are ignored: files of other programs have more.
 #[derive(Debug, Deserialize)]
 struct ProblemFile {
     n: usize,
@@ -72,12 +74,12 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
     let file: ProblemFile = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
     if file.permutations.len() != file.scores.len() {
         let (orders, scores) = (file.permutations.len(), file.scores.len());
-        return Err(bad(format!("scores: must be one a permutation ({orders}), are {scores}")));
+        return Err(bad(format!("scores: {scores} given for {orders} permutations")));
     }
     let length = file.l.unwrap_or(file.n);
-    // Without passages the length says nothing; that is what the fit will complain of.
-    let other = |order: &Vec<usize>| file.n > 0 && order.len() != length;
-    if let Some(index) = file.permutations.iter().position(other) {
+    // If n is 0, the error of the fit names the cause.
+    let mismatched = |order: &Vec<usize>| file.n > 0 && order.len() != length;
+    if let Some(index) = file.permutations.iter().position(mismatched) {
         return Err(bad(format!("permutations[{index}]: must have l = {length} positions")));
     }
     let domain = file.domain.map(|name| match name {
@@ -99,15 +101,16 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
         rho: file.rho,
         anchor: file.anchor,
     };
-    let fitted = fit_moi(&task).map_err(|error| match error {
+    let fitted = fit_moi(&task, &|| false).map_err(|error| match error {
         FitError::Invalid { .. } => bad(error.to_string()),
-        FitError::NotSolved { .. } => Failure::Other(error.into()),
+        FitError::NotSolved { .. } | FitError::Interrupted => Failure::Other(error.into()),
     })?;
     let orientation = match fitted.orientation {
         Orientation::OnePassageScores => "one_passage_scores",
         Orientation::CallerPrior => "caller_prior",
         Orientation::DefaultPrior => "default_prior",
         Orientation::Lengths => "lengths",
+        Orientation::Subsets => "subsets",
         Orientation::None => "none",
     };
     let inner = &fitted.diagnostics;
@@ -129,7 +132,8 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
             "noise_variance": inner.noise_variance,
             "signal": inner.signal,
             "identifiable": inner.identifiable,
-            "prior_dominated": !inner.identifiable && file.n > 1,
+            "converged": inner.converged,
+            "prior_dominated": !inner.identifiable && inner.r2.is_some(),
             "expected_tau": fitted.expected_tau,
             "orientation": orientation,
             "anchor_correlation": fitted.anchor_correlation,
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_golden_problem_file_is_read_as_it_stands() {
+    fn golden_files_are_valid_input() {
         let path = format!("{}/tests/golden/moi/06_p1_noisy_n5_m15.json", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(path).unwrap();
         let expected: Value = serde_json::from_str(&text).unwrap();
@@ -158,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_names_the_field() {
+    fn errors_name_the_field() {
         assert!(fault("{").starts_with("p.json: EOF"));
-        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[]}"#).contains("scores: must be one a permutation"));
+        assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[]}"#).contains("scores: 0 given for 1 permutations"));
         assert!(fault(r#"{"n":0,"permutations":[[0,1]],"scores":[1]}"#).contains("n: must be"));
         assert!(fault(r#"{"n":2,"permutations":[[0]],"scores":[1]}"#).contains("permutations[0]: must have l = 2"));
         assert!(fault(r#"{"n":2,"permutations":[[0,7]],"scores":[1]}"#).contains("permutations[0][1]"));

@@ -7,14 +7,14 @@ use clap::Args;
 use super::{Failure, SettingsArgs, output};
 use crate::rpc::client;
 
-/// Ask a server whether it is serving; exit code 0 when it is.
+/// Check whether a server is serving; the exit code is 0 if it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd health --server 127.0.0.1:50051 --wait 60")]
 pub(super) struct HealthArgs {
-    /// Address of the server; the configured one where absent.
+    /// Address of the server; by default `server.listen` of the configuration.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// Seconds to wait for it.
+    /// Seconds to wait until the server is serving.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     wait: u64,
 }

@@ -9,42 +9,48 @@ use serde_json::{Value, json};
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
 use crate::belief::seper::Aggregate;
-use crate::belief::{Likelihood, Measured, Rule, Verdict, Weighting};
+use crate::belief::{Estimate, Likelihood, Measured, Pairing, Rule, Verdict, Weighting};
 use crate::engine::belief::MeasureOptions;
-use crate::engine::belief::report::{BeliefReport, Brought, Response, measure_brought};
+use crate::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
 
-/// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, and what context changed of them.
+/// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, and their changes by context.
 ///
-/// The document is an object: "with" and maybe "without", lists of answers {"text", and "log_likelihood" with "tokens" or
-/// "token_log_probabilities"}; maybe "question", "references", and "verdicts", a list of {"premise", "hypothesis",
-/// "entailment", "neutral", "contradiction"} by the bare texts. Verdicts that are needed and not there are asked of the
-/// entailment model. The generator is not needed.
+/// The input is a JSON object. "with" is a list of answers given with context, "without" an optional list of answers given
+/// without it. An answer is an object with "text" and either "token_log_probabilities" or "log_likelihood" and "tokens".
+///
+/// Optional: "question"; "references", a list of texts; "verdicts", a list of objects with "premise", "hypothesis",
+/// "entailment", "neutral" and "contradiction". The entailment model judges the pairs that are needed and not listed. The
+/// generator is not loaded.
+///
+/// Set "paired" to true if answer i of both lists was drawn with the same random numbers (the same seed). Standard errors of
+/// the changes then leave answer i out of both lists at once; otherwise the two lists are taken as independent.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd measure --input belief.json --rule strict")]
 pub(super) struct MeasureArgs {
-    /// The document; - for standard input.
+    /// The JSON object; - for standard input.
     #[arg(long, default_value = "-", value_name = "FILE")]
     input: PathBuf,
     #[command(flatten)]
     options: OptionArgs,
 }
 
-/// How answers are measured; `utility` takes the same.
+/// How answers are measured; shared with `utility`.
 #[derive(Debug, Args)]
 pub(super) struct OptionArgs {
-    /// How answers are weighed.
+    /// How answers are weighted: by mean token log-probability, by their sum, or equally.
     #[arg(long, value_enum, default_value_t = WeightingName::Mean)]
     weighting: WeightingName,
-    /// When two answers mean the same.
+    /// When two answers mean the same: both directions entail each other, neither contradicts and one entails, or both
+    /// reach --threshold.
     #[arg(long, value_enum, default_value_t = RuleName::Strict)]
     rule: RuleName,
-    /// For `--rule threshold`: least probability of entailment in both directions.
+    /// For --rule threshold: least probability of entailment in both directions.
     #[arg(long, default_value_t = 0.5)]
     threshold: f64,
-    /// Soft SePer takes the better of the two directions.
+    /// Soft SePer takes the larger entailment of the two directions instead of answer to reference.
     #[arg(long)]
     either_direction: bool,
-    /// How several references become one number.
+    /// How the values for several references become one.
     #[arg(long, value_enum, default_value_t = AggregateName::Mean)]
     aggregate: AggregateName,
     /// Judge texts without the question before them.
@@ -106,6 +112,8 @@ struct Document {
     #[serde(default)]
     without: Vec<AnswerEntry>,
     #[serde(default)]
+    paired: bool,
+    #[serde(default)]
     verdicts: Vec<VerdictEntry>,
 }
 
@@ -157,33 +165,40 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
             Verdict { entailment: entry.entailment, neutral: entry.neutral, contradiction: entry.contradiction };
         (entry.premise, entry.hypothesis, verdict)
     };
-    let brought = Brought {
+    let input = MeasureInput {
         question: document.question,
         references: document.references,
-        with: responses("with", document.with)?,
-        without: responses("without", document.without)?,
+        with_context: responses("with", document.with)?,
+        context_free: responses("without", document.without)?,
+        pairing: if document.paired { Pairing::Paired } else { Pairing::Independent },
         verdicts: document.verdicts.into_iter().map(verdict).collect(),
         options: args.options.options(),
     };
     let judge = app::judge(&config)?;
-    let (with, without, judged) = measure_brought(&brought, judge.as_ref()).await?;
-    output::json(&report(&with, without.as_ref(), judged))
+    let (with_context, context_free, judged) =
+        measure_answers(&crate::call::Call::local(), &input, judge.as_ref()).await?;
+    output::json(&report(&with_context, context_free.as_ref(), input.pairing, judged))
 }
 
-fn report(with: &BeliefReport, without: Option<&BeliefReport>, judged: usize) -> Value {
-    let change = |pick: fn(&BeliefReport) -> Option<Measured>, rises: bool| {
-        let (with, without) = (pick(with)?, pick(without?)?);
-        Some(measured(if rises { with.minus(&without) } else { without.minus(&with) }))
-    };
+fn report(
+    with_context: &BeliefReport,
+    context_free: Option<&BeliefReport>,
+    pairing: Pairing,
+    judged_pairs: usize,
+) -> Value {
+    type Pick = fn(&BeliefReport) -> Option<&Estimate>;
+    let rise = |pick: Pick| Some(measured(pick(with_context)?.minus(pick(context_free?)?, pairing)));
+    let fall = |pick: Pick| Some(measured(pick(context_free?)?.minus(pick(with_context)?, pairing)));
     json!({
-        "with": belief(with),
-        "without": without.map(belief),
-        "delta_seper_soft": change(|belief| belief.seper_soft, true),
-        "delta_seper_hard": change(|belief| belief.seper_hard, true),
-        "semantic_entropy_reduction": change(|belief| Some(belief.semantic_entropy), false),
-        "semantic_entropy_count_reduction": change(|belief| Some(belief.semantic_entropy_count), false),
-        "predictive_entropy_reduction": change(|belief| Some(belief.predictive_entropy), false),
-        "judged_pairs": judged,
+        "with": belief(with_context),
+        "without": context_free.map(belief),
+        "delta_seper_soft": rise(|belief| belief.seper_soft.as_ref()),
+        "delta_seper_hard": rise(|belief| belief.seper_hard.as_ref()),
+        "semantic_entropy_reduction": fall(|belief| Some(&belief.semantic_entropy)),
+        "semantic_entropy_count_reduction": fall(|belief| Some(&belief.semantic_entropy_count)),
+        "semantic_entropy_corrected_reduction": fall(|belief| belief.semantic_entropy_corrected.as_ref()),
+        "predictive_entropy_reduction": fall(|belief| Some(&belief.predictive_entropy)),
+        "judged_pairs": judged_pairs,
     })
 }
 
@@ -192,12 +207,14 @@ fn measured(measured: Measured) -> Value {
 }
 
 fn belief(belief: &BeliefReport) -> Value {
+    let value = |estimate: &Estimate| measured(estimate.measured());
     json!({
-        "seper_soft": belief.seper_soft.map(measured),
-        "seper_hard": belief.seper_hard.map(measured),
-        "semantic_entropy": measured(belief.semantic_entropy),
-        "semantic_entropy_count": measured(belief.semantic_entropy_count),
-        "predictive_entropy": measured(belief.predictive_entropy),
+        "seper_soft": belief.seper_soft.as_ref().map(value),
+        "seper_hard": belief.seper_hard.as_ref().map(value),
+        "semantic_entropy": value(&belief.semantic_entropy),
+        "semantic_entropy_count": value(&belief.semantic_entropy_count),
+        "semantic_entropy_corrected": belief.semantic_entropy_corrected.as_ref().map(value),
+        "predictive_entropy": value(&belief.predictive_entropy),
         "cluster_of": belief.clusters.of,
         "founders": belief.clusters.founders,
         "weights": belief.weights,

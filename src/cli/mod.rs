@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! The command line, with one file per command.
 
 mod backend;
 mod calibrate;
@@ -6,7 +6,6 @@ mod check_config;
 mod evaluate;
 mod fit;
 mod health;
-mod input;
 mod measure;
 mod metrics;
 mod models;
@@ -15,7 +14,6 @@ mod plot;
 mod position_bias;
 mod rerank;
 mod serve;
-mod trec;
 mod utility;
 
 use std::path::PathBuf;
@@ -24,8 +22,11 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Config, ConfigError};
+use crate::evaluation::EvaluationError;
+use crate::files as input;
+use crate::files::FileError;
 
-/// Asks a generator which passages help it, in which order, and by how much.
+/// Rerank retrieved passages by how much they help a generator, and measure how much they help.
 #[derive(Debug, Parser)]
 #[command(
     name = "rerankd",
@@ -56,13 +57,13 @@ enum Command {
     CheckConfig(check_config::CheckConfigArgs),
 }
 
-/// Where the configuration comes from; every command takes these.
+/// Sources of the configuration, accepted by every command.
 #[derive(Debug, Args)]
 struct SettingsArgs {
-    /// Configuration file (TOML); `rerankd check-config` shows the keys.
+    /// Configuration file in TOML; `rerankd check-config` prints all keys.
     #[arg(long, global = true, value_name = "FILE", env = "RERANKD_CONFIG")]
     config: Option<PathBuf>,
-    /// Overrides one key, for example `--set generator.threads=4`; may be given again.
+    /// Override one key, for example `--set generator.threads=4`; may be repeated.
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 }
@@ -73,26 +74,26 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl SettingsArgs {
-    /// The configuration, with a command's own flags last.
+    /// Loads the configuration. `flags` are a command's own options and override every other source.
     fn load(&self, flags: Vec<(String, String)>) -> Result<Config, ConfigError> {
         let all: Vec<(String, String)> = self.set.iter().cloned().chain(flags).collect();
         Config::load(self.config.as_deref(), &all)
     }
 }
 
-/// An error that chooses the exit code.
+/// An error, by the exit code that it causes.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// Bad usage or input: 2.
+    /// Bad usage or input; exit code 2.
     #[error("{0}")]
     Input(String),
-    /// No server: 69.
+    /// No server at the address; exit code 69.
     #[error("{0}")]
     Unreachable(String),
-    /// Bad configuration: 78.
-    #[error("the configuration has faults:\n{0}")]
+    /// Bad configuration; exit code 78.
+    #[error("invalid configuration:\n{0}")]
     Config(#[from] ConfigError),
-    /// Anything else: 1.
+    /// Any other failure; exit code 1.
     #[error("{0:#}")]
     Other(#[from] anyhow::Error),
 }
@@ -115,8 +116,25 @@ impl From<crate::engine::EngineError> for Failure {
             EngineError::Invalid { .. }
             | EngineError::TooLong { .. }
             | EngineError::Budget { .. }
+            | EngineError::Pairs { .. }
             | EngineError::Precondition(_) => Self::Input(error.to_string()),
             other => Self::Other(other.into()),
+        }
+    }
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Input(error.0)
+    }
+}
+
+impl From<EvaluationError> for Failure {
+    fn from(error: EvaluationError) -> Self {
+        match error {
+            EvaluationError::Input(problem) => Self::Input(problem),
+            EvaluationError::Backend(error) => error.into(),
+            EvaluationError::Other(error) => Self::Other(error),
         }
     }
 }
@@ -132,23 +150,25 @@ impl From<crate::rpc::client::ClientError> for Failure {
     }
 }
 
-/// Each thing once, where it first stands.
-fn once<T: PartialEq>(things: impl IntoIterator<Item = T>) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for thing in things {
-        if !kept.contains(&thing) {
-            kept.push(thing);
-        }
-    }
-    kept
+/// Time for computations to stop after the command has ended.
+const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Threads that move messages. Decoding a large message keeps one busy for tens of milliseconds; health must find another.
+fn reactors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(4) * 2
 }
 
-/// Parses the arguments, runs the command, and says how it ended.
+/// Parses the arguments, runs the command and returns its exit code. An error is printed to standard error.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(cli)),
+    let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(reactors()).enable_all().build() {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(cli));
+            // Cancelled computations stop by themselves. The timeout ends the process even if one does not.
+            runtime.shutdown_timeout(SHUTDOWN);
+            outcome
+        }
         Err(error) => Err(Failure::Other(error.into())),
     };
     match outcome {
@@ -184,7 +204,7 @@ mod tests {
 
     use super::Cli;
 
-    /// clap itself only looks in debug builds, and finds out at the first use.
+    /// clap checks this only in debug builds, and only when the command is used.
     #[test]
     fn no_command_has_two_arguments_of_one_name() {
         for command in Cli::command().get_subcommands() {

@@ -1,10 +1,13 @@
 //! `rerankd models`
 
+use std::io::Write;
+
 use clap::{Args, Subcommand};
 
 use super::{Failure, SettingsArgs, output};
+use crate::app;
 use crate::config::Config;
-use crate::storage::catalog::Entry;
+use crate::storage::catalog::{Entry, Role};
 use crate::storage::store::{Store, StoreError};
 
 /// List, fetch and verify models.
@@ -17,19 +20,25 @@ pub(super) struct ModelsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the catalogue and what of it is in the store.
+    /// List the catalogue and which of its models are in the store.
     #[command(after_help = "Example:\n  rerankd models list")]
     List,
-    /// Fetch models of the catalogue, verify them and put them into the store; those already there are left alone.
-    #[command(after_help = "Example:\n  rerankd models pull smollm2-135m-instruct")]
+    /// Fetch models and prepare them for this CPU. Models that are already in the store are not fetched again.
+    ///
+    /// Files are verified before they appear in the store. Unless generator.reencode is false or layers run on an accelerator,
+    /// the tensor types of each generator are then measured: the file is re-encoded to BF16 and F16, and the fastest file is
+    /// kept. This takes seconds to minutes, once for each file and CPU. A running server uses the choice from its next start.
+    #[command(
+        after_help = "Examples:\n  rerankd models pull\n  rerankd models pull smollm2-135m-instruct\n  rerankd models pull --set generator.model=/models/x.gguf"
+    )]
     Pull {
-        /// Names of the catalogue; the configured models where none is given.
+        /// Names in the catalogue; without any, the models of the configuration.
         names: Vec<String>,
     },
-    /// Hash the files in the store and compare with the catalogue.
+    /// Hash the files in the store and compare them with the catalogue.
     #[command(after_help = "Example:\n  rerankd models verify")]
     Verify {
-        /// Names of the catalogue; all that are in the store where none is given.
+        /// Names in the catalogue; without any, all models in the store.
         names: Vec<String>,
     },
 }
@@ -37,38 +46,81 @@ enum Action {
 pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
-    let store = &config.store;
     match args.action {
-        Action::List => list(store),
-        Action::Pull { names } => {
-            let names = if names.is_empty() { configured(&config) } else { names };
-            for entry in entries(store, &names)? {
-                let path = store.pull(entry, output::progress_wanted()).await.map_err(failed)?;
-                output::print(&format!("{}  {}\n", entry.name, path.display()))?;
-            }
-            Ok(())
-        }
-        Action::Verify { names } => verify(store, &names),
+        Action::List => list(&config.store),
+        Action::Pull { names } => pull(&config, &names).await,
+        Action::Verify { names } => verify(&config.store, &names),
     }
 }
 
-/// What the configuration needs of the catalogue; what it names by path needs no fetching.
-fn configured(config: &Config) -> Vec<String> {
-    let entailment = config.entailment.model.clone();
-    let library = entailment.is_some() && config.entailment.library.is_none();
-    let library = library.then(|| "onnxruntime".to_owned());
-    let names = [Some(config.generator.model.clone()), entailment, library].into_iter().flatten();
-    names.filter(|name| config.store.catalog().find(name).is_some()).collect()
+async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
+    let store = &config.store;
+    let generator = &config.generator.model;
+    if names.is_empty() && store.catalog().find(generator).is_none() {
+        // A wrong path is reported before anything is fetched.
+        store.locate(generator, Role::Generator).map_err(failed)?;
+    }
+    let entries = if names.is_empty() { configured(config) } else { named(store, names)? };
+    for entry in &entries {
+        let path = store.pull(entry, output::progress_wanted()).await.map_err(failed)?;
+        output::print(&format!("{}  {}\n", entry.name, path.display()))?;
+    }
+    if names.is_empty() {
+        return measure(config, generator).await;
+    }
+    for entry in entries.iter().filter(|entry| entry.role == Role::Generator) {
+        measure(config, &entry.name).await?;
+    }
+    Ok(())
+}
+
+/// Measures the tensor types of a generator. Steps and result go to standard error.
+async fn measure(config: &Config, model: &str) -> Result<(), Failure> {
+    let bar = output::spinner("checking the tensor type");
+    let (shown, name) = (bar.clone(), model.to_owned());
+    let report = move |step: &str| {
+        if output::progress_wanted() {
+            shown.set_message(format!("{name}: {step}"));
+        } else {
+            say(&format!("{name}: {step}"));
+        }
+    };
+    let choice = app::measure_tensor_types(config, model, report).await;
+    bar.finish_and_clear();
+    if let Some(choice) = choice? {
+        let speed = |(encoding, rate): &(String, f64)| format!("{encoding} {rate:.0}");
+        let speeds: Vec<String> = choice.tokens_per_second.iter().map(speed).collect();
+        let measured = if speeds.is_empty() {
+            "other types not measured".to_owned()
+        } else {
+            format!("tokens per second: {}", speeds.join(", "))
+        };
+        say(&format!("{model}: runs {} ({measured})", choice.encoding));
+    }
+    Ok(())
+}
+
+/// Writes a line to standard error.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// The entries of the catalogue that the configuration names. Models given by path need no fetching.
+fn configured(config: &Config) -> Vec<&Entry> {
+    let library = config.entailment.model.is_some() && config.entailment.library.is_none();
+    let names =
+        [Some(config.generator.model.as_str()), config.entailment.model.as_deref(), library.then_some("onnxruntime")];
+    names.into_iter().flatten().filter_map(|name| config.store.catalog().find(name)).collect()
 }
 
 fn failed(error: StoreError) -> Failure {
     Failure::Other(error.into())
 }
 
-fn entries<'a>(store: &'a Store, names: &[String]) -> Result<Vec<&'a Entry>, Failure> {
+fn named<'a>(store: &'a Store, names: &[String]) -> Result<Vec<&'a Entry>, Failure> {
     let find = |name: &String| {
-        let known: Vec<&str> = store.catalog().models.iter().map(|entry| entry.name.as_str()).collect();
-        let unknown = || Failure::Input(format!("no model {name:?} in the catalogue (known: {})", known.join(", ")));
+        let all: Vec<&str> = store.catalog().models.iter().map(|entry| entry.name.as_str()).collect();
+        let unknown = || Failure::Input(format!("no model {name:?} in the catalogue ({})", all.join(", ")));
         store.catalog().find(name).ok_or_else(unknown)
     };
     names.iter().map(find).collect()
@@ -83,7 +135,7 @@ fn list(store: &Store) -> Result<(), Failure> {
             .map(|entry| {
                 serde_json::json!({
                     "name": entry.name, "role": entry.role.to_string(), "bytes": entry.bytes, "sha256": entry.sha256,
-                    "licence": entry.licence, "stored": store.holds(entry), "path": store.place(entry),
+                    "licence": entry.licence, "stored": store.holds(entry), "path": store.path_of(entry),
                 })
             })
             .collect();
@@ -99,20 +151,23 @@ fn list(store: &Store) -> Result<(), Failure> {
 }
 
 fn verify(store: &Store, names: &[String]) -> Result<(), Failure> {
-    let chosen = if names.is_empty() {
-        store.catalog().models.iter().filter(|entry| store.place(entry).exists()).collect()
+    let entries = if names.is_empty() {
+        store.catalog().models.iter().filter(|entry| store.path_of(entry).exists()).collect()
     } else {
-        entries(store, names)?
+        named(store, names)?
     };
-    let mut wrong = 0;
-    for entry in chosen {
+    let mut damaged = 0;
+    for entry in entries {
         match store.verify(entry) {
             Ok(()) => output::print(&format!("{}: good\n", entry.name))?,
             Err(error) => {
-                wrong += 1;
+                damaged += 1;
                 output::complain(&error.to_string());
             }
         }
     }
-    if wrong > 0 { Err(Failure::Other(anyhow::anyhow!("{wrong} models are not as they should be"))) } else { Ok(()) }
+    if damaged > 0 {
+        return Err(Failure::Other(anyhow::anyhow!("{damaged} models are missing or damaged")));
+    }
+    Ok(())
 }

@@ -10,17 +10,17 @@ use super::{Failure, plot};
 use crate::engine::rerank::RerankRequest;
 use crate::rpc::v1;
 
-/// Whether results go to a person.
+/// Whether standard output is a terminal.
 pub(super) fn on_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Whether somebody watches standard error.
+/// Whether standard error is a terminal.
 pub(super) fn progress_wanted() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// A bar over so many questions, with a message and the time left; hidden where nobody watches.
+/// A progress bar over so many questions, with a message and the time left; hidden where standard error is no terminal.
 pub(super) fn progress(questions: usize) -> ProgressBar {
     let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(questions as u64), target);
@@ -30,7 +30,7 @@ pub(super) fn progress(questions: usize) -> ProgressBar {
     bar
 }
 
-/// A sign of life for work without steps; hidden where nobody watches.
+/// A spinner for work without steps; hidden where standard error is no terminal.
 pub(super) fn spinner(message: &'static str) -> ProgressBar {
     let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let spinner = ProgressBar::with_draw_target(None, target).with_message(message);
@@ -38,7 +38,7 @@ pub(super) fn spinner(message: &'static str) -> ProgressBar {
     spinner
 }
 
-/// Writes text to standard output. A reader that closed the pipe has all it wanted.
+/// Writes text to standard output. A reader may close the pipe early, which is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -52,13 +52,13 @@ pub(super) fn json(value: &Value) -> Result<(), Failure> {
     print(&format!("{value:#}\n"))
 }
 
-/// Writes a complaint to standard error.
+/// Writes a line to standard error.
 pub(super) fn complain(text: &str) {
-    // Where standard error is closed there is nobody left to tell.
+    // Standard error may be closed.
     let _ = writeln!(std::io::stderr().lock(), "rerankd: {text}");
 }
 
-/// A table with a head.
+/// An empty table with a header.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
@@ -66,7 +66,7 @@ pub(super) fn table(head: &[&str]) -> Table {
     table
 }
 
-/// The answer for people: the ranking, the bias as bars, and what it took.
+/// A rerank response as text: the ranking, the position weights as bars, and the cost.
 pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest) -> String {
     let mut table = table(&["rank", "was", "id", "utility (nats)", "± se", "P(> next)", "score", "passage"]);
     for column in [0, 1, 3, 4, 5, 6] {
@@ -122,25 +122,32 @@ fn settled_by(orientation: v1::Orientation) -> &'static str {
         v1::Orientation::CallerPrior => "the given prior",
         v1::Orientation::DefaultPrior => "the built-in prior",
         v1::Orientation::Lengths => "prompts of several lengths",
+        v1::Orientation::Subsets => "prompts of some of the passages",
         v1::Orientation::None | v1::Orientation::Unspecified => "nothing: there is none",
     }
 }
 
 fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> String {
     let id = |index: &u32| {
-        let found = answer.results.iter().find(|result| result.original_index == *index);
-        found.map_or_else(|| index.to_string(), |result| result.id.clone())
+        let result = answer.results.iter().find(|result| result.original_index == *index);
+        result.map_or_else(|| index.to_string(), |result| result.id.clone())
     };
     let ids: Vec<String> = arranged.original_indices.iter().map(id).collect();
     let observed = (arranged.profile_observations, arranged.profile_passages);
+    let origin = plot::origin(arranged.profile_origin());
     let ground = match arranged.ground() {
         v1::ArrangementGround::AnswerProfile => {
             format!("answer profile of {} questions, {} passages", observed.0, observed.1)
         }
         v1::ArrangementGround::QuestionProfile => {
-            format!("question profile of {} fits, {} passages", observed.0, observed.1)
+            format!("{origin} question profile of {} fits, {} passages", observed.0, observed.1)
         }
-        v1::ArrangementGround::NoProfile => "best first: no position profile yet, see `rerankd calibrate`".to_owned(),
+        v1::ArrangementGround::EffectWithinError => {
+            format!("best first: the {origin} profile of {} observations shows no effect beyond its error", observed.0)
+        }
+        v1::ArrangementGround::NoProfile => {
+            "best first: no position profile for this number of passages, see `rerankd calibrate`".to_owned()
+        }
         v1::ArrangementGround::Requested | v1::ArrangementGround::Unspecified => "as requested".to_owned(),
     };
     format!("context order: {} ({ground})\n", ids.join(", "))
@@ -193,7 +200,7 @@ fn order_json(order: &v1::OrderUtility) -> Value {
     })
 }
 
-/// The answer for programs; names as in the protocol.
+/// A rerank response as JSON, with the names of the protocol.
 pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
     let results: Vec<Value> = answer
         .results
@@ -238,6 +245,8 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
             "original_indices": inner.original_indices, "order": inner.order().as_str_name(),
             "ground": inner.ground().as_str_name(), "profile_passages": inner.profile_passages,
             "profile_observations": inner.profile_observations,
+            "profile_origin": inner.profile_origin().as_str_name(),
+            "profile_subject": inner.profile_subject().as_str_name(),
         })),
         "utility": answer.utility.as_ref().map(|inner| json!({
             "given": inner.given.as_ref().map(order_json), "arranged": inner.arranged.as_ref().map(order_json),

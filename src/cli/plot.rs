@@ -1,10 +1,11 @@
-//! Plots in text.
+//! Bar charts in text.
 
 use crate::rpc::v1;
 
+/// Characters of the longest bar.
 const WIDTH: f64 = 40.0;
 
-/// A bar of eighths of a character, as long as `value` is of `largest`.
+/// A bar of `value / largest` times [`WIDTH`], to an eighth of a character.
 fn bar(value: f64, largest: f64) -> String {
     let mut left = (value / largest.max(f64::MIN_POSITIVE) * WIDTH * 8.0).round();
     let mut bar = String::new();
@@ -19,25 +20,38 @@ fn bar(value: f64, largest: f64) -> String {
     bar
 }
 
-/// Fitted position weights of one prompt length.
+/// Fitted position weights for prompts of one length.
 pub(super) fn weights(weights: &[f64]) -> String {
     let largest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-    let mut text = format!("\nposition bias (weight of each place in a prompt of {})\n", weights.len());
+    let mut text = format!("\nposition bias (weight of each position in prompts of {} passages)\n", weights.len());
     for (position, weight) in weights.iter().enumerate() {
         text.push_str(&format!("{:>4}  {weight:.3}  {}\n", position + 1, bar(*weight, largest)));
     }
     text
 }
 
-/// A stored profile; bars begin at its lowest position.
+/// The origin of a profile as an adjective.
+pub(super) const fn origin(origin: v1::ProfileOrigin) -> &'static str {
+    match origin {
+        v1::ProfileOrigin::Learnt => "learnt",
+        v1::ProfileOrigin::Calibrated | v1::ProfileOrigin::Unspecified => "calibrated",
+    }
+}
+
+/// A stored profile. Bars start at the profile's lowest position.
 pub(super) fn profile(profile: &v1::PositionProfile) -> String {
     let (what, unit) = match profile.subject() {
-        v1::ProfileSubject::Answer => ("log-likelihood of the reference answer, less its mean, in nats", "questions"),
+        v1::ProfileSubject::Answer => ("log-likelihood of the reference answer minus its mean, in nats", "questions"),
         _ => ("fitted weight on the question's likelihood", "fits"),
     };
     let least = profile.means.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = profile.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut text = format!("\n{} passages, {} {unit}: {what}, by position\n", profile.passages, profile.observations);
+    let mut text = format!(
+        "\n{} passages, {} {unit}, {}: {what}, by position\n",
+        profile.passages,
+        profile.observations,
+        origin(profile.origin())
+    );
     for (position, value) in profile.means.iter().enumerate() {
         let error = profile.standard_errors.get(position).map_or_else(String::new, |error| format!(" ± {error:.3}"));
         text.push_str(&format!("{:>4}  {value:>7.3}{error}  {}\n", position + 1, bar(value - least, largest - least)));
@@ -61,8 +75,9 @@ mod tests {
     #[test]
     fn a_profile_begins_at_its_lowest_position() {
         let means = vec![-1.0, 0.0, 1.0];
-        let shown = profile(&v1::PositionProfile { passages: 3, observations: 9, means, ..Default::default() });
+        let origin = v1::ProfileOrigin::Learnt.into();
+        let shown = profile(&v1::PositionProfile { passages: 3, observations: 9, means, origin, ..Default::default() });
         assert_eq!(lengths(&shown), vec![0, 20, 40]);
-        assert!(shown.contains("3 passages, 9 fits"));
+        assert!(shown.contains("3 passages, 9 fits, learnt"));
     }
 }

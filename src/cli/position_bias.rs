@@ -9,11 +9,11 @@ use crate::rpc::{client, v1};
 use crate::storage::catalog::Role;
 use crate::storage::profiles::Origin;
 
-/// Show what is known of a generator's position bias.
+/// Show the position-bias profiles of the generator, calibrated and learnt ones separately.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd position-bias --server 127.0.0.1:50051")]
 pub(super) struct PositionBiasArgs {
-    /// Address of a server; without it the profiles stored on this machine are read.
+    /// Address of a server; by default the profiles stored on this machine are read.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
 }
@@ -26,26 +26,25 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
         None => {
             let store = config.store.clone();
             let located = store.locate(&config.generator.model, Role::Generator).map_err(anyhow::Error::from)?;
-            let mut answer = v1::GetPositionBiasResponse {
-                model_sha256: located.sha256.clone(),
-                template_version: TEMPLATE_VERSION.to_owned(),
-                ..v1::GetPositionBiasResponse::default()
-            };
-            let mut profiles = crate::fit::profile::Profiles::default();
+            let (mut profiles, mut problems) = (Vec::new(), Vec::new());
             for origin in [Origin::Calibrated, Origin::Learnt] {
                 match app::profile_file(&store, &located.sha256, origin).load() {
-                    Ok(found) => profiles.merge(&found),
-                    Err(problem) => answer.problems.push(problem.to_string()),
+                    Ok(loaded) => profiles.push((origin, loaded)),
+                    Err(problem) => problems.push(problem.to_string()),
                 }
             }
-            answer.profiles = client::local_profiles(&profiles);
-            answer
+            v1::GetPositionBiasResponse {
+                profiles: client::local_profiles(&profiles),
+                model_sha256: located.sha256,
+                template_version: TEMPLATE_VERSION.to_owned(),
+                problems,
+            }
         }
     };
     show(&answer)
 }
 
-/// Prints profiles: plots on a terminal, JSON in a pipe.
+/// Prints profiles: plots on a terminal, JSON in a pipe. Problems go to standard error.
 pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> {
     for problem in &answer.problems {
         output::complain(problem);
@@ -58,14 +57,15 @@ pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> 
         }));
     }
     if answer.profiles.is_empty() {
-        return output::print("no profile is known yet: `rerankd calibrate` measures one\n");
+        return output::print("no position-bias profile; `rerankd calibrate` measures one\n");
     }
     output::print(&answer.profiles.iter().map(plot::profile).collect::<String>())
 }
 
 fn entry(profile: &v1::PositionProfile) -> serde_json::Value {
     serde_json::json!({
-        "subject": profile.subject().as_str_name(), "passages": profile.passages, "observations": profile.observations,
+        "subject": profile.subject().as_str_name(), "origin": profile.origin().as_str_name(),
+        "passages": profile.passages, "observations": profile.observations,
         "means": profile.means, "standard_errors": profile.standard_errors,
     })
 }

@@ -2,55 +2,58 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
+use crate::call::Call;
+use crate::engine::methods::{self, MethodRef};
 use crate::engine::position_bias::ContextOrder;
-use crate::engine::rerank::{Inline, Method, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use crate::engine::rerank::{Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::fit::domain::Domain;
 use crate::rpc::client;
 use crate::{app, telemetry};
 
-/// Rerank passages, by a server or in this process.
+/// Rerank passages, on a server or in this process.
 ///
-/// Passages are JSON lines: objects with "text" and maybe "id", "title", "score", or plain strings.
+/// Each input line is a JSON string, or a JSON object with "text" and optional "id", "title" and "score".
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051"
 )]
 pub(super) struct RerankArgs {
-    /// The query.
+    /// Query by which the passages are ranked.
     #[arg(long)]
     query: String,
-    /// Passages, one JSON value a line; - for standard input.
+    /// Passages, one JSON value per line; - for standard input.
     #[arg(default_value = "-", value_name = "FILE")]
     passages: PathBuf,
-    /// Address of a server; without it the model is loaded here.
+    /// Address of a server; by default the model is loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// How passages are scored.
-    #[arg(long, value_enum, default_value_t = MethodName::Moi)]
-    method: MethodName,
-    /// Which prompts are scored.
+    /// Method that scores the passages.
+    #[arg(long, value_parser = method_parser(), default_value = MethodRef::default().name())]
+    method: String,
+    /// Design: which prompts the method moi scores.
     #[arg(long, value_enum)]
     design: Option<DesignName>,
-    /// Score every beginning of an order down to this many passages.
+    /// Score the prefixes of each order, up to this many passages.
     #[arg(long, value_name = "PASSAGES")]
     depth: Option<usize>,
-    /// Most tokens to evaluate.
+    /// Most tokens to evaluate; `limits.tokens_per_request` by default.
     #[arg(long, value_name = "TOKENS")]
     token_budget: Option<usize>,
-    /// Take the largest design within the budget instead of refusing.
+    /// Reduce the design to fit the token budget instead of refusing the request.
     #[arg(long)]
     fit_budget: bool,
-    /// How many orders.
+    /// Number of orders in the design.
     #[arg(long, value_name = "COUNT")]
     orders: Option<usize>,
-    /// What is scored of an order.
+    /// Quantity that is scored for each order.
     #[arg(long, value_enum, default_value_t = OutcomeName::QueryLikelihood)]
     outcome: OutcomeName,
-    /// Scale on which scores are fitted.
+    /// Scale on which the scores are fitted.
     #[arg(long, value_enum)]
     domain: Option<DomainName>,
     /// Minimise the paper's objective instead of the regularised one.
@@ -59,39 +62,32 @@ pub(super) struct RerankArgs {
     /// Seed of the design.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Print only the best so many.
+    /// Number of results to print, best first; by default all.
     #[arg(long, value_name = "COUNT")]
     top_n: Option<usize>,
-    /// Leave out results with a lower score.
+    /// Omit results with a lower score; from 0 to 1.
     #[arg(long, value_name = "SCORE")]
     score_threshold: Option<f64>,
-    /// Refuse what does not fit the context instead of cutting passages.
+    /// Refuse passages that do not fit the context instead of truncating them.
     #[arg(long)]
     no_truncate: bool,
-    /// Most tokens of a passage.
+    /// Most tokens per passage.
     #[arg(long, value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
-    /// How the passages are arranged for the generator; by its position profile where one is known.
+    /// Order of the passages in the generator's context. By default a calibrated position profile decides if its effect
+    /// exceeds its error; otherwise the best passage comes first.
     #[arg(long, value_enum)]
     context_order: Option<ContextOrderName>,
-    /// A reference answer: measure what the passages do for the generator in both orders; may be given again.
+    /// Reference answer; may be repeated. Measures how far the passages, in the given and in the new order, move the
+    /// generator's belief toward the reference answers.
     #[arg(long, value_name = "ANSWER")]
     reference: Vec<String>,
-    /// Measure how much surer of its answer the passages make the generator.
+    /// Measure how much the passages reduce the semantic entropy of the generator's answers, in both orders.
     #[arg(long)]
     measure_entropy: bool,
-    /// Output: a table on a terminal and JSON in a pipe where absent.
+    /// Output format; by default a table on a terminal and JSON in a pipe.
     #[arg(long, value_enum)]
     format: Option<Format>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum MethodName {
-    Moi,
-    QueryGeneration,
-    BayesSaliency,
-    LongLlmLingua,
-    Retriever,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -132,18 +128,18 @@ enum Format {
     Json,
 }
 
+/// Accepts the names of the registered methods. The help shows each with its summary.
+pub(super) fn method_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(methods::all().map(|method| PossibleValue::new(method.name()).help(method.summary())))
+}
+
 impl RerankArgs {
     fn request(&self) -> Result<RerankRequest, Failure> {
         Ok(RerankRequest {
             query: self.query.clone(),
             passages: input::passages(&self.passages)?,
-            method: match self.method {
-                MethodName::Moi => Method::Moi,
-                MethodName::QueryGeneration => Method::QueryGeneration,
-                MethodName::BayesSaliency => Method::BayesSaliency,
-                MethodName::LongLlmLingua => Method::LongLlmLingua,
-                MethodName::Retriever => Method::Retriever,
-            },
+            // The parser accepts only registered names, so the default is never used.
+            method: methods::find(&self.method).unwrap_or_default(),
             moi: MoiOptions {
                 scheme: self.design.map(|design| match design {
                     DesignName::Random => Scheme::Random,
@@ -200,7 +196,8 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
         None => {
             let engine = app::engine(&config).await?;
             let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-            let work = engine.rerank(request.clone(), None, Some(sender));
+            let call = Call::local();
+            let work = engine.rerank(&call, request.clone(), Some(sender));
             let show = async {
                 while let Some(event) = events.recv().await {
                     if let RerankEvent::Progress { done, total } = event {
@@ -210,7 +207,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
             };
             let (answer, ()) = tokio::join!(work, show);
             let answer = answer?;
-            client::local_response(answer, &request, engine.info())
+            client::local_response(answer, &request, &engine.generator()?.info)
         }
     };
     bar.finish_and_clear();

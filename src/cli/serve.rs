@@ -16,16 +16,16 @@ use crate::{app, storage, telemetry};
     after_help = "Example:\n  rerankd serve --listen 127.0.0.1:50051 --model /models/qwen2.5-0.5b-instruct-q8_0.gguf"
 )]
 pub(super) struct ServeArgs {
-    /// Address to listen on; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Generator: a name of the catalogue or the path of a GGUF file.
+    /// Generator: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
-    /// Run the file in the tensor type it has, even where another would be faster on this CPU.
+    /// Keep the tensor type of the model file, even if another type is faster on this CPU.
     #[arg(long)]
     no_reencode: bool,
-    /// Write the address that was taken to this file, once the server listens.
+    /// File to which the bound address is written once the server listens.
     #[arg(long, value_name = "FILE")]
     address_file: Option<PathBuf>,
 }
@@ -39,18 +39,18 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     }
     let config = settings.load(flags)?;
     telemetry::install(&config, false);
-    // The port is taken before the model is loaded: a port in use is known at once.
+    // The socket is bound before the model loads, so that a port in use is reported immediately.
     let listener = TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr().context("the socket has no address")?;
-    let engine = app::engine(&config).await?;
+    // The models load while the server listens. Health reports NOT_SERVING until the generator is ready.
+    let engine = app::start(&config)?;
     if let Some(path) = &args.address_file {
         storage::store::write_atomically(path, address.to_string().as_bytes())
             .with_context(|| format!("{}: cannot be written", path.display()))?;
     }
-    let info = engine.info();
-    tracing::info!(%address, model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "serving");
+    tracing::info!(%address, model = %config.generator.model, "listening");
     app::serve(&config, engine, listener, interrupted()).await?;
     tracing::info!("stopped");
     Ok(())

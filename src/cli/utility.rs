@@ -6,57 +6,57 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::backend::{Backend, Refusal};
-use super::{Failure, SettingsArgs, input, measure, output};
+use super::{Failure, SettingsArgs, backend, input, measure, output};
+use crate::backend::Refusal;
 use crate::engine::belief::SampleOptions;
 use crate::engine::utility::UtilityRequest;
 use crate::numeric::sampling::Sampling;
 use crate::rpc::v1;
 use crate::telemetry;
 
-/// Measure what passages did for the generator: the change of its belief in the reference answers.
+/// Measure how far passages move the generator's belief toward the reference answers.
 ///
-/// Lines are objects with "question", "passages" (each with "text", maybe "id" and "title") and maybe "references".
-/// Prints a table on a terminal and one JSON object a question in a pipe. A question that cannot be measured is reported
-/// and passed over; the command then ends with 1.
+/// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title")
+/// and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A
+/// question that cannot be measured is reported and skipped; the command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd utility questions.jsonl --each --samples")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command are independent of each other")]
 pub(super) struct UtilityArgs {
-    /// Questions, one JSON object a line; - for standard input.
+    /// Questions, one JSON object per line; - for standard input.
     #[arg(default_value = "-", value_name = "FILE")]
     questions: PathBuf,
-    /// Address of a server; without it the models are loaded here.
+    /// Address of a server; by default the models are loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// Measure each passage alone, too.
+    /// Also measure each passage alone.
     #[arg(long)]
     each: bool,
-    /// Measure every growing prefix of the list, too.
+    /// Also measure every growing prefix of the list.
     #[arg(long)]
     prefixes: bool,
-    /// Measure the list without each passage, too.
+    /// Also measure the list with each passage left out.
     #[arg(long)]
     leave_one_out: bool,
-    /// Show the answers by cluster.
+    /// Print the sampled answers, grouped by cluster.
     #[arg(long)]
     samples: bool,
-    /// Samples of each prompt.
+    /// Samples per prompt; 10 by default.
     #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
     count: Option<usize>,
-    /// Most tokens of a sample.
+    /// Most tokens per sample; 64 by default.
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<usize>,
-    /// Sampling temperature; 0 takes the likeliest token.
+    /// Sampling temperature; 0 always selects the likeliest token.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Most tokens of a passage.
+    /// Most tokens per passage.
     #[arg(long, value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
-    /// Most tokens to evaluate for a question.
+    /// Most tokens to evaluate per question; `limits.tokens_per_request` by default.
     #[arg(long, value_name = "TOKENS")]
     token_budget: Option<usize>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
-    let backend = Backend::open(args.server.as_ref(), &config).await?;
+    let backend = backend::open(args.server.as_ref(), &config).await?;
     let bar = output::progress(questions.len());
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {
@@ -110,7 +110,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
                 failed += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", question.line)));
             }
-            Err(Refusal::Fatal(failure)) => return Err(failure),
+            Err(Refusal::Fatal(error)) => return Err(error.into()),
         }
         bar.inc(1);
         let rate = tokens / started.elapsed().as_secs().max(1);
@@ -147,14 +147,23 @@ fn label(question: &input::Question, utility: &v1::Utility) -> String {
         v1::ContextKind::List => "whole list".to_owned(),
         v1::ContextKind::Passage => format!("passage {}", id()),
         v1::ContextKind::Prefix => format!("first {number}"),
-        v1::ContextKind::Without => format!("without {}", id()),
+        v1::ContextKind::Without => format!("all but {}", id()),
         v1::ContextKind::Subset | v1::ContextKind::Unspecified => format!("subset {number}"),
     }
 }
 
 fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> String {
-    let head = ["context", "SePer soft", "SePer hard", "Δ soft", "Δ hard", "semantic entropy", "reduction", "clusters"];
-    let mut table = output::table(&head);
+    let mut table = output::table(&[
+        "context",
+        "SePer soft",
+        "SePer hard",
+        "Δ soft",
+        "Δ hard",
+        "semantic entropy",
+        "reduction",
+        "corrected",
+        "clusters",
+    ]);
     let row = |name: String, belief: &v1::Belief, changes: [Option<&v1::Measured>; 3]| {
         [
             name,
@@ -164,13 +173,14 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
             number(changes[1]),
             number(belief.semantic_entropy.as_ref()),
             number(changes[2]),
+            number(belief.semantic_entropy_corrected.as_ref()),
             belief.founders.len().to_string(),
         ]
     };
     let mut beliefs = Vec::new();
-    if let Some(without) = &answer.without_context {
-        table.add_row(row("no context".to_owned(), without, [None; 3]));
-        beliefs.push(("no context".to_owned(), without));
+    if let Some(context_free) = &answer.without_context {
+        table.add_row(row("no context".to_owned(), context_free, [None; 3]));
+        beliefs.push(("no context".to_owned(), context_free));
     }
     for utility in &answer.utilities {
         let Some(belief) = &utility.belief else { continue };
@@ -192,7 +202,7 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
     text
 }
 
-/// The answers of each cluster with their weights.
+/// Lists the answers of each cluster with their weights.
 fn clusters(belief: &v1::Belief) -> String {
     let mut text = String::new();
     for cluster in 0..belief.founders.len() {
@@ -209,7 +219,7 @@ fn clusters(belief: &v1::Belief) -> String {
     text
 }
 
-/// The answer for programs; names as in the protocol.
+/// Converts a response to JSON with the field names of the protocol.
 fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Value {
     let measured = |measured: &Option<v1::Measured>| {
         measured.as_ref().map(|m| json!({ "value": m.value, "standard_error": m.standard_error }))
@@ -230,6 +240,7 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
             "seper_soft": measured(&belief.seper_soft), "seper_hard": measured(&belief.seper_hard),
             "semantic_entropy": measured(&belief.semantic_entropy),
             "semantic_entropy_count": measured(&belief.semantic_entropy_count),
+            "semantic_entropy_corrected": measured(&belief.semantic_entropy_corrected),
             "predictive_entropy": measured(&belief.predictive_entropy), "cluster_of": belief.cluster_of,
             "founders": belief.founders, "weights": belief.weights, "empty_answers": belief.empty_answers,
             "answers": answers,
@@ -246,6 +257,7 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
                 "delta_seper_hard": measured(&utility.delta_seper_hard),
                 "semantic_entropy_reduction": measured(&utility.semantic_entropy_reduction),
                 "semantic_entropy_count_reduction": measured(&utility.semantic_entropy_count_reduction),
+                "semantic_entropy_corrected_reduction": measured(&utility.semantic_entropy_corrected_reduction),
                 "predictive_entropy_reduction": measured(&utility.predictive_entropy_reduction),
             })
         })

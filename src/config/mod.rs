@@ -1,4 +1,5 @@
-//! The configuration: merged, checked as a whole, and cut into what each part needs. The only reader of the environment.
+//! Configuration: merged from all sources, validated as a whole, and split by component. Only this module reads the
+//! environment.
 
 mod raw;
 
@@ -10,63 +11,64 @@ use serde_json::Value;
 
 use crate::engine;
 use crate::runtime::llama;
-use crate::scheduler;
+use crate::scheduler::entailment::EntailmentOptions;
+use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
 
 pub use raw::DEFAULTS;
 
-/// Everything that is wrong with a configuration, at once.
+/// All faults of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", faults.join("\n"))]
 pub struct ConfigError {
-    /// One fault a line, each with its key.
+    /// One message per fault, each starting with its key or file.
     pub faults: Vec<String>,
 }
 
-/// Log format.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Settings of the server's edge.
+/// Settings of the gRPC server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Largest message.
+    /// Maximum size of a message in bytes.
     pub message_bytes: usize,
-    /// How long a stopping server waits for requests in flight.
+    /// Time that a stopping server waits for requests in flight.
     pub drain: Duration,
 }
 
-/// Which generator, and how it is loaded.
+/// The generator and its load settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generator {
-    /// Catalogue name or path.
+    /// Catalogue name, or path of a GGUF file.
     pub model: String,
-    /// Cache cells.
+    /// Number of cache cells (tokens).
     pub cells: usize,
-    /// Tokens a step.
+    /// Maximum number of tokens per step.
     pub batch: usize,
-    /// Threads a step.
+    /// Threads per step; at least 1.
     pub threads: usize,
-    /// Layers on the accelerator.
+    /// Number of layers on the accelerator; values above the model's count mean all.
     pub gpu_layers: u32,
-    /// Fused attention.
+    /// Use the fused attention kernel.
     pub flash_attention: bool,
-    /// Use the model's chat template.
+    /// Use the model's chat template if it has one.
     pub chat_template: bool,
-    /// Largest re-encoded file in bytes; `None` to run the file as it is.
+    /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
     pub reencode: Option<u64>,
 }
 
 impl Generator {
-    /// The settings of the runtime for a located file.
+    /// llama.cpp settings for the model file at `path`.
     #[must_use]
     pub fn settings(&self, path: PathBuf) -> llama::Settings {
         llama::Settings {
@@ -80,62 +82,67 @@ impl Generator {
     }
 }
 
-/// Which entailment model, and how it is loaded.
+/// The entailment model and its load settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entailment {
-    /// Catalogue name or path; `None` for no entailment.
+    /// Catalogue name, or path of an ONNX file; `None` disables entailment.
     pub model: Option<String>,
-    /// ONNX Runtime's shared library; `None` for the one of the store.
+    /// Path of ONNX Runtime's shared library; `None` for the library in the store.
     pub library: Option<PathBuf>,
-    /// Threads a step.
+    /// Threads per step; at least 1.
     pub threads: usize,
-    /// Pairs a step; 0 to be chosen.
+    /// Pairs per step; 0 lets the runtime choose by the network's quantisation.
     pub batch: usize,
-    /// The queue and the cache.
-    pub worker: scheduler::entailment::Settings,
+    /// Settings of the worker, including its verdict cache.
+    pub worker: EntailmentOptions,
 }
 
 /// The validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The edge.
+    /// Settings of the gRPC server.
     pub server: Server,
-    /// Bounds on requests.
+    /// Limits of a request.
     pub limits: engine::Limits,
-    /// The queue.
-    pub scheduler: scheduler::Settings,
-    /// The generator.
+    /// Maximum number of calls in the server, waiting and running.
+    pub queue_length: usize,
+    /// Settings of the generator's scheduler.
+    pub scheduler: SchedulerOptions,
+    /// Settings of the generator.
     pub generator: Generator,
-    /// The entailment model.
+    /// Settings of the entailment model.
     pub entailment: Entailment,
-    /// Whether fits of served requests add to the position profiles.
+    /// Whether fits of served requests are added to the learnt position-bias profiles.
     pub learn_position_bias: bool,
-    /// The models' folder.
+    /// Whether learnt profiles may arrange requests without a context order. Other callers' requests influence them.
+    pub use_learnt_position_bias: bool,
+    /// Folder of model files, with the catalogue.
     pub store: Store,
-    /// Log filter.
+    /// Log levels in the syntax of tracing's `EnvFilter`.
     pub log_filter: String,
-    /// Log format.
+    /// Format of log lines.
     pub log_format: LogFormat,
     effective: Value,
 }
 
 impl Config {
-    /// Reads defaults, `file`, the process's environment and `flags` (`section.key`, value), later ones winning.
+    /// Reads the defaults, `file`, the process's environment and `flags` (pairs of `section.key` and value). Later
+    /// sources take precedence.
     ///
     /// # Errors
-    /// [`ConfigError`] with every fault found.
+    /// [`ConfigError`] with all faults.
     pub fn load(file: Option<&Path>, flags: &[(String, String)]) -> Result<Self, ConfigError> {
-        // A variable that is not UTF-8 is none of ours.
+        // All recognised variables are UTF-8, so others are skipped.
         let environment: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         Self::from_parts(file, &environment, flags)
     }
 
-    /// [`Config::load`] with the environment handed in.
+    /// [`Config::load`] with an explicit environment, so that tests need not change the process's.
     ///
     /// # Errors
-    /// [`ConfigError`] with every fault found.
+    /// [`ConfigError`] with all faults.
     pub fn from_parts(
         file: Option<&Path>,
         environment: &[(String, String)],
@@ -155,7 +162,7 @@ impl Config {
         validate(raw, value, variable)
     }
 
-    /// The effective values as TOML, secrets masked.
+    /// The merged values as TOML. Access tokens are masked.
     #[must_use]
     pub fn effective(&self) -> String {
         let mut shown = self.effective.clone();
@@ -176,6 +183,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         ("limits.passage_bytes", raw.limits.passage_bytes, 1, 1 << 30),
         ("limits.orders", raw.limits.orders, 1, 1_000_000),
         ("limits.tokens_per_request", raw.limits.tokens_per_request, 1, usize::MAX),
+        ("limits.pairs_per_request", raw.limits.pairs_per_request, 1, usize::MAX),
         ("limits.queue_length", raw.limits.queue_length, 1, 1_000_000),
         ("server.message_bytes", raw.server.message_bytes, 1024, 1 << 31),
         ("generator.context_cells", raw.generator.context_cells, 256, 1 << 24),
@@ -183,7 +191,6 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         ("generator.threads", raw.generator.threads, 0, 1024),
         ("entailment.threads", raw.entailment.threads, 0, 1024),
         ("entailment.batch", raw.entailment.batch, 0, 1024),
-        ("entailment.queue_length", raw.entailment.queue_length, 1, 1_000_000),
         ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),
     ];
     for (key, value, least, most) in positive {
@@ -201,27 +208,20 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
     if listen.is_err() {
         faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
     }
-    let log_format = match raw.log.format.as_str() {
-        "text" => LogFormat::Text,
-        "json" => LogFormat::Json,
-        other => {
-            faults.push(format!("log.format: must be text or json, is {other:?}"));
-            LogFormat::Text
-        }
-    };
+    let log_format = log_format(&raw.log.format, &mut faults);
     if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
         faults.push(format!("log.filter: {error}"));
     }
-    let given = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    let known = catalog::Catalog::load(given(&raw.models.catalog).as_deref());
-    if let Err(error) = &known {
+    let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+    let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
+    if let Err(error) = &catalogue {
         faults.push(format!("models.catalog: {error}"));
     }
-    let root = given(&raw.models.store).or_else(user_store);
+    let root = optional_path(&raw.models.store).or_else(user_store);
     if root.is_none() {
-        faults.push("models.store: there is no cache folder for this user; name one".to_owned());
+        faults.push("models.store: must be set, because this user has no cache folder".to_owned());
     }
-    let (Ok(listen), Ok(known), Some(root), true) = (listen, known, root, faults.is_empty()) else {
+    let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
         return Err(ConfigError { faults });
     };
     let text =
@@ -246,12 +246,11 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             passage_bytes: raw.limits.passage_bytes,
             orders: raw.limits.orders,
             tokens: raw.limits.tokens_per_request,
+            pairs: raw.limits.pairs_per_request,
             truncate: raw.limits.truncate,
         },
-        scheduler: scheduler::Settings {
-            queue_length: raw.limits.queue_length,
-            prefix_cells: raw.generator.prefix_cells,
-        },
+        queue_length: raw.limits.queue_length,
+        scheduler: SchedulerOptions { prefix_cells: raw.generator.prefix_cells },
         generator: Generator {
             model: raw.generator.model,
             cells: raw.generator.context_cells,
@@ -264,11 +263,23 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
         },
         entailment,
         learn_position_bias: raw.position_bias.learn,
-        store: Store::new(root, known, hub),
+        use_learnt_position_bias: raw.position_bias.use_learnt,
+        store: Store::new(root, catalogue, hub),
         log_filter: raw.log.filter,
         log_format,
         effective,
     })
+}
+
+fn log_format(text: &str, faults: &mut Vec<String>) -> LogFormat {
+    match text {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        other => {
+            faults.push(format!("log.format: must be text or json, is {other:?}"));
+            LogFormat::Text
+        }
+    }
 }
 
 fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) -> Entailment {
@@ -277,7 +288,7 @@ fn entailment(raw: raw::Entailment, library: Option<PathBuf>, threads: usize) ->
         library,
         threads: if raw.threads == 0 { threads } else { raw.threads },
         batch: raw.batch,
-        worker: scheduler::entailment::Settings { queue_length: raw.queue_length, cache_entries: raw.cache_entries },
+        worker: EntailmentOptions { cache_entries: raw.cache_entries },
     }
 }
 
@@ -304,7 +315,7 @@ mod tests {
         let text = "[limits]\npassages = 7\nqueue_length = 8\n[generator]\nthreads = 3";
         let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "false")];
         let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
-        assert_eq!((config.limits.passages, config.scheduler.queue_length, config.generator.threads), (7, 9, 5));
+        assert_eq!((config.limits.passages, config.queue_length, config.generator.threads), (7, 9, 5));
         assert!(!config.generator.chat_template);
         assert_eq!(config.limits.query_bytes, 16_384);
     }
@@ -321,6 +332,16 @@ mod tests {
         let text = "[limits]\npassages = 0\n[server]\nlisten = \"here\"\n[log]\nformat = \"xml\"";
         let faults = load(text, &[], &[]).unwrap_err().faults;
         assert_eq!(faults.len(), 3, "{faults:?}");
+    }
+
+    #[test]
+    fn profiles_are_learnt_but_not_used_unless_the_operator_says_so() {
+        let plain = load("", &[], &[]).unwrap();
+        assert!(plain.learn_position_bias && !plain.use_learnt_position_bias);
+        let used = load("[position_bias]\nlearn = false\nuse_learnt = true", &[], &[]).unwrap();
+        assert!(!used.learn_position_bias && used.use_learnt_position_bias);
+        let faults = load("[position_bias]\nuse_learnt = 2", &[], &[]).unwrap_err().faults;
+        assert_eq!(faults, vec!["position_bias.use_learnt: must be true or false, is 2"]);
     }
 
     #[test]

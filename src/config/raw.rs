@@ -1,4 +1,4 @@
-//! The configuration as it is written: sections and keys, merged from defaults, file, environment and flags.
+//! Configuration before validation: sections and keys, merged from defaults, file, environment and flags.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ConfigError;
 
-/// The defaults, and with them the list of all keys and their types.
+/// Default values as TOML. They also define the set of keys and the type of each.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 #[derive(Debug, Deserialize)]
@@ -36,6 +36,7 @@ pub(super) struct Limits {
     pub passage_bytes: usize,
     pub orders: usize,
     pub tokens_per_request: usize,
+    pub pairs_per_request: usize,
     pub truncate: bool,
     pub queue_length: usize,
 }
@@ -60,13 +61,13 @@ pub(super) struct Entailment {
     pub library: String,
     pub threads: usize,
     pub batch: usize,
-    pub queue_length: usize,
     pub cache_entries: usize,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct PositionBias {
     pub learn: bool,
+    pub use_learnt: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,7 +84,7 @@ pub(super) struct Log {
     pub format: String,
 }
 
-/// Where the settings come from; the environment is handed in, so that tests need not change it.
+/// Merges all sources; later ones take precedence. The environment is a parameter, so that tests need not change it.
 pub(super) fn merge(
     file: Option<&Path>,
     environment: &[(String, String)],
@@ -103,28 +104,29 @@ pub(super) fn merge(
             .set_override(key, value.as_str())
             .map_err(|error| ConfigError { faults: vec![format!("{key}: {error}")] })?;
     }
-    let whole = |error: config::ConfigError| {
-        let place = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
-        ConfigError { faults: vec![format!("{place}{error}")] }
+    let fault = |error: config::ConfigError| {
+        let prefix = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
+        ConfigError { faults: vec![format!("{prefix}{error}")] }
     };
-    builder.build().map_err(whole)?.try_deserialize::<Value>().map_err(whole)
+    builder.build().map_err(fault)?.try_deserialize::<Value>().map_err(fault)
 }
 
-/// Gives every value the type of its default, and lists what cannot have it and keys that nobody knows.
+/// Converts every value to the type of its default. Appends a fault for each value that cannot be converted and each
+/// unknown key.
 pub(super) fn conform(value: &mut Value, default: &Value, path: &str, faults: &mut Vec<String>) {
     match (value, default) {
-        (Value::Object(found), Value::Object(known)) => {
-            for (key, inner) in found {
-                let place = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                match known.get(key) {
-                    Some(default) => conform(inner, default, &place, faults),
-                    None => faults.push(format!("{place}: unknown key")),
+        (Value::Object(section), Value::Object(defaults)) => {
+            for (key, inner) in section {
+                let key_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match defaults.get(key) {
+                    Some(default) => conform(inner, default, &key_path, faults),
+                    None => faults.push(format!("{key_path}: unknown key")),
                 }
             }
         }
         (Value::Number(number), Value::Number(_)) if number.is_u64() => {}
         (Value::String(_), Value::String(_)) | (Value::Bool(_), Value::Bool(_)) => {}
-        // Environment and flags give text.
+        // Values from the environment and from flags are text.
         (slot @ Value::String(_), Value::Number(_)) => {
             match slot.as_str().and_then(|text| text.trim().parse::<u64>().ok()) {
                 Some(number) => *slot = Value::from(number),

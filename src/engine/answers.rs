@@ -1,11 +1,35 @@
 //! Prompts that ask for the answer to a question, with any of its passages in any order.
+//!
+//! ```text
+//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Short answer:"] [answer, scored or sampled]
+//! ```
 
-use std::sync::Arc;
-
+use super::models::ServedGenerator;
+use super::prompt::Language;
 use super::rerank::Passage;
-use super::{Engine, EngineError, truncate};
-use crate::engine::prompt::{PassageTokens, query_tokens};
+use super::truncate::{Fit, FittedPassages, fit_passages};
+use super::{EngineError, Limits};
+use crate::call::Call;
 use crate::plan::{Segment, Token};
+
+/// Asks for the answer to a question with passages.
+const INSTRUCTION: &str = "Answer the question with a few words from the documents.\n\n";
+
+/// The same where there are no passages: a prompt that speaks of documents and shows none would measure the generator's
+/// confusion, not its belief.
+const CONTEXT_FREE_INSTRUCTION: &str = "Answer the question with a few words.\n\n";
+
+/// Tokens of the prompt that are neither passage nor question.
+pub(super) fn overhead(language: &Language) -> usize {
+    let opening =
+        language.opening(INSTRUCTION).tokens.len().max(language.opening(CONTEXT_FREE_INSTRUCTION).tokens.len());
+    opening + cue(language, &[]).tokens.len()
+}
+
+fn cue(language: &Language, question: &[Token]) -> Segment {
+    let (lead, end, answer) = (language.text("Question:"), language.text("\n"), language.text("Short answer:"));
+    Segment::context([&lead[..], question, &end, language.closing(), &answer].concat())
+}
 
 /// A question and its passages, as they go into prompts.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +45,7 @@ pub(super) struct Asked<'a> {
 /// A question with its passages, tokenised and cut to fit.
 pub(super) struct AnswerPrompts {
     opening: Segment,
+    context_free_opening: Segment,
     passages: Vec<Segment>,
     cue: Segment,
     /// Tokens cut from the end of each passage.
@@ -29,39 +54,32 @@ pub(super) struct AnswerPrompts {
 
 impl AnswerPrompts {
     /// `longest` is the number of passages in the longest prompt, `room` the tokens that an answer may take.
-    pub fn new(engine: &Engine, asked: Asked<'_>, longest: usize, room: usize) -> Result<Self, EngineError> {
-        let tokenizer = engine.tokenizer.as_ref();
-        let question = query_tokens(tokenizer, asked.question);
-        let texts: Vec<PassageTokens> =
-            asked.passages.iter().map(|passage| PassageTokens::new(tokenizer, &passage.title, &passage.text)).collect();
-        let frame = engine.template.answer_overhead() + question.len() + room;
-        let context = engine.context()?;
+    pub fn new(
+        model: &ServedGenerator,
+        limits: &Limits,
+        call: &Call,
+        asked: Asked<'_>,
+        longest: usize,
+        room: usize,
+    ) -> Result<Self, EngineError> {
+        let language = &model.language;
+        let question = language.query(asked.question);
+        let frame = overhead(language) + question.len() + room;
+        let context = model.context()?;
         let Some(available) = context.checked_sub(frame) else {
             let available = context.saturating_sub(frame - question.len());
             return Err(EngineError::TooLong { field: "question".into(), needed: question.len(), available });
         };
-        let bounded: Vec<usize> =
-            texts.iter().map(|text| text.len().min(asked.passage_tokens.unwrap_or(usize::MAX))).collect();
-        let cap = if asked.truncate.unwrap_or(engine.limits.truncate) {
-            let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
-            truncate::common_cap(&bounded, &least, longest, available).ok_or_else(|| EngineError::TooLong {
-                field: "passages".into(),
-                needed: least.iter().sum(),
-                available,
-            })?
-        } else {
-            truncate::refuse_long(&bounded, longest, available)?;
-            usize::MAX
-        };
-        let mut cut = Vec::with_capacity(texts.len());
-        let mut passages = Vec::with_capacity(texts.len());
-        for (text, bound) in texts.iter().zip(&bounded) {
-            let (tokens, dropped): (Vec<Token>, usize) = text.cut(cap.min(*bound));
-            passages.push(Segment::context(Arc::<[Token]>::from(tokens)));
-            cut.push(dropped);
-        }
-        let cue = engine.template.answer_cue(&question);
-        Ok(Self { opening: engine.template.answer_opening(), passages, cue, cut })
+        let truncate = asked.truncate.unwrap_or(limits.truncate);
+        let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate };
+        let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
+        Ok(Self {
+            opening: language.opening(INSTRUCTION),
+            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
+            passages: tokens.into_iter().map(Segment::context).collect(),
+            cue: cue(language, &question),
+            cut,
+        })
     }
 
     /// A passage as it stands in prompts.
@@ -71,7 +89,37 @@ impl AnswerPrompts {
 
     /// The segments of a prompt with these passages, in this order.
     pub fn prompt(&self, order: &[usize]) -> Vec<Segment> {
+        let opening = if order.is_empty() { &self.context_free_opening } else { &self.opening };
         let passages = order.iter().map(|&index| self.passages[index].clone());
-        std::iter::once(self.opening.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
+        std::iter::once(opening.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::scripted::ByteTokenizer;
+
+    /// Letter (f): a prompt without passages asked for words "from the documents".
+    #[test]
+    fn a_prompt_without_passages_does_not_speak_of_documents() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let prompts = AnswerPrompts {
+            opening: language.opening(INSTRUCTION),
+            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
+            passages: vec![Segment::context(language.text("Document: a\n\n"))],
+            cue: cue(&language, &language.query("who?")),
+            cut: vec![0],
+        };
+        let text = |order: &[usize]| {
+            let tokens: Vec<Token> =
+                prompts.prompt(order).iter().flat_map(|segment| segment.tokens.iter().copied()).collect();
+            language.tokenizer.detokenize(&tokens)
+        };
+        assert!(!text(&[]).to_lowercase().contains("document"), "{}", text(&[]));
+        assert!(text(&[0]).contains("from the documents"));
+        assert!(text(&[]).ends_with("Question: who?\nShort answer:"));
     }
 }

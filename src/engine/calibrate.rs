@@ -1,58 +1,68 @@
-//! The likelihood of a reference answer under orders of the passages, and from labelled questions its position profile.
+//! Likelihood of a reference answer under orders of the passages, and the position profile of a labelled question.
 
 use std::sync::Arc;
 
 use super::answers::{AnswerPrompts, Asked};
 use super::rerank::Passage;
 use super::{Engine, EngineError};
-use crate::engine::prompt::query_tokens;
+use crate::call::Call;
 use crate::numeric::{mean, real};
 use crate::plan::{NodeId, Plan, Segment};
 
-/// A question whose answer and answering passages are known.
+/// A question with a reference answer and marked passages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Labelled {
-    /// The question.
+    /// Must not be empty.
     pub question: String,
-    /// The reference answer.
+    /// The reference answer whose likelihood is measured. Must not be empty.
     pub answer: String,
-    /// The passages.
+    /// Passages in the given order.
     pub passages: Vec<Passage>,
-    /// For each passage, whether it helps to the answer.
+    /// For each passage, whether it supports the answer. Missing entries count as false.
     pub gold: Vec<bool>,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens of a passage; `None` for no bound but the context.
     pub passage_tokens: Option<usize>,
 }
 
 impl Engine {
-    /// log P(answer | passages in this order, question) in nats, for each order of passage indices. Leading passages that
-    /// orders share are evaluated once.
+    /// log P(answer | passages in this order, question) in nats, for each order of passage indices. An order may leave
+    /// passages out. Leading passages that several orders share are evaluated once.
     ///
     /// # Errors
-    /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn answer_likelihoods(&self, task: &Labelled, orders: &[Vec<usize>]) -> Result<Vec<f64>, EngineError> {
+    /// [`EngineError`] with the field at fault. Invalid input and an exceeded token limit are refused before any evaluation.
+    pub async fn answer_likelihoods(
+        &self,
+        call: &Call,
+        task: &Labelled,
+        orders: &[Vec<usize>],
+    ) -> Result<Vec<f64>, EngineError> {
         for (field, text) in [("question", &task.question), ("answer", &task.answer)] {
             if text.trim().is_empty() {
                 return Err(EngineError::invalid(field, "must not be empty"));
             }
         }
         let (engine, task, orders) = (self.clone(), task.clone(), orders.to_vec());
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_answers_out(&task, &orders));
-        let (plan, answers) = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
+        let (plan, answers) = call.compute(move |call| engine.answer_plan(call, &task, &orders)).await?;
         let needed = plan.cost().tokens;
         if needed > self.limits.tokens {
             return Err(EngineError::Budget { needed, allowed: self.limits.tokens });
         }
-        let outcome = self.scheduler.run(Arc::new(plan), None, None).await?;
+        let outcome = self.generator()?.scheduler.run(Arc::new(plan), call, None).await?;
         Ok(answers.iter().map(|node| outcome.scores[node.0].iter().sum()).collect())
     }
 
-    fn lay_answers_out(&self, task: &Labelled, orders: &[Vec<usize>]) -> Result<(Plan, Vec<NodeId>), EngineError> {
-        let answer = query_tokens(self.tokenizer.as_ref(), &task.answer);
+    fn answer_plan(
+        &self,
+        call: &Call,
+        task: &Labelled,
+        orders: &[Vec<usize>],
+    ) -> Result<(Plan, Vec<NodeId>), EngineError> {
+        let generator = self.generator()?;
+        let answer = generator.language.query(&task.answer);
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
         let asked = Asked { question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-        let prompts = AnswerPrompts::new(self, asked, longest, answer.len())?;
+        let prompts = AnswerPrompts::new(&generator, self.limits(), call, asked, longest, answer.len())?;
         let mut plan = Plan::new();
         let answers = orders.iter().map(|order| {
             let mut segments = prompts.prompt(order);
@@ -64,32 +74,32 @@ impl Engine {
         Ok((plan, answers))
     }
 
-    /// What each position is worth for this question: the answer's log-likelihood with the answering passage there and the
-    /// others around it in their given order, less the mean over the positions; in nats, first position to last. Where
-    /// several passages help, the mean over them.
+    /// The position profile of one question, in nats, first position to last: the answer's log-likelihood with the supporting
+    /// passage at each position and the others in their given order, minus the mean over the positions. With several
+    /// supporting passages, the mean over them.
     ///
     /// # Errors
-    /// As [`Engine::answer_likelihoods`]; and where no passage is marked, or there are fewer than two.
-    pub async fn answer_profile(&self, task: &Labelled) -> Result<Vec<f64>, EngineError> {
+    /// As [`Engine::answer_likelihoods`]; also where no passage is marked as supporting, or there are fewer than two passages.
+    pub async fn answer_profile(&self, call: &Call, task: &Labelled) -> Result<Vec<f64>, EngineError> {
         let n = task.passages.len();
         if n < 2 {
-            return Err(EngineError::invalid("passages", "must be two or more for positions to differ"));
+            return Err(EngineError::invalid("passages", "at least two are needed, or positions do not differ"));
         }
-        let helpful: Vec<usize> = (0..n).filter(|&index| task.gold.get(index).copied().unwrap_or(false)).collect();
-        if helpful.is_empty() {
+        let supporting: Vec<usize> = (0..n).filter(|&index| task.gold.get(index).copied().unwrap_or(false)).collect();
+        if supporting.is_empty() {
             return Err(EngineError::invalid("passages", "none is marked as supporting the answer"));
         }
         let orders: Vec<Vec<usize>> =
-            helpful.iter().flat_map(|&gold| (0..n).map(move |at| moved(n, gold, at))).collect();
-        let scores = self.answer_likelihoods(task, &orders).await?;
-        let at = |position: usize| scores.iter().skip(position).step_by(n).sum::<f64>() / real(helpful.len());
+            supporting.iter().flat_map(|&gold| (0..n).map(move |at| moved(n, gold, at))).collect();
+        let scores = self.answer_likelihoods(call, task, &orders).await?;
+        let at = |position: usize| scores.iter().skip(position).step_by(n).sum::<f64>() / real(supporting.len());
         let values: Vec<f64> = (0..n).map(at).collect();
         let centre = mean(&values);
         Ok(values.into_iter().map(|value| value - centre).collect())
     }
 }
 
-/// The given order with passage `gold` moved to position `at`.
+/// The order 0..n with passage `gold` moved to position `at`.
 fn moved(n: usize, gold: usize, at: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).filter(|&index| index != gold).collect();
     order.insert(at, gold);

@@ -1,16 +1,17 @@
-//! What can go wrong with a request, in the caller's terms.
+//! Errors of a request, in the terms of the caller.
 
 use std::time::Duration;
 
+use crate::call::Stopped;
 use crate::fit::FitError;
 use crate::metrics::InvalidInput;
 use crate::model::ModelError;
 use crate::scheduler::ScheduleError;
 
-/// Why a request was not answered.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EngineError {
-    /// A field is wrong.
+    /// A field is invalid.
     #[error("{field}: {problem}")]
     Invalid {
         /// Path of the field, as in the protocol (`passages[3].text`).
@@ -18,46 +19,55 @@ pub enum EngineError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The request does not fit the context and may not be cut.
-    #[error("{field}: needs {needed} tokens, {available} are available")]
+    /// The request does not fit the generator's context and may not be truncated further.
+    #[error("{field}: needs {needed} tokens, {available} available")]
     TooLong {
-        /// Path of the field.
+        /// Path of the field, as in the protocol.
         field: String,
         /// Tokens needed.
         needed: usize,
-        /// Tokens available for it.
+        /// Tokens available for the field.
         available: usize,
     },
-    /// The work is larger than one request may be.
-    #[error("the request needs {needed} tokens, {allowed} are allowed")]
+    /// The request exceeds its token budget or the limit of the server.
+    #[error("the request needs {needed} tokens, at most {allowed} allowed")]
     Budget {
         /// Tokens needed.
         needed: usize,
         /// Tokens allowed.
         allowed: usize,
     },
-    /// The queue is full.
+    /// The request needs more entailment judgements than the server allows.
+    #[error("the request needs more than {allowed} entailment judgements")]
+    Pairs {
+        /// Pairs allowed.
+        allowed: usize,
+    },
+    /// Too many requests are in the system.
     #[error("the queue is full")]
     QueueFull {
-        /// When to try again.
+        /// Suggested delay before a retry.
         retry_after: Duration,
     },
-    /// The deadline passed or would surely pass.
-    #[error("the deadline passed, or would surely pass before the work ends")]
+    /// The deadline has passed, or the work cannot end before it.
+    #[error("the deadline has passed, or the work cannot end before it")]
     DeadlineExceeded,
-    /// The server lacks what the request needs; the text says what to do.
+    /// The caller disconnected or the server shuts down. Usually nobody receives this error.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// The server is not set up for this request; the text says what to change.
     #[error("{0}")]
     Precondition(String),
-    /// No model at the moment.
-    #[error("the generator is not available")]
+    /// A model is loading or restarting. A retry may succeed.
+    #[error("the model is not available: it is loading, or restarting after a fault")]
     Unavailable,
-    /// Our fault; the text is for the log.
+    /// A fault of the server. The text is logged and not sent to callers.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
 impl EngineError {
-    /// A field at fault.
+    /// Creates an [`EngineError::Invalid`].
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
@@ -66,16 +76,25 @@ impl EngineError {
 impl From<ScheduleError> for EngineError {
     fn from(error: ScheduleError) -> Self {
         match error {
-            ScheduleError::QueueFull { retry_after } => Self::QueueFull { retry_after },
-            ScheduleError::DeadlineExceeded => Self::DeadlineExceeded,
+            ScheduleError::Stopped(stopped) => stopped.into(),
             ScheduleError::Unavailable => Self::Unavailable,
             ScheduleError::TooLarge { needed, available, .. } => {
                 Self::TooLong { field: "passages".into(), needed, available }
             }
-            // A generator that cannot be loaded is unavailable; what cannot be loaded at a request's instance is a model that
-            // the server's settings name, and the message says which file is at fault.
+            // Only models that are loaded on demand report `Unusable`; the message names the file. A generator that
+            // cannot be loaded is `Unavailable`.
             ScheduleError::Model(ModelError::Unusable { .. }) => Self::Precondition(error.to_string()),
             ScheduleError::Model(error) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<Stopped> for EngineError {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Cancelled => Self::Cancelled,
+            Stopped::DeadlineExceeded => Self::DeadlineExceeded,
+            Stopped::Panicked(problem) => Self::Internal(format!("a computation panicked: {problem}")),
         }
     }
 }
@@ -89,7 +108,9 @@ impl From<InvalidInput> for EngineError {
 impl From<FitError> for EngineError {
     fn from(error: FitError) -> Self {
         match error {
-            // The only numbers of a fit that come from the caller are the options of the method.
+            // A fit is interrupted only when its call has stopped.
+            FitError::Interrupted => Self::Cancelled,
+            // Prior and noise share are the only inputs of a fit that the caller sets.
             FitError::Invalid { field, problem } if field == "a0" => Self::invalid("moi.position_prior", problem),
             FitError::Invalid { field, problem } if field == "sigma2" => Self::invalid("moi.sigma2", problem),
             other => Self::Internal(other.to_string()),

@@ -1,4 +1,10 @@
-//! What is known of the generator's position bias, and the arrangement of a context that follows from it.
+//! Position-bias profiles of the generator in use, and the arrangement of a context that follows from them.
+//!
+//! Two sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The learnt ones
+//! grow with the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore reads
+//! calibrated profiles only, unless the operator sets `position_bias.use_learnt`.
+
+mod evidence;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,52 +12,64 @@ use std::time::{Duration, Instant};
 
 use super::EngineError;
 use super::rerank::FitReport;
-use crate::fit::Orientation;
-use crate::fit::profile::{Profiles, Subject, arrange};
+pub use crate::fit::profile::Origin;
+use crate::fit::profile::{Profile, Profiles, Subject};
+use evidence::Recent;
+pub use evidence::{Refusal, refusal};
 
-/// Writes learnt profiles down.
+/// Writes the learnt profiles to disk.
 pub type Keeper = Box<dyn Fn(&Profiles) -> Result<(), String> + Send + Sync>;
 
-/// Fits a question profile must rest on before a context is arranged by it unasked.
+/// Fewest fits of a question profile that [`ContextOrder::Auto`] uses.
 const LEAST_FITS: u64 = 32;
-/// Labelled questions an answer profile must rest on.
+/// Fewest labelled questions of an answer profile that [`ContextOrder::Auto`] uses.
 const LEAST_LABELLED: u64 = 8;
-/// Log-likelihood ratio above which a fit found signal (moi-fit, the 5 % point of a chi-squared half).
-const SIGNAL: f64 = 1.35;
-/// Learnt profiles are written down at most this often, and when the server ends.
+/// Fewest observations of a profile that the caller asked for: a standard error needs two.
+const LEAST_REQUESTED: u64 = 2;
+/// Least time between two writes of the learnt profiles. A stopping server writes once more.
 const BETWEEN_SAVES: Duration = Duration::from_secs(10);
 
-/// The order in which ranked passages are to stand in the context.
+/// The order in which ranked passages should stand in the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContextOrder {
-    /// By the answer profile, failing that by the question profile, failing that descending. The default.
+    /// By a calibrated profile (with `position_bias.use_learnt` also a learnt one) whose effect exceeds its error; otherwise
+    /// best first. The default.
     #[default]
     Auto,
-    /// By a profile; an error where there is none.
+    /// By any profile, learnt ones included, whose effect exceeds its error; otherwise best first. An error where the
+    /// generator has no profile at all.
     ByPositionBias,
-    /// Best first (the paper).
+    /// Best first (MOI, Eq. 4).
     Descending,
     /// Best last.
     Reverse,
-    /// As they came.
+    /// As in the request.
     Given,
 }
 
-/// Why an arrangement is what it is.
+/// The profile behind an arrangement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Basis {
+    /// Whose likelihood.
+    pub subject: Subject,
+    /// Who supplied the observations.
+    pub origin: Origin,
+    /// Passages of the prompts that it was measured on.
+    pub passages: usize,
+    /// Observations.
+    pub observations: u64,
+}
+
+/// Why an arrangement was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
-    /// The caller named it.
+    /// The caller named the order.
     Requested,
-    /// A profile of this subject, measured for so many passages over so many observations.
-    Profile {
-        /// Whose likelihood.
-        subject: Subject,
-        /// Passages of the prompts it was measured on.
-        passages: usize,
-        /// Observations.
-        observations: u64,
-    },
-    /// No profile rests on enough observations: best first.
+    /// This profile, whose effect exceeds its error.
+    Profile(Basis),
+    /// Best first, because this profile's effect does not exceed its error.
+    EffectWithinError(Basis),
+    /// Best first, because no profile with enough observations applies to this number of passages.
     NoProfile,
 }
 
@@ -60,31 +78,34 @@ pub enum Ground {
 pub struct Arrangement {
     /// Indices of the request, first in the prompt to last.
     pub order: Vec<usize>,
-    /// What was applied; never `Auto`.
+    /// The order that was applied; never `Auto`.
     pub applied: ContextOrder,
     /// Why.
     pub ground: Ground,
 }
 
+struct Calibrated {
+    profiles: Profiles,
+    /// Files that could not be used, each with its reason.
+    problems: Vec<String>,
+}
+
 struct Learnt {
     profiles: Profiles,
-    /// Observed since the last save.
+    /// Fits taken lately: a request repeated many times counts once.
+    recent: Recent,
+    /// Whether observations were added since the last write.
     unsaved: bool,
     saved: Option<Instant>,
 }
 
-/// Calibrated profiles, and what could not be used of files.
-struct Found {
-    calibrated: Profiles,
-    problems: Vec<String>,
-}
-
-/// The profiles of one generator: calibrated ones, which stay until they are measured again, and learnt ones, which grow.
+/// The profiles of one generator.
 pub struct PositionBias {
-    found: Mutex<Found>,
+    calibrated: Mutex<Calibrated>,
     learnt: Mutex<Learnt>,
     keeper: Keeper,
     learning: AtomicBool,
+    use_learnt: AtomicBool,
 }
 
 impl std::fmt::Debug for PositionBias {
@@ -100,60 +121,72 @@ impl Default for PositionBias {
 }
 
 impl PositionBias {
-    /// Profiles as they were found; `problems` tells of files that could not be used.
+    /// Starts from profiles read from disk. `problems` names files that could not be used. Learning and the use of learnt
+    /// profiles by [`ContextOrder::Auto`] are off until they are switched on.
     #[must_use]
     pub fn new(calibrated: Profiles, learnt: Profiles, keeper: Keeper, problems: Vec<String>) -> Self {
-        let learnt = Mutex::new(Learnt { profiles: learnt, unsaved: false, saved: None });
-        Self { found: Mutex::new(Found { calibrated, problems }), learnt, keeper, learning: AtomicBool::new(false) }
+        let learnt = Learnt { profiles: learnt, recent: Recent::default(), unsaved: false, saved: None };
+        Self {
+            calibrated: Mutex::new(Calibrated { profiles: calibrated, problems }),
+            learnt: Mutex::new(learnt),
+            keeper,
+            learning: AtomicBool::new(false),
+            use_learnt: AtomicBool::new(false),
+        }
     }
 
-    /// Puts these in the place of the calibrated profiles; true where they differ.
+    /// Replaces the calibrated profiles. True where the new ones differ.
     pub fn recalibrate(&self, profiles: Profiles) -> bool {
-        let mut found = lock(&self.found);
-        let differ = found.calibrated != profiles;
-        found.calibrated = profiles;
+        let mut calibrated = lock(&self.calibrated);
+        let differ = calibrated.profiles != profiles;
+        calibrated.profiles = profiles;
         differ
     }
 
-    /// Tells of a file that cannot be used.
+    /// Records a file that cannot be used.
     pub fn report(&self, problem: String) {
-        lock(&self.found).problems.push(problem);
+        lock(&self.calibrated).problems.push(problem);
     }
 
-    /// Whether fits of requests add to the learnt profiles.
+    /// Whether fits of requests add to the learnt profiles (`position_bias.learn`).
     pub fn set_learning(&self, on: bool) {
         self.learning.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether [`ContextOrder::Auto`] may use learnt profiles (`position_bias.use_learnt`).
+    pub fn set_use_learnt(&self, on: bool) {
+        self.use_learnt.store(on, Ordering::Relaxed);
     }
 
     /// Files that could not be used, each with its reason.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
-        lock(&self.found).problems.clone()
+        lock(&self.calibrated).problems.clone()
     }
 
-    /// All profiles, learnt and calibrated together.
+    /// All profiles: calibrated, then learnt.
     #[must_use]
-    pub fn profiles(&self) -> Profiles {
-        let mut all = lock(&self.found).calibrated.clone();
-        all.merge(&lock(&self.learnt).profiles);
-        all
+    pub fn profiles(&self) -> [(Origin, Profiles); 2] {
+        let calibrated = lock(&self.calibrated).profiles.clone();
+        [(Origin::Calibrated, calibrated), (Origin::Learnt, lock(&self.learnt).profiles.clone())]
     }
 
-    /// Takes in a fit whose direction the data settled and which found signal. True when it is time to save.
+    /// Adds the weights of a fit to the learnt profiles, unless [`refusal`] names a reason against it. True when the
+    /// profiles should be written to disk.
     pub(super) fn learn(&self, fit: &FitReport) -> bool {
-        let settled = matches!(fit.orientation, Orientation::OnePassageScores | Orientation::Lengths);
-        let signal = fit.diagnostics.signal > SIGNAL;
-        if !self.learning.load(Ordering::Relaxed) || !settled || !signal {
+        if !self.learning.load(Ordering::Relaxed) || refusal(fit, Origin::Learnt).is_some() {
             return false;
         }
         let mut learnt = lock(&self.learnt);
-        for weights in &fit.bias {
-            learnt.unsaved |= learnt.profiles.observe(Subject::Question, weights);
+        if learnt.recent.insert(fit) {
+            for weights in &fit.bias {
+                learnt.unsaved |= learnt.profiles.observe(Subject::Question, weights);
+            }
         }
         learnt.unsaved && learnt.saved.is_none_or(|at| at.elapsed() >= BETWEEN_SAVES)
     }
 
-    /// Writes down what is not yet written. A failure is logged and tried again at the next occasion.
+    /// Writes the learnt profiles if they changed since the last write. A failure is logged; the next call tries again.
     pub fn save(&self) {
         let (profiles, due) = {
             let mut learnt = lock(&self.learnt);
@@ -166,107 +199,76 @@ impl PositionBias {
         }
     }
 
-    /// Refuses what [`PositionBias::arrange`] would refuse, before any work.
-    pub(super) fn check(&self, asked: ContextOrder) -> Result<(), EngineError> {
-        self.arrange(&[], asked).map(drop)
-    }
-
-    /// Arranges the passages of `ranking`, best first, as `asked`.
+    /// Refuses a requested order before any work: [`ContextOrder::ByPositionBias`] where the generator has no profile.
     ///
     /// # Errors
-    /// [`EngineError::Precondition`] where a profile is asked for and none is known.
-    pub(super) fn arrange(&self, ranking: &[usize], asked: ContextOrder) -> Result<Arrangement, EngineError> {
-        let requested = |order, applied| Ok(Arrangement { order, applied, ground: Ground::Requested });
-        match asked {
-            ContextOrder::Descending => requested(ranking.to_vec(), asked),
-            ContextOrder::Reverse => requested(ranking.iter().rev().copied().collect(), asked),
+    /// [`EngineError::Precondition`]
+    pub(super) fn check(&self, requested: ContextOrder) -> Result<(), EngineError> {
+        let none = || lock(&self.calibrated).profiles.is_empty() && lock(&self.learnt).profiles.is_empty();
+        if requested != ContextOrder::ByPositionBias || !none() {
+            return Ok(());
+        }
+        let problem = "context_order: this generator has no position-bias profile; `rerankd calibrate` measures one";
+        Err(EngineError::Precondition(problem.into()))
+    }
+
+    /// Arranges the passages of `ranking`, best first, as `requested`.
+    ///
+    /// # Errors
+    /// As [`PositionBias::check`].
+    pub(super) fn arrange(&self, ranking: &[usize], requested: ContextOrder) -> Result<Arrangement, EngineError> {
+        self.check(requested)?;
+        let (order, applied, ground) = match requested {
+            ContextOrder::Descending => (ranking.to_vec(), requested, Ground::Requested),
+            ContextOrder::Reverse => (ranking.iter().rev().copied().collect(), requested, Ground::Requested),
             ContextOrder::Given => {
                 let mut order = ranking.to_vec();
                 order.sort_unstable();
-                requested(order, asked)
+                (order, requested, Ground::Requested)
             }
-            ContextOrder::Auto | ContextOrder::ByPositionBias => {
-                let strict = asked == ContextOrder::ByPositionBias;
-                let profiles = self.profiles();
-                let n = ranking.len();
-                let (labelled, fits) = if strict { (1, 1) } else { (LEAST_LABELLED, LEAST_FITS) };
-                let found = [(Subject::Answer, labelled), (Subject::Question, fits)].into_iter().find_map(
-                    |(subject, least)| {
-                        profiles.nearest(subject, n, least).map(|(passages, profile)| (subject, passages, profile))
-                    },
-                );
-                let Some((subject, passages, profile)) = found else {
-                    if strict {
-                        let problem = "no position-bias profile of this generator is known: run `rerankd calibrate`";
-                        return Err(EngineError::Precondition(problem.into()));
-                    }
-                    let applied = ContextOrder::Descending;
-                    return Ok(Arrangement { order: ranking.to_vec(), applied, ground: Ground::NoProfile });
-                };
-                let order = arrange(ranking, &profile.stretched(n));
-                let ground = Ground::Profile { subject, passages, observations: profile.count() };
-                Ok(Arrangement { order, applied: ContextOrder::ByPositionBias, ground })
-            }
+            ContextOrder::Auto | ContextOrder::ByPositionBias => self.by_profile(ranking, requested),
+        };
+        Ok(Arrangement { order, applied, ground })
+    }
+
+    fn by_profile(&self, ranking: &[usize], requested: ContextOrder) -> (Vec<usize>, ContextOrder, Ground) {
+        let best_first = |ground| (ranking.to_vec(), ContextOrder::Descending, ground);
+        let Some((subject, origin, profile)) = self.select(ranking.len(), requested) else {
+            return best_first(Ground::NoProfile);
+        };
+        let basis = Basis { subject, origin, passages: profile.positions(), observations: profile.count() };
+        match profile.propose(ranking, subject, origin) {
+            Some(order) => (order, ContextOrder::ByPositionBias, Ground::Profile(basis)),
+            None => best_first(Ground::EffectWithinError(basis)),
         }
+    }
+
+    /// The first applicable profile of: answer calibrated, question calibrated, question learnt. The answer's profile is
+    /// what an arrangement needs; where it exists and shows no effect, the question's profile does not overrule it.
+    fn select(&self, passages: usize, requested: ContextOrder) -> Option<(Subject, Origin, Profile)> {
+        let by_request = requested == ContextOrder::ByPositionBias;
+        let (labelled, fits) =
+            if by_request { (LEAST_REQUESTED, LEAST_REQUESTED) } else { (LEAST_LABELLED, LEAST_FITS) };
+        let calibrated = lock(&self.calibrated);
+        let from_calibration =
+            [(Subject::Answer, labelled), (Subject::Question, fits)].into_iter().find_map(|(subject, least)| {
+                let profile = calibrated.profiles.serving(subject, passages, least)?;
+                Some((subject, Origin::Calibrated, profile.clone()))
+            });
+        drop(calibrated);
+        if from_calibration.is_some() || !(by_request || self.use_learnt.load(Ordering::Relaxed)) {
+            return from_calibration;
+        }
+        let learnt = lock(&self.learnt);
+        let profile = learnt.profiles.serving(Subject::Question, passages, fits)?;
+        Some((Subject::Question, Origin::Learnt, profile.clone()))
     }
 }
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here leaves the profiles half-changed.
+    // A panic cannot leave profiles half-changed, so a poisoned lock is still good.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with(subject: Subject, values: &[f64], times: u64) -> PositionBias {
-        let mut profiles = Profiles::default();
-        for _ in 0..times {
-            assert!(profiles.observe(subject, values));
-        }
-        PositionBias::new(profiles, Profiles::default(), Box::new(|_| Ok(())), Vec::new())
-    }
-
-    #[test]
-    fn an_answer_profile_wins_over_a_question_profile_and_few_observations_do_not_count() {
-        let known = with(Subject::Answer, &[-1.0, 0.0, 1.0], LEAST_LABELLED);
-        let arranged = known.arrange(&[5, 3, 8], ContextOrder::Auto).unwrap();
-        assert_eq!((arranged.order, arranged.applied), (vec![8, 3, 5], ContextOrder::ByPositionBias));
-        let few = with(Subject::Answer, &[-1.0, 0.0, 1.0], LEAST_LABELLED - 1);
-        let arranged = few.arrange(&[5, 3, 8], ContextOrder::Auto).unwrap();
-        assert_eq!((arranged.order, arranged.ground), (vec![5, 3, 8], Ground::NoProfile));
-        assert_eq!(few.arrange(&[5, 3, 8], ContextOrder::ByPositionBias).unwrap().order, vec![8, 3, 5]);
-        let none = PositionBias::default().arrange(&[1], ContextOrder::ByPositionBias).unwrap_err();
-        assert!(matches!(none, EngineError::Precondition(_)));
-    }
-
-    #[test]
-    fn a_profile_of_another_length_is_stretched() {
-        let known = with(Subject::Question, &[0.2, 0.8], LEAST_FITS);
-        let arranged = known.arrange(&[0, 1, 2, 3], ContextOrder::Auto).unwrap();
-        assert_eq!(arranged.order, vec![3, 2, 1, 0]);
-        let ground = Ground::Profile { subject: Subject::Question, passages: 2, observations: LEAST_FITS };
-        assert_eq!(arranged.ground, ground);
-        assert_eq!(known.arrange(&[3, 0, 2], ContextOrder::Given).unwrap().order, vec![0, 2, 3]);
-        assert_eq!(known.arrange(&[3, 0, 2], ContextOrder::Reverse).unwrap().order, vec![2, 0, 3]);
-    }
-
-    #[test]
-    fn what_could_not_be_saved_is_tried_again() {
-        let tries = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let counted = std::sync::Arc::clone(&tries);
-        let keeper: Keeper =
-            Box::new(
-                move |_| {
-                    if counted.fetch_add(1, Ordering::SeqCst) == 0 { Err("disk full".into()) } else { Ok(()) }
-                },
-            );
-        let known = PositionBias::new(Profiles::default(), Profiles::default(), keeper, Vec::new());
-        lock(&known.learnt).unsaved = true;
-        known.save();
-        known.save();
-        known.save();
-        assert_eq!(tries.load(Ordering::SeqCst), 2);
-    }
-}
+mod tests;

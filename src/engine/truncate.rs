@@ -1,15 +1,86 @@
-//! Fitting passages into a context: the longest are cut first, all to one common length.
+//! Truncation of passages to fit a context. All passages share one length cap, so the longest are truncated first.
+
+use std::sync::Arc;
 
 use super::EngineError;
+use super::prompt::{Language, PassageTokens};
+use super::rerank::Passage;
+use crate::call::Call;
+use crate::plan::Token;
 
-/// The largest common cap under which the `most` longest of `lengths` sum to at most `available`; `None` when even the least
-/// lengths do not fit. A passage below the cap stays whole.
-pub(super) fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize) -> Option<usize> {
+/// Tokenised and truncated passages, as used in prompts.
+pub(super) struct FittedPassages {
+    /// Tokens of each passage.
+    pub tokens: Vec<Arc<[Token]>>,
+    /// Number of tokens dropped from the end of each passage.
+    pub cut: Vec<usize>,
+}
+
+/// Limits that the passages must fit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fit {
+    /// Number of tokens available for the passages of one prompt.
+    pub available: usize,
+    /// Number of passages in the longest prompt.
+    pub longest: usize,
+    /// Maximum number of tokens of a passage, set by the caller; `None` for no limit.
+    pub passage_tokens: Option<usize>,
+    /// Whether passages may be truncated to fit `available`.
+    pub truncate: bool,
+}
+
+/// Tokenises passages and truncates them to `fit`.
+///
+/// # Errors
+/// The reason why `call` stopped, or [`EngineError::TooLong`] if the passages do not fit and truncation is off, or if their minimum lengths do not fit.
+pub(super) fn fit_passages(
+    language: &Language,
+    passages: &[Passage],
+    fit: Fit,
+    call: &Call,
+) -> Result<FittedPassages, EngineError> {
+    let tokenise = |passage: &Passage| {
+        call.check()?;
+        Ok::<_, EngineError>(PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text))
+    };
+    let texts: Vec<PassageTokens> = passages.iter().map(tokenise).collect::<Result<_, _>>()?;
+    let bounded: Vec<usize> =
+        texts.iter().map(|text| text.len().min(fit.passage_tokens.unwrap_or(usize::MAX))).collect();
+    let cap = if fit.truncate {
+        let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
+        common_cap(&bounded, &least, fit.longest, fit.available).ok_or_else(|| EngineError::TooLong {
+            field: "passages".into(),
+            needed: largest(&least, fit.longest),
+            available: fit.available,
+        })?
+    } else {
+        refuse_long(&bounded, fit.longest, fit.available)?;
+        usize::MAX
+    };
+    let (tokens, cut) = texts
+        .iter()
+        .zip(&bounded)
+        .map(|(text, bound)| {
+            let (tokens, dropped) = text.cut(cap.min(*bound));
+            (tokens.into(), dropped)
+        })
+        .unzip();
+    Ok(FittedPassages { tokens, cut })
+}
+
+/// Sum of the `most` largest lengths.
+fn largest(lengths: &[usize], most: usize) -> usize {
+    let mut sorted = lengths.to_vec();
+    sorted.sort_unstable_by(|left, right| right.cmp(left));
+    sorted.into_iter().take(most).fold(0, usize::saturating_add)
+}
+
+/// Largest common cap at which the `most` longest of `lengths` sum to at most `available`. `None` if the minimum
+/// lengths `least` do not fit. Passages shorter than the cap are not truncated.
+fn common_cap(lengths: &[usize], least: &[usize], most: usize, available: usize) -> Option<usize> {
     let needed = |cap: usize| {
-        let mut cut: Vec<usize> =
-            lengths.iter().zip(least).map(|(&length, &least)| length.min(cap.max(least))).collect();
-        cut.sort_unstable_by(|left, right| right.cmp(left));
-        cut.into_iter().take(most).fold(0_usize, usize::saturating_add)
+        let cut: Vec<usize> = lengths.iter().zip(least).map(|(&length, &least)| length.min(cap.max(least))).collect();
+        largest(&cut, most)
     };
     let longest = lengths.iter().copied().max().unwrap_or(0);
     if needed(longest) <= available {
@@ -26,14 +97,13 @@ pub(super) fn common_cap(lengths: &[usize], least: &[usize], most: usize, availa
     Some(fits)
 }
 
-/// Refuses what does not fit uncut, naming the passage that alone is too long, if one is.
-pub(super) fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
+/// Returns an error if the passages do not fit without truncation. The error names the first passage that is too long
+/// by itself, if any.
+fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), EngineError> {
     if let Some((index, &needed)) = lengths.iter().enumerate().find(|(_, length)| **length > available) {
         return Err(EngineError::TooLong { field: format!("passages[{index}].text"), needed, available });
     }
-    let mut sorted = lengths.to_vec();
-    sorted.sort_unstable_by(|left, right| right.cmp(left));
-    let needed = sorted.into_iter().take(most).sum();
+    let needed = largest(lengths, most);
     if needed > available {
         return Err(EngineError::TooLong { field: "passages".into(), needed, available });
     }
@@ -43,6 +113,7 @@ pub(super) fn refuse_long(lengths: &[usize], most: usize, available: usize) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scripted::ByteTokenizer;
 
     #[test]
     fn short_passages_stay_whole_and_long_ones_share_the_rest() {
@@ -51,5 +122,17 @@ mod tests {
         assert_eq!(common_cap(&[10, 100, 100], &[1, 1, 1], 1, 60), Some(60));
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 11), None);
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 12), Some(6));
+    }
+
+    /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.
+    #[test]
+    fn what_is_needed_counts_the_longest_prompt_only() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let passage = Passage { text: "x".into(), ..Passage::default() };
+        let least = PassageTokens::new(&ByteTokenizer::default(), "", "x").least();
+        let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true };
+        let refused =
+            fit_passages(&language, &[passage.clone(), passage.clone(), passage], fit, &Call::local()).err().unwrap();
+        assert_eq!(refused, EngineError::TooLong { field: "passages".into(), needed: 2 * least, available: 3 });
     }
 }

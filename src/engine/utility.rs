@@ -1,5 +1,8 @@
-//! The utility of retrieval: how far passages move the generator's belief toward the reference answers, or how much surer
-//! they make it where there are none.
+//! The utility of retrieval: by how much passages move the generator's belief toward the reference answers, or reduce its
+//! entropy where there are none.
+//!
+//! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
+//! each ([`SampleOptions::seed`]). Differences between contexts therefore have paired standard errors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
@@ -7,34 +10,38 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::belief::report::{self, BeliefReport, Response, Verdicts};
-use super::belief::{Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders};
+use super::belief::texts::Texts;
+use super::belief::{
+    Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders, check_references,
+};
 use super::rerank::{Passage, Usage};
-use super::{Engine, EngineError, milliseconds};
-use crate::belief::Measured;
+use super::{Engine, EngineError, Limits, milliseconds};
+use crate::belief::{Estimate, Measured, Pairing};
+use crate::call::Call;
 
-/// What is measured of a list of passages.
+/// Which passages of a request a context holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum ContextKind {
     /// The whole list, in its order.
     List,
     /// Passage `i` alone.
     Passage(usize),
     /// The first so many passages.
     Prefix(usize),
-    /// The list without passage `i`.
-    Without(usize),
+    /// The list except passage `i`.
+    LeaveOneOut(usize),
     /// Subset `i` of the request.
     Subset(usize),
 }
 
-/// A question, its passages, and what is to be measured.
+/// A question, its passages, and the contexts to measure.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UtilityRequest {
     /// The question.
     pub question: String,
     /// The passages, in the order of reading.
     pub passages: Vec<Passage>,
-    /// Reference answers; without them only entropies are measured.
+    /// Reference answers, at most 64. If there are none, only entropies are measured.
     pub references: Vec<String>,
     /// Measure the whole list.
     pub list: bool,
@@ -42,7 +49,7 @@ pub struct UtilityRequest {
     pub each: bool,
     /// Measure every growing prefix of the list.
     pub prefixes: bool,
-    /// Measure the list without each passage.
+    /// Measure the list with each passage left out.
     pub leave_one_out: bool,
     /// Measure these subsets, by index.
     pub subsets: Vec<Vec<usize>>,
@@ -50,79 +57,83 @@ pub struct UtilityRequest {
     pub sampling: SampleOptions,
     /// How they are measured.
     pub measure: MeasureOptions,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// Whether passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
-    /// Most tokens to evaluate; the server's limit where `None`.
+    /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
 }
 
-/// A belief with context and what the context changed.
+/// The belief in one context, and its difference to the context-free belief.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Utility {
     /// Which context.
-    pub of: Of,
+    pub kind: ContextKind,
     /// Its passages.
     pub indices: Vec<usize>,
-    /// The belief with it.
+    /// The belief in it.
     pub belief: BeliefReport,
-    /// The answers it rests on.
+    /// The answers that were measured.
     pub answers: Vec<Answer>,
-    /// SePer with context less SePer without, soft.
+    /// DeltaSePer: soft SePer in this context minus context-free, in [-1, 1].
     pub delta_soft: Option<Measured>,
-    /// The same, hard.
+    /// The same for hard SePer.
     pub delta_hard: Option<Measured>,
-    /// Semantic entropy without context less that with it, in nats.
+    /// Context-free semantic entropy minus that in this context, in nats.
     pub semantic_entropy_reduction: Measured,
-    /// The same of the clusters' counts.
+    /// The same over the counts of the clusters.
     pub semantic_entropy_count_reduction: Measured,
-    /// Predictive entropy without context less that with it, in nats.
+    /// The same corrected for clusters that were not drawn; absent for fewer than two samples.
+    pub semantic_entropy_corrected_reduction: Option<Measured>,
+    /// Context-free predictive entropy minus that in this context, in nats.
     pub predictive_entropy_reduction: Measured,
 }
 
 /// The measured utilities.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UtilityReport {
-    /// The belief without context.
-    pub without: BeliefReport,
-    /// The answers it rests on.
-    pub without_answers: Vec<Answer>,
-    /// One a context, in the order: list, each, prefixes, leave-one-out, subsets.
+    /// The belief without passages.
+    pub context_free: BeliefReport,
+    /// Its answers.
+    pub context_free_answers: Vec<Answer>,
+    /// One for each context, in the order: list, each, prefixes, leave-one-out, subsets.
     pub utilities: Vec<Utility>,
-    /// What the generator did.
+    /// Cost of the generator.
     pub usage: Usage,
-    /// Pairs that the entailment model judged.
+    /// Number of pairs that the entailment model judged.
     pub judged_pairs: usize,
-    /// What the caller should know.
+    /// Remarks for the caller.
     pub warnings: Vec<String>,
 }
 
-/// What a belief without context depends on.
+/// Everything that context-free answers depend on: the question and the sampling options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct WithoutKey(String, String);
+pub(super) struct ContextFreeKey(String, String);
 
 impl UtilityRequest {
-    fn contexts(&self) -> Vec<(Of, Vec<usize>)> {
+    fn contexts(&self) -> Vec<(ContextKind, Vec<usize>)> {
         let n = self.passages.len();
         let mut contexts = Vec::new();
         if self.list {
-            contexts.push((Of::List, (0..n).collect()));
+            contexts.push((ContextKind::List, (0..n).collect()));
         }
         if self.each {
-            contexts.extend((0..n).map(|i| (Of::Passage(i), vec![i])));
+            contexts.extend((0..n).map(|i| (ContextKind::Passage(i), vec![i])));
         }
         if self.prefixes {
-            contexts.extend((1..=n).map(|length| (Of::Prefix(length), (0..length).collect())));
+            contexts.extend((1..=n).map(|length| (ContextKind::Prefix(length), (0..length).collect())));
         }
         if self.leave_one_out {
-            contexts.extend((0..n).map(|out| (Of::Without(out), (0..n).filter(|i| *i != out).collect())));
+            contexts.extend((0..n).map(|out| (ContextKind::LeaveOneOut(out), (0..n).filter(|i| *i != out).collect())));
         }
-        contexts.extend(self.subsets.iter().enumerate().map(|(number, subset)| (Of::Subset(number), subset.clone())));
+        contexts.extend(
+            self.subsets.iter().enumerate().map(|(number, subset)| (ContextKind::Subset(number), subset.clone())),
+        );
         contexts
     }
 
-    /// The same contexts, to be sampled without being measured.
+    /// The same contexts, to be sampled only.
     pub(super) fn belief(&self) -> BeliefRequest {
         BeliefRequest {
             question: self.question.clone(),
@@ -135,46 +146,41 @@ impl UtilityRequest {
         }
     }
 
-    fn without_key(&self) -> WithoutKey {
-        WithoutKey(self.question.clone(), format!("{:?}", self.sampling))
+    fn context_free_key(&self) -> ContextFreeKey {
+        ContextFreeKey(self.question.clone(), format!("{:?}", self.sampling))
     }
 
-    fn check(&self) -> Result<(), EngineError> {
-        if let Some(index) = self.references.iter().position(|reference| reference.trim().is_empty()) {
-            return Err(EngineError::invalid(format!("references[{index}]"), "must not be empty"));
-        }
-        if self.references.len() > 64 {
-            return Err(EngineError::invalid("references", format!("are {}, the limit is 64", self.references.len())));
-        }
+    fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        check_references(&self.references, limits)?;
         check_orders("subsets", &self.subsets, self.passages.len())?;
         if self.contexts().is_empty() {
-            return Err(EngineError::invalid("measure_list", "nothing is to be measured"));
+            return Err(EngineError::invalid("measure_list", "no context to measure"));
         }
         self.measure.check()
     }
 }
 
 impl Engine {
-    /// Measures utilities. One plan samples in all contexts; the answers without context are kept for the next request about
-    /// the same question.
+    /// Measures utilities. One plan samples in all contexts. Context-free answers are cached for later requests with the same
+    /// question and sampling options.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
     pub async fn utility(
         &self,
+        call: &Call,
         request: UtilityRequest,
-        deadline: Option<Instant>,
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
-        request.check()?;
-        self.judge_or_refuse()?;
+        request.check(&self.limits)?;
+        self.models().judge()?;
         let contexts = request.contexts();
-        let key = request.without_key();
-        let kept = self.without.get(&key);
-        // Contexts that are equal (a list of one passage and that passage alone) are sampled once.
+        let key = request.context_free_key();
+        let cached = self.context_free.get(&key);
+        // Equal contexts, for example a list of one passage and that passage alone, are sampled once.
         let mut distinct: Vec<Vec<usize>> = contexts.iter().map(|(_, indices)| indices.clone()).collect();
-        if kept.is_some() {
+        if cached.is_some() {
             distinct.retain(|indices| !indices.is_empty());
         } else {
             distinct.push(Vec::new());
@@ -183,32 +189,33 @@ impl Engine {
         distinct.dedup();
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
-            if distinct.is_empty() { Sampled::default() } else { self.sample(belief, deadline, listener).await? };
+            if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
         let mut by_context: BTreeMap<Vec<usize>, Vec<Answer>> = distinct.into_iter().zip(sampled.answers).collect();
-        let without_answers = match kept {
-            Some(kept) => kept,
+        let context_free_answers = match cached {
+            Some(cached) => cached,
             None => {
                 let answers = by_context.get(&Vec::new()).cloned().unwrap_or_default();
-                self.without.keep(key, answers.clone());
+                self.context_free.put(key, answers.clone());
                 answers
             }
         };
-        by_context.insert(Vec::new(), without_answers.clone());
+        by_context.insert(Vec::new(), context_free_answers.clone());
         let question = request.measure.conditioned.then_some(request.question.as_str());
-        let mut verdicts = Verdicts::new(self.judge.as_ref(), question, deadline);
+        let texts = Texts::after(question);
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, self.limits().pairs);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
         for (indices, answers) in &by_context {
             let responses = responses(answers);
             let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
         }
-        let nothing = || EngineError::Internal("a context was not measured".into());
-        let without = measured.get(&[][..]).cloned().ok_or_else(nothing)?;
+        let missing = || EngineError::Internal("a context was not measured".into());
+        let context_free = measured.get(&[][..]).cloned().ok_or_else(missing)?;
         let mut utilities = Vec::with_capacity(contexts.len());
-        for (of, indices) in contexts {
-            let belief = measured.get(&indices[..]).cloned().ok_or_else(nothing)?;
+        for (kind, indices) in contexts {
+            let belief = measured.get(&indices[..]).cloned().ok_or_else(missing)?;
             let answers = by_context[&indices].clone();
-            utilities.push(utility(of, indices, belief, answers, &without));
+            utilities.push(utility(kind, indices, belief, answers, &context_free));
         }
         let mut warnings = Vec::new();
         let shortened = sampled.cut.iter().filter(|dropped| **dropped > 0).count();
@@ -217,13 +224,13 @@ impl Engine {
         }
         if request.references.is_empty() {
             warnings.push("no references: only entropies are measured".to_owned());
-        } else if without.seper_hard.is_none() {
+        } else if context_free.seper_hard.is_none() {
             warnings.push("the entailment model is two-way: hard SePer is not measured".to_owned());
         }
         let mut usage = sampled.usage;
         usage.total_ms = milliseconds(started);
         let judged_pairs = verdicts.judged;
-        Ok(UtilityReport { without, without_answers, utilities, usage, judged_pairs, warnings })
+        Ok(UtilityReport { context_free, context_free_answers, utilities, usage, judged_pairs, warnings })
     }
 }
 
@@ -231,37 +238,51 @@ fn responses(answers: &[Answer]) -> Vec<Response> {
     answers.iter().map(|answer| Response { text: answer.text.clone(), likelihood: answer.likelihood() }).collect()
 }
 
-fn utility(of: Of, indices: Vec<usize>, belief: BeliefReport, answers: Vec<Answer>, without: &BeliefReport) -> Utility {
-    let delta = |with: &Option<Measured>, without: &Option<Measured>| Some(with.as_ref()?.minus(without.as_ref()?));
+fn utility(
+    kind: ContextKind,
+    indices: Vec<usize>,
+    belief: BeliefReport,
+    answers: Vec<Answer>,
+    context_free: &BeliefReport,
+) -> Utility {
+    let difference = |left: &Estimate, right: &Estimate| left.minus(right, Pairing::Paired);
+    let of_both = |left: &Option<Estimate>, right: &Option<Estimate>| Some(difference(left.as_ref()?, right.as_ref()?));
     Utility {
-        delta_soft: delta(&belief.seper_soft, &without.seper_soft),
-        delta_hard: delta(&belief.seper_hard, &without.seper_hard),
-        semantic_entropy_reduction: without.semantic_entropy.minus(&belief.semantic_entropy),
-        semantic_entropy_count_reduction: without.semantic_entropy_count.minus(&belief.semantic_entropy_count),
-        predictive_entropy_reduction: without.predictive_entropy.minus(&belief.predictive_entropy),
-        of,
+        delta_soft: of_both(&belief.seper_soft, &context_free.seper_soft),
+        delta_hard: of_both(&belief.seper_hard, &context_free.seper_hard),
+        semantic_entropy_reduction: difference(&context_free.semantic_entropy, &belief.semantic_entropy),
+        semantic_entropy_count_reduction: difference(
+            &context_free.semantic_entropy_count,
+            &belief.semantic_entropy_count,
+        ),
+        semantic_entropy_corrected_reduction: of_both(
+            &context_free.semantic_entropy_corrected,
+            &belief.semantic_entropy_corrected,
+        ),
+        predictive_entropy_reduction: difference(&context_free.predictive_entropy, &belief.predictive_entropy),
+        kind,
         indices,
         belief,
         answers,
     }
 }
 
-/// Answers without context that were sampled before, the latest few hundred questions.
-pub(super) struct Without(std::sync::Mutex<lru::LruCache<WithoutKey, Vec<Answer>>>);
+/// Context-free answers of the most recent 512 questions.
+pub(super) struct ContextFreeCache(std::sync::Mutex<lru::LruCache<ContextFreeKey, Vec<Answer>>>);
 
-impl Default for Without {
+impl Default for ContextFreeCache {
     fn default() -> Self {
         const QUESTIONS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(511);
         Self(std::sync::Mutex::new(lru::LruCache::new(QUESTIONS)))
     }
 }
 
-impl Without {
-    fn get(&self, key: &WithoutKey) -> Option<Vec<Answer>> {
+impl ContextFreeCache {
+    fn get(&self, key: &ContextFreeKey) -> Option<Vec<Answer>> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).cloned()
     }
 
-    fn keep(&self, key: WithoutKey, answers: Vec<Answer>) {
+    fn put(&self, key: ContextFreeKey, answers: Vec<Answer>) {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).put(key, answers);
     }
 }

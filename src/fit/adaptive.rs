@@ -1,9 +1,9 @@
-//! Which prompts to score next, and when to stop.
+//! Selection of further prompts, and the condition to stop.
 //!
-//! A prompt with design row `z` lowers the uncertainty of the utilities by `yy' / (σ² + z'y)`, `y = Vz`, `V` their
-//! covariance. What matters is the order of the first places: with `W` the Laplacian of the pairs around them, each weighted
-//! by the probability that it is the wrong way round, the gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts of a round are
-//! picked one after another, `V` lowered after each.
+//! Let `V` be the covariance of the utilities. A prompt with design row `z` lowers it by `yy' / (σ² + z'y)`, `y = Vz`. The
+//! order of the first ranks matters: let `W` be the Laplacian of the pairs of adjacent ranks there, each weighted by the
+//! probability that its order is wrong. The gain of a prompt is `y'Wy / (σ² + z'y)`. Prompts of a round are picked one by one,
+//! and `V` is lowered after each.
 
 use std::collections::HashSet;
 
@@ -12,31 +12,34 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::Estimate;
 use super::uncertainty::outranks;
+use super::{Estimate, FitError, check};
+use crate::numeric::Interrupt;
 
-/// Random prompts considered for each pick where not all can be.
+/// Random prompts considered for each pick if there are too many to consider all.
 const DRAWS: usize = 80;
 
-/// What must be known before it is enough.
+/// When the ranking is certain enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// Places that must be settled.
+    /// Ranks that must be certain.
     pub top: usize,
-    /// Probability at which a passage is taken to outrank the next.
+    /// Least probability that the passage of such a rank outranks the next one.
     pub probability: f64,
 }
 
 impl Goal {
-    /// Whether every one of the first places outranks the next with the wanted probability.
+    /// Whether every passage of the first ranks outranks the next one with at least the probability.
     #[must_use]
     pub fn reached(&self, estimate: &Estimate) -> bool {
         estimate.outranks_next.iter().take(self.top).all(|probability| *probability >= self.probability)
     }
 }
 
-/// Up to `count` orders of `length` passages that are not in `seen`, best first.
-#[must_use]
+/// Up to `count` orders of `length` passages that are not in `seen`, largest gain first.
+///
+/// # Errors
+/// [`FitError::Interrupted`].
 pub fn next_orders(
     estimate: &Estimate,
     length: usize,
@@ -44,15 +47,17 @@ pub fn next_orders(
     seen: &HashSet<Vec<usize>>,
     goal: Goal,
     seed: u64,
-) -> Vec<Vec<usize>> {
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Vec<usize>>, FitError> {
     let n = estimate.utilities.len();
-    let Some(weights) = estimate.bias.iter().find(|weights| weights.len() == length) else { return Vec::new() };
+    let Some(weights) = estimate.bias.iter().find(|weights| weights.len() == length) else { return Ok(Vec::new()) };
     let mut source = ChaCha8Rng::seed_from_u64(seed);
     let mut covariance = estimate.covariance.clone();
     let noise = estimate.diagnostics.noise_variance.max(1e-9);
     let mut taken: HashSet<Vec<usize>> = HashSet::new();
     let mut picked = Vec::new();
     for _ in 0..count {
+        check(interrupt)?;
         let attention = attention(estimate, &covariance, goal);
         let gain = |order: &[usize]| {
             let z = row(order, weights, n);
@@ -69,7 +74,7 @@ pub fn next_orders(
         taken.insert(order.clone());
         picked.push(order);
     }
-    picked
+    Ok(picked)
 }
 
 fn row(order: &[usize], weights: &[f64], n: usize) -> DVector<f64> {
@@ -80,7 +85,7 @@ fn row(order: &[usize], weights: &[f64], n: usize) -> DVector<f64> {
     z
 }
 
-/// All ordered pairs, or random orders where there are too many.
+/// All ordered pairs of up to 20 passages, else random orders.
 fn candidates(n: usize, length: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
     if length == 2 && n <= 20 {
         return (0..n).flat_map(|p| (0..n).filter(move |q| *q != p).map(move |q| vec![p, q])).collect();
@@ -94,7 +99,7 @@ fn candidates(n: usize, length: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize
         .collect()
 }
 
-/// Laplacian over neighbouring places from the first to the one behind the last that matters.
+/// Laplacian over the pairs of adjacent ranks, the last of them `goal.top` and the next.
 fn attention(estimate: &Estimate, covariance: &DMatrix<f64>, goal: Goal) -> DMatrix<f64> {
     let n = estimate.utilities.len();
     let mut laplacian = DMatrix::zeros(n, n);
@@ -120,14 +125,14 @@ mod tests {
         match order {
             [p] => utilities[*p] - 20.0 + 0.3 * noise,
             [p, q] => 0.3 * utilities[*p] + 0.7 * utilities[*q] - 15.0 + 0.3 * noise,
-            _ => unreachable!("only short prompts are asked for"),
+            _ => unreachable!("only short prompts are scored"),
         }
     }
 
     #[test]
-    fn rounds_sharpen_the_first_places() {
+    fn rounds_lower_the_errors_of_the_first_ranks() {
         let utilities = [2.0, 1.9, -1.0, 0.0, -3.0, -2.0];
-        let whole = design::orders(design::Design::Latin, 6, 6, 1);
+        let whole = design::orders(design::Design::Latin, 6, 6, 1, &|| false).unwrap();
         let mut seen: HashSet<Vec<usize>> = design::prefixes(&whole, 2).into_iter().collect();
         let goal = Goal { top: 1, probability: 0.999 };
         let fit = |seen: &HashSet<Vec<usize>>| {
@@ -135,14 +140,14 @@ mod tests {
             orders.sort();
             let observations: Vec<Observation> =
                 orders.into_iter().map(|o| Observation { order: o.clone(), score: world(o, &utilities) }).collect();
-            estimate(6, &observations, None, &Settings::default()).unwrap()
+            estimate(6, &observations, None, &Settings::default(), &|| false).unwrap()
         };
         let before = fit(&seen);
-        let next = next_orders(&before, 2, 4, &seen, goal, 0);
+        let next = next_orders(&before, 2, 4, &seen, goal, 0, &|| false).unwrap();
         assert_eq!(next.len(), 4);
         assert!(next.iter().all(|order| !seen.contains(order)));
         let doubtful = [before.ranking[0], before.ranking[1]];
-        assert!(next[0].iter().any(|p| doubtful.contains(p)), "the first prompt asks about the first places");
+        assert!(next[0].iter().any(|p| doubtful.contains(p)), "the first prompt holds a passage of the first ranks");
         seen.extend(next);
         let after = fit(&seen);
         let spread = |e: &Estimate| e.standard_errors[0] + e.standard_errors[1];
@@ -150,13 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_ranking_needs_nothing() {
+    fn a_certain_ranking_reaches_the_goal() {
         let observations: Vec<Observation> =
             (0..3).map(|p| Observation { order: vec![p], score: -10.0 * real(p) }).collect();
-        let mut settled = estimate(3, &observations, None, &Settings::default()).unwrap();
+        let mut settled = estimate(3, &observations, None, &Settings::default(), &|| false).unwrap();
         settled.outranks_next = vec![0.95, 0.4];
         assert!(Goal { top: 1, probability: 0.9 }.reached(&settled));
         assert!(!Goal { top: 2, probability: 0.9 }.reached(&settled));
-        assert!(next_orders(&settled, 2, 3, &HashSet::new(), Goal { top: 1, probability: 0.9 }, 0).is_empty());
+        let goal = Goal { top: 1, probability: 0.9 };
+        assert!(next_orders(&settled, 2, 3, &HashSet::new(), goal, 0, &|| false).unwrap().is_empty());
+        let stopped = next_orders(&settled, 1, 3, &HashSet::new(), goal, 0, &|| true);
+        assert_eq!(stopped, Err(FitError::Interrupted));
     }
 }

@@ -1,7 +1,7 @@
-//! Which orders of the passages are scored.
+//! Designs: which orders of the passages are scored.
 //!
-//! A design is a list of orders over `0..n`, generated from its parameters and a seed alone: equal input gives equal
-//! orders. Orders may be shorter than `n`; [`prefixes`] turns whole orders into all their beginnings.
+//! A design is a list of orders over `0..n`. It depends on its parameters and a seed only: equal input gives equal orders.
+//! Orders may be shorter than `n`; [`prefixes`] lists the prefixes of whole orders.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use rand::SeedableRng;
@@ -9,7 +9,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::prior::{Direction, geometric};
-use crate::numeric::real;
+use super::{FitError, check};
+use crate::numeric::{Interrupt, real};
 
 /// A family of whole orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,19 +19,19 @@ pub enum Design {
     Random,
     /// The N rotations of the given order (MOI, section 3.2.2). They do not identify the position bias.
     Cyclic,
-    /// Latin squares, the best of some draws: every passage stands at every place equally often. N orders by default.
+    /// Latin squares, each the best of several draws: every passage is at every position equally often. N orders by default.
     Latin,
-    /// A Latin square and copies of it whose columns are permuted behind the first `shared`, which the copies then share.
+    /// A Latin square and copies of it that share its first `shared` columns and permute the others.
     Trie {
         /// Leading columns that all copies share.
         shared: usize,
-        /// Copies, the square itself among them.
+        /// Copies, including the square itself.
         copies: usize,
     },
 }
 
 impl Design {
-    /// The number of orders used where the caller names none.
+    /// Number of orders if the caller gives none.
     #[must_use]
     pub const fn default_orders(self, n: usize) -> usize {
         match self {
@@ -41,15 +42,26 @@ impl Design {
     }
 }
 
-/// Generates up to `count` distinct whole orders of `n` passages; fewer where fewer exist.
-#[must_use]
-pub fn orders(design: Design, n: usize, count: usize, seed: u64) -> Vec<Vec<usize>> {
+/// Generates up to `count` distinct whole orders of `n` passages; fewer if fewer exist.
+///
+/// # Errors
+/// [`FitError::Interrupted`].
+pub fn orders(
+    design: Design,
+    n: usize,
+    count: usize,
+    seed: u64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Vec<usize>>, FitError> {
     let mut source = ChaCha8Rng::seed_from_u64(seed);
     match design {
-        Design::Cyclic => rotations(n).take(count).collect(),
-        Design::Random => random(n, count, &mut source),
-        Design::Latin => latin(n, count, &mut source),
-        Design::Trie { shared, copies } => trie(n, count, shared, copies, &mut source),
+        Design::Cyclic => Ok(rotations(n).take(count).collect()),
+        Design::Random => random(n, count, &mut source, interrupt),
+        Design::Latin => latin(n, count, &mut source, interrupt),
+        Design::Trie { shared, copies } => {
+            let base = latin(n, n, &mut source, interrupt)?;
+            Ok(trie(&base, count, shared, copies, &mut source))
+        }
     }
 }
 
@@ -57,30 +69,41 @@ fn rotations(n: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..n).map(move |shift| (0..n).map(|j| (shift + j) % n).collect())
 }
 
-fn random(n: usize, count: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
+fn random(
+    n: usize,
+    count: usize,
+    source: &mut ChaCha8Rng,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Vec<usize>>, FitError> {
     let all = factorial(n);
     let wanted = count.min(all);
-    // Rejection is slow when nearly every order is wanted; few passages are enumerated instead.
+    // Rejection is slow if most orders are wanted. Then there are few orders, and they are enumerated.
     if wanted.saturating_mul(2) >= all {
         let mut every = enumerate(n);
         every.shuffle(source);
         every.truncate(wanted);
-        return every;
+        return Ok(every);
     }
     let mut seen = std::collections::HashSet::new();
     let mut drawn = Vec::with_capacity(wanted);
     while drawn.len() < wanted {
+        check(interrupt)?;
         let order = shuffled(n, source);
         if seen.insert(order.clone()) {
             drawn.push(order);
         }
     }
-    drawn
+    Ok(drawn)
 }
 
-/// Latin squares on top of each other, each the draw that conditions the fit best together with those before it: the
-/// largest harmonic mean of the eigenvalues of `Z(d0)'Z(d0)` on centred utilities, `d0` the prior less its mean.
-fn latin(n: usize, count: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
+/// Stacked Latin squares. Each is the draw that, together with the squares before it, conditions the fit best: largest
+/// harmonic mean of the eigenvalues of `Z(d0)'Z(d0)` on centred utilities, with `d0` the prior minus its mean.
+fn latin(
+    n: usize,
+    count: usize,
+    source: &mut ChaCha8Rng,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Vec<usize>>, FitError> {
     let wanted = count.min(factorial(n));
     let mut stacked: Vec<Vec<usize>> = Vec::new();
     let mut attempts = 0;
@@ -88,6 +111,7 @@ fn latin(n: usize, count: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
         attempts += 1;
         let mut best: Option<(f64, Vec<Vec<usize>>)> = None;
         for _ in 0..draws(n) {
+            check(interrupt)?;
             let mut square = square(n, source);
             square.retain(|order| !stacked.contains(order));
             let together: Vec<Vec<usize>> = stacked.iter().chain(&square).cloned().collect();
@@ -99,10 +123,10 @@ fn latin(n: usize, count: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
         stacked.extend(best.into_iter().flat_map(|(_, square)| square));
     }
     stacked.truncate(wanted);
-    stacked
+    Ok(stacked)
 }
 
-/// Draws among which the best square is taken: many where an eigenvalue problem is cheap.
+/// Draws per square: many if an eigenvalue problem is cheap.
 const fn draws(n: usize) -> usize {
     match n {
         0..=2 => 1,
@@ -126,24 +150,28 @@ fn conditioning(orders: &[Vec<usize>], n: usize) -> f64 {
             z[(i, p)] = prior[j] - 1.0 / real(n);
         }
     }
-    // Adding the constant direction with weight 1 keeps it out of the way of the inverse.
+    // Utilities are centred. The constant direction gets the eigenvalue 1, so that the others have an inverse.
     let constant = DVector::from_element(n, 1.0 / real(n).sqrt());
     let eigen = SymmetricEigen::new(z.transpose() * &z + &constant * constant.transpose());
     1.0 / eigen.eigenvalues.iter().map(|value| 1.0 / value.max(1e-12)).sum::<f64>()
 }
 
-fn trie(n: usize, count: usize, shared: usize, copies: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
-    let base = latin(n, n, source);
+fn trie(base: &[Vec<usize>], count: usize, shared: usize, copies: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
+    let n = base.first().map_or(0, Vec::len);
     let fixed = shared.min(n);
+    let mut seen = std::collections::HashSet::new();
     let mut drawn: Vec<Vec<usize>> = Vec::new();
     for copy in 0..copies.max(1) {
+        if drawn.len() >= count {
+            break;
+        }
         let mut tail: Vec<usize> = (fixed..n).collect();
         if copy > 0 {
             tail.shuffle(source);
         }
-        for row in &base {
+        for row in base {
             let order: Vec<usize> = (0..fixed).chain(tail.iter().copied()).map(|column| row[column]).collect();
-            if !drawn.contains(&order) {
+            if seen.insert(order.clone()) {
                 drawn.push(order);
             }
         }
@@ -152,9 +180,9 @@ fn trie(n: usize, count: usize, shared: usize, copies: usize, source: &mut ChaCh
     drawn
 }
 
-/// Rotations of the given order cut to their first passages (MOI, section 3.3.1). Fixed: `length` each. Variable, with one
-/// retriever score a passage: each rotation is cut where its passages hold `length / n` of the scores' softmax mass, so
-/// rotations that begin with promising passages stay short (the paper gives no formula; this is ours).
+/// Rotations of the given order, cut to their first passages (MOI, section 3.3.1): to `length`, or with a retriever score per
+/// passage to the shortest prefix whose passages hold `length / n` of the softmax mass of the scores. Rotations that begin
+/// with passages of high score are then shorter. The paper gives no formula for variable pruning; this one is ours.
 #[must_use]
 pub fn pruned(n: usize, length: usize, retriever: Option<&[f64]>) -> Vec<Vec<usize>> {
     let fixed = length.clamp(1, n.max(1));
@@ -179,7 +207,7 @@ fn softmax(scores: &[f64]) -> Vec<f64> {
     raw.into_iter().map(|value| value / total).collect()
 }
 
-/// Every distinct beginning of `orders` up to `depth` passages, shorter ones first.
+/// Every distinct prefix of `orders` of up to `depth` passages, shorter ones first.
 #[must_use]
 pub fn prefixes(orders: &[Vec<usize>], depth: usize) -> Vec<Vec<usize>> {
     let mut seen = std::collections::HashSet::new();
@@ -215,7 +243,7 @@ fn enumerate(n: usize) -> Vec<Vec<usize>> {
     orders
 }
 
-/// Passage blocks to evaluate: `(without sharing, with leading blocks shared)`.
+/// Passage blocks to evaluate: `(each prompt on its own, prompts with a common prefix sharing its blocks)`.
 #[must_use]
 pub fn blocks(orders: &[Vec<usize>]) -> (usize, usize) {
     let prefixes: std::collections::HashSet<&[usize]> =
@@ -226,6 +254,10 @@ pub fn blocks(orders: &[Vec<usize>]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn orders(design: Design, n: usize, count: usize, seed: u64) -> Vec<Vec<usize>> {
+        super::orders(design, n, count, seed, &|| false).unwrap()
+    }
 
     fn is_permutation(order: &[usize]) -> bool {
         let mut sorted = order.to_vec();
@@ -291,7 +323,7 @@ mod tests {
     fn pruned_rotations_keep_their_first_passages() {
         assert_eq!(pruned(4, 2, None), vec![vec![0, 1], vec![1, 2], vec![2, 3], vec![3, 0]]);
         let variable = pruned(4, 2, Some(&[9.0, 0.0, 0.0, 0.0]));
-        assert_eq!(variable[0], vec![0], "one strong passage holds half of the mass alone");
+        assert_eq!(variable[0], vec![0], "one passage of high score holds half of the mass");
         assert_eq!(variable[1], vec![1, 2, 3, 0]);
         assert_eq!(pruned(1, 5, None), vec![vec![0]]);
     }
@@ -301,5 +333,18 @@ mod tests {
         let whole = vec![vec![0, 1, 2], vec![0, 2, 1], vec![1, 0, 2]];
         assert_eq!(prefixes(&whole, 2), vec![vec![0], vec![1], vec![0, 1], vec![0, 2], vec![1, 0]]);
         assert_eq!(prefixes(&whole, 9).len(), 8);
+    }
+
+    #[test]
+    fn a_design_can_be_interrupted() {
+        for design in [Design::Random, Design::Latin, Design::Trie { shared: 1, copies: 3 }] {
+            assert_eq!(super::orders(design, 12, 1_024, 0, &|| true), Err(FitError::Interrupted), "{design:?}");
+        }
+    }
+
+    #[test]
+    fn copies_of_a_trie_beyond_the_count_are_not_made() {
+        let few = orders(Design::Trie { shared: 1, copies: 3 }, 30, 60, 0);
+        assert_eq!(few, orders(Design::Trie { shared: 1, copies: 1_000_000 }, 30, 60, 0));
     }
 }

@@ -1,8 +1,8 @@
-//! What is done to log-probabilities before they are fitted, and how utilities return to nats.
+//! Transformation of log-probabilities before the fit, and of utilities back to nats.
 //!
-//! A fit on `αs + β` with `α > 0` gives the same weights and ranking, so a domain matters only where it is not affine:
-//! outliers (`LogWinsorZ`, `RankNormal`) and the exponential (`Softmax`). Observations of one length are centred together,
-//! because a longer prompt has another mean; the scale is shared by all, because a utility is one number.
+//! A fit to `αs + β` with `α > 0` gives the same weights and ranking. A domain therefore matters only if it is not affine:
+//! it treats outliers (`LogWinsorZ`, `RankNormal`) or is exponential (`Softmax`). Each length is centred on its own mean,
+//! because longer prompts have other means. All lengths share one scale, because a passage has one utility.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -11,7 +11,7 @@ use crate::numeric::{mean, real, standard_deviation};
 /// The scale on which scores are fitted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Domain {
-    /// Log-probabilities, clipped at median ± 3 · 1.4826 · MAD of their length, then standardised. The default.
+    /// Log-probabilities, clipped at median ± 3 · 1.4826 · MAD of their length, then standardised.
     LogWinsorZ,
     /// Log-probabilities, standardised.
     LogZ,
@@ -22,18 +22,18 @@ pub enum Domain {
         /// Temperature in nats; above 0.
         temperature: f64,
     },
-    /// The scores as they stand.
+    /// The scores themselves. The default of the paper's objective.
     AsIs,
 }
 
-/// Scores ready for the fit, with the affine map back: `nats = value · scale + centre`.
+/// Transformed scores, with the affine map back: `nats = value · scale + centre`.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// One value an observation.
+    /// One value per observation.
     pub values: Vec<f64>,
-    /// Nats for one unit of `values`; 0 where the scores are constant.
+    /// Nats per unit of `values`; 0 if the scores are constant.
     pub scale: f64,
-    /// Mean of the first length's raw scores.
+    /// Mean of the scores of the shortest prompts, in nats; 0 for [`Domain::AsIs`].
     pub centre: f64,
 }
 
@@ -62,7 +62,7 @@ pub fn prepare(scores: &[f64], group: &[usize], domain: Domain) -> Prepared {
         }
     }
     let spread = standard_deviation(&values);
-    // Nats per unit: of the clipped scores where the domain is one of log-probabilities, of the raw ones elsewhere.
+    // The unit is the spread of the clipped scores in the domains of log-probabilities, of the raw scores in the others.
     let nats = match domain {
         Domain::LogWinsorZ | Domain::LogZ | Domain::AsIs => spread,
         Domain::RankNormal | Domain::Softmax { .. } => standard_deviation(&raw_centred),
@@ -96,7 +96,7 @@ fn winsor(scores: &[f64]) -> Vec<f64> {
     let centre = median(scores);
     let deviations: Vec<f64> = scores.iter().map(|score| (score - centre).abs()).collect();
     let reach = 3.0 * 1.4826 * median(&deviations);
-    // More than half of the scores equal: the median deviation says nothing about the rest.
+    // More than half of the scores are equal: the median deviation carries no information about the rest.
     if reach <= 0.0 {
         return scores.to_vec();
     }

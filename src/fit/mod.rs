@@ -1,11 +1,13 @@
 //! Mixture of Interventions: utilities of passages and position bias from the scores of many orders.
 //!
-//! Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 3. `design` chooses the orders,
-//! `domain` prepares the scores, `problem` states the least squares, `varpro` and `solve` solve it, `uncertainty` says how
-//! far to believe it, and [`estimate`] runs them in that order.
+//! Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 3. [`estimate`] is the entry.
+//! `design` and `adaptive` choose the orders, `domain` prepares the scores, `problem` states the least squares, `varpro` and
+//! `solve` solve it, `direction` decides which end of the prompt the bias favours, `uncertainty` computes errors and
+//! diagnostics, `work` estimates the cost.
 
 pub mod adaptive;
 pub mod design;
+mod direction;
 pub mod domain;
 pub mod prior;
 pub mod problem;
@@ -14,20 +16,20 @@ mod solve;
 pub mod task;
 pub mod uncertainty;
 pub mod varpro;
+pub mod work;
 
+use direction::Evidence;
 use domain::Domain;
 use nalgebra::DMatrix;
-use prior::Direction;
-use problem::{Group, Problem, Row};
 use uncertainty::Diagnostics;
-use varpro::{Starts, State};
+use varpro::Starts;
 
-use crate::numeric::{descending, mean, pearson, real};
+use crate::numeric::{Interrupt, descending, mean};
 
-/// Why a fit gave no answer.
+/// Why a fit gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
-    /// The input is wrong; `field` is the path of the value at fault.
+    /// The input is invalid.
     #[error("{field}: {problem}")]
     Invalid {
         /// Path of the field, as in the JSON of `rerankd fit`.
@@ -35,12 +37,15 @@ pub enum FitError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The solver gave up.
+    /// The solver found no solution.
     #[error("fit not solved: {status}")]
     NotSolved {
-        /// The solver's own status.
+        /// The solver's status.
         status: String,
     },
+    /// The caller's [`Interrupt`] asked for the end.
+    #[error("fit interrupted")]
+    Interrupted,
 }
 
 /// A scored prompt: the passages in their order, and the score in nats.
@@ -57,15 +62,28 @@ pub struct Observation {
 pub enum Objective {
     /// Least squares with a prior on position weights and utilities. The default.
     Regularised,
-    /// The paper's: least squares alone. Scale and direction are then chosen to lie nearest the prior.
+    /// The paper's objective (section 3.1): least squares alone, on the scores as they are unless a domain is given. For
+    /// whole orders it leaves scale and direction open; the solution nearest the prior is taken.
     Paper,
 }
 
-/// How [`estimate`] fits.
+/// What the scores of one-passage prompts are used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Anchors {
+    /// They settle the direction. Where prompts do not hold all passages and the objective is the regularised one, they are
+    /// also fitted, as prompts of length 1. For anchors that score the same outcome as the observations. The default.
+    #[default]
+    Observations,
+    /// They only settle the direction. For anchors that score another outcome than the observations.
+    Direction,
+}
+
+/// Options of [`estimate`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Scale on which the scores are fitted. `None` for the default: `LogWinsorZ` for prompts of one length; `LogZ` for
-    /// several, among which an outlier is more likely a passage that answers the query alone than a slip.
+    /// Scale on which the scores are fitted. `None` for the default: `AsIs` for the paper's objective; else `LogWinsorZ` for
+    /// prompts of one length, and `LogZ` for several, where an outlier is more likely a passage that answers the query
+    /// alone than an error.
     pub domain: Option<Domain>,
     /// Objective.
     pub objective: Objective,
@@ -73,14 +91,18 @@ pub struct Settings {
     pub sigma2: f64,
     /// Position weights must not increase with the position.
     pub monotone: bool,
-    /// Prior position weights for complete orders; `None` for a geometric profile whose direction is then settled.
+    /// Prior position weights, as many as the longest prompt has positions or more; they sum to one. A shorter prompt takes
+    /// the first of them, renormalised, or equal weights if those sum to 0. `None` for the defaults: geometric for prompts
+    /// of one length, equal weights for several lengths.
     pub prior: Option<Vec<f64>>,
-    /// Strength of the pull to the mean utility; `None` for the default that follows from `sigma2`.
+    /// Strength of the pull to the mean utility; `None` for the default, which follows from `sigma2`.
     pub lam: Option<f64>,
-    /// Strength of the pull to the prior weights; `None` for the default that follows from `sigma2`.
+    /// Strength of the pull to the prior weights; `None` for the default, which follows from `sigma2`.
     pub rho: Option<f64>,
-    /// Where the search begins.
+    /// Where the search begins. [`Objective::Paper`] always uses [`Starts::Many`].
     pub starts: Starts,
+    /// Use of the one-passage scores.
+    pub anchors: Anchors,
 }
 
 impl Default for Settings {
@@ -94,22 +116,25 @@ impl Default for Settings {
             lam: None,
             rho: None,
             starts: Starts::Prior,
+            anchors: Anchors::Observations,
         }
     }
 }
 
-/// What decided which end of the prompt the fitted bias favours.
+/// What settled which end of the prompt the fitted bias favours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orientation {
-    /// Agreement of the utilities with the scores of one-passage prompts.
+    /// The scores of one-passage prompts.
     OnePassageScores,
-    /// The prior the caller gave.
+    /// The caller's prior. Without it the data would not settle the direction, or would favour the other end.
     CallerPrior,
-    /// The built-in prior: early positions weigh more. Nothing in the data spoke against it.
+    /// The built-in prior: early positions weigh more. The data do not settle the direction.
     DefaultPrior,
-    /// Prompts of several lengths, in which direction and scale are identified.
+    /// Prompts of several lengths, which identify direction and scale.
     Lengths,
-    /// One passage or constant scores: there is no direction.
+    /// Prompts of one length that hold only some of the passages. Both directions were fitted; the lower objective was taken.
+    Subsets,
+    /// There is no direction: one passage, prompts of one passage, or constant scores.
     None,
 }
 
@@ -122,15 +147,15 @@ pub struct Estimate {
     pub standard_errors: Vec<f64>,
     /// Passages by descending utility; ties keep the input order.
     pub ranking: Vec<usize>,
-    /// For each place of `ranking` but the last, the probability that its passage outranks the next one.
+    /// For each rank but the last, the probability that its passage outranks the next one.
     pub outranks_next: Vec<f64>,
-    /// Position weights of each prompt length, ascending by length.
+    /// Position weights of each length of the observations, ascending by length.
     pub bias: Vec<Vec<f64>>,
     /// Mean |2p - 1| over pairs.
     pub expected_tau: f64,
     /// What settled the direction.
     pub orientation: Orientation,
-    /// Correlation of the utilities with the one-passage scores, where there were some.
+    /// Pearson correlation of the utilities with the one-passage scores; `None` without them, or if either is constant.
     pub anchor_correlation: Option<f64>,
     /// Fit quality, in the units of the fitted scores.
     pub diagnostics: Diagnostics,
@@ -142,170 +167,40 @@ pub struct Estimate {
     pub covariance: DMatrix<f64>,
 }
 
-/// Fits `observations` of `passages` passages. `anchor` holds one-passage scores log P(q|p) by passage, in nats.
+/// Fits `observations` of `passages` passages. `anchor` holds the scores of one-passage prompts by passage, log P(q|p) in
+/// nats; a score that is not finite counts as absent. [`Anchors`] says what they are used for.
 ///
 /// # Errors
-/// [`FitError`]: bad input with its field, or an unsolved programme.
+/// [`FitError`]: invalid input with its field, an unsolved programme, or an interruption.
 pub fn estimate(
     passages: usize,
     observations: &[Observation],
     anchor: Option<&[f64]>,
     settings: &Settings,
+    interrupt: Interrupt<'_>,
 ) -> Result<Estimate, FitError> {
-    let lengths: std::collections::BTreeSet<usize> = observations.iter().map(|o| o.order.len()).collect();
-    let lengths: Vec<usize> = lengths.into_iter().collect();
-    let group_of: Vec<usize> =
-        observations.iter().map(|o| lengths.iter().position(|l| *l == o.order.len()).unwrap_or(0)).collect();
-    let raw: Vec<f64> = observations.iter().map(|o| o.score).collect();
-    if let Some(index) = raw.iter().position(|score| !score.is_finite()) {
-        return Err(FitError::Invalid { field: format!("scores[{index}]"), problem: "must be a finite number".into() });
-    }
-    let default = if lengths.len() > 1 { Domain::LogZ } else { Domain::LogWinsorZ };
-    let prepared = domain::prepare(&raw, &group_of, settings.domain.unwrap_or(default));
-    let build = |direction: Direction| {
-        let rows = observations
-            .iter()
-            .zip(&group_of)
-            .zip(&prepared.values)
-            .map(|((observation, &group), &score)| Row { group, order: observation.order.clone(), score })
-            .collect();
-        assemble(passages, &lengths, rows, direction, settings)
-    };
-    let primacy = build(Direction::Primacy)?;
-    let flat = primacy.scores().iter().all(|score| score.total_cmp(&primacy.rows[0].score).is_eq());
-    let ambiguous = lengths.len() == 1 && passages > 1 && lengths[0] > 1 && !flat && lengths[0] == passages;
-    let mut chosen = (minimise(&primacy, settings)?, primacy);
-    let mut orientation = match (&settings.prior, ambiguous) {
-        _ if flat || passages == 1 => Orientation::None,
-        (Some(_), _) => Orientation::CallerPrior,
-        (None, true) => Orientation::DefaultPrior,
-        (None, false) => Orientation::Lengths,
-    };
-    let agreement = |state: &State| anchor.and_then(|scores| pearson(&state.unknowns.as_slice()[..passages], scores));
-    if orientation == Orientation::DefaultPrior
-        && let Some(kept) = agreement(&chosen.0)
-    {
-        orientation = Orientation::OnePassageScores;
-        let recency = build(Direction::Recency)?;
-        let other = minimise(&recency, settings)?;
-        if agreement(&other).is_some_and(|turned| turned > kept) {
-            chosen = (other, recency);
-        }
-    }
-    let anchor_correlation = agreement(&chosen.0);
-    summarise(&chosen.1, &chosen.0, &prepared, orientation, anchor_correlation)
-}
-
-fn assemble(
-    passages: usize,
-    lengths: &[usize],
-    rows: Vec<Row>,
-    direction: Direction,
-    settings: &Settings,
-) -> Result<Problem, FitError> {
-    let complete = lengths.len() == 1;
-    let paper = settings.objective == Objective::Paper;
-    let priors: Vec<Vec<f64>> = lengths
-        .iter()
-        .map(|&length| match &settings.prior {
-            Some(given) if complete => given.clone(),
-            _ if complete => prior::geometric(length, direction),
-            // Several lengths settle direction and scale themselves; a flat prior favours neither end.
-            _ => vec![1.0 / real(length); length],
-        })
-        .collect();
-    if let Some(given) = &settings.prior
-        && complete
-        && passages > 1
-        && lengths[0] == passages
-        && prior::orientation(given, passages) < 1e-9
-    {
-        let problem = "has no direction: all weights are equal".to_owned();
-        return Err(FitError::Invalid { field: "a0".into(), problem });
-    }
-    if !(settings.sigma2 > 0.0 && settings.sigma2 < 1.0) {
-        return Err(FitError::Invalid { field: "sigma2".into(), problem: "must lie between 0 and 1".into() });
-    }
-    let groups = |lam_only: bool| -> Vec<Group> {
-        priors
-            .iter()
-            .map(|profile| {
-                let length = real(profile.len());
-                let default = 11.0 * settings.sigma2 * length * length;
-                let rho = if paper || lam_only { 0.0 } else { settings.rho.unwrap_or(default) };
-                Group { prior: profile.clone(), rho, monotone: settings.monotone }
-            })
-            .collect()
-    };
-    let draft = Problem::new(passages, groups(true), rows, 0.0)?;
-    let default = settings.sigma2 / (1.0 - settings.sigma2) * draft.leverage().max(1e-12);
-    let lam = if paper { 0.0 } else { settings.lam.unwrap_or(default) };
-    Problem::new(passages, groups(false), draft.rows, lam)
-}
-
-fn minimise(problem: &Problem, settings: &Settings) -> Result<State, FitError> {
-    match settings.objective {
-        Objective::Regularised => varpro::search(problem, settings.starts, 1e-9),
-        Objective::Paper => {
-            let mut state = varpro::search(problem, Starts::Many, 1e-12)?;
-            turn_to_prior(problem, &mut state);
-            Ok(state)
-        }
-    }
-}
-
-/// Moves an optimum of the paper's objective along its gauge `(a - 1/N, u - ū) -> (t(a - 1/N), (u - ū)/t)` to the point
-/// nearest the prior, on the prior's side.
-fn turn_to_prior(problem: &Problem, state: &mut State) {
-    let n = problem.passages;
-    if problem.groups.len() != 1 || problem.positions() != n || n < 2 {
-        return;
-    }
-    let uniform = 1.0 / real(n);
-    let d = state.weights.map(|weight| weight - uniform);
-    let toward = problem.prior().map(|weight| weight - uniform);
-    let norm = d.norm_squared();
-    if norm < 1e-18 {
-        return;
-    }
-    // A negative t turns the direction; either way the weights must stay non-negative.
-    let wanted = d.dot(&toward) / norm;
-    let oriented = &d * wanted.signum();
-    let reach = uniform / (-oriented.min()).max(1e-300);
-    let t = wanted.abs().min(reach) * wanted.signum();
-    if t.abs() < 1e-9 {
-        return;
-    }
-    state.weights = d.map(|step| (t * step + uniform).max(0.0));
-    let centre = state.unknowns.rows(0, n).mean();
-    state.unknowns.apply(|utility| *utility = centre + (*utility - centre) / t);
-}
-
-fn summarise(
-    problem: &Problem,
-    state: &State,
-    prepared: &domain::Prepared,
-    orientation: Orientation,
-    anchor_correlation: Option<f64>,
-) -> Result<Estimate, FitError> {
-    let (diagnostics, covariance) = uncertainty::assess(problem, state)?;
-    let fit = varpro::finish(problem, state);
-    // Order by the fitted values: the map back to nats loses all order where the scores were constant.
-    let ranking =
-        if prepared.scale == 0.0 { (0..problem.passages).collect() } else { descending(&snap(&fit.utilities)) };
+    let evidence = Evidence::new(passages, observations, anchor, settings)?;
+    let chosen = evidence.choose(interrupt)?;
+    let (diagnostics, covariance) = uncertainty::assess(&chosen.problem, &chosen.state, interrupt)?;
+    let fit = varpro::finish(&chosen.problem, &chosen.state);
+    let prepared = &evidence.prepared;
+    // The fitted values give the order: the map back to nats loses it where the scores were constant.
+    let ranking = if prepared.scale == 0.0 { (0..passages).collect() } else { descending(&snap(&fit.utilities)) };
     let utilities: Vec<f64> = fit.utilities.iter().map(|u| u * prepared.scale + prepared.centre).collect();
-    let standard_errors = (0..problem.passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect();
+    let standard_errors = (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect();
     let outranks_next =
         ranking.windows(2).map(|pair| uncertainty::outranks(&fit.utilities, &covariance, pair[0], pair[1])).collect();
+    let mut bias = fit.weights;
+    bias.retain(|weights| observations.iter().any(|observation| observation.order.len() == weights.len()));
     Ok(Estimate {
         utilities,
         standard_errors,
         outranks_next,
         expected_tau: uncertainty::expected_tau(&fit.utilities, &covariance),
         ranking,
-        bias: fit.weights,
-        orientation,
-        anchor_correlation,
+        bias,
+        orientation: chosen.orientation,
+        anchor_correlation: evidence.agreement(&chosen.state),
         diagnostics,
         objective: fit.objective,
         fitted: fit.utilities,
@@ -313,7 +208,12 @@ fn summarise(
     })
 }
 
-/// Differences of a millionth of the spread are rounding: such passages tie, and ties keep the input order.
+/// Ends a computation that was asked to stop.
+fn check(interrupt: Interrupt<'_>) -> Result<(), FitError> {
+    if interrupt() { Err(FitError::Interrupted) } else { Ok(()) }
+}
+
+/// Rounds to a millionth of the spread. Smaller differences are rounding errors: such passages tie and keep the input order.
 fn snap(utilities: &[f64]) -> Vec<f64> {
     let centre = mean(utilities);
     let spread = utilities.iter().map(|u| (u - centre).abs()).fold(0.0, f64::max);

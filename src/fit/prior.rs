@@ -1,8 +1,8 @@
 //! Position-bias profiles used as priors.
 //!
-//! The paper's objective cannot tell a ranking from its reverse: with complete orders `(a - 1/N, u - ū)` and
-//! `(t(a - 1/N), (u - ū)/t)` predict the same for every `t`, negative ones included. A prior with a direction is therefore
-//! part of the method, and so is a way to settle that direction (`super::estimate`).
+//! The paper's objective does not distinguish a ranking from its reverse: for whole orders `(a - 1/N, u - ū)` and
+//! `(t(a - 1/N), (u - ū)/t)` predict the same for every `t`, negative ones included. The method therefore needs a prior with
+//! a direction; `super::direction` settles that direction.
 
 use crate::numeric::real;
 
@@ -33,6 +33,20 @@ pub fn geometric(positions: usize, direction: Direction) -> Vec<f64> {
     profile
 }
 
+/// The first `positions` of `weights`, scaled to sum to one; equal weights if those sum to 0. Unchanged if there are no more.
+#[must_use]
+pub fn first(weights: &[f64], positions: usize) -> Vec<f64> {
+    if weights.len() <= positions {
+        return weights.to_vec();
+    }
+    let total: f64 = weights[..positions].iter().sum();
+    if total > 0.0 {
+        weights[..positions].iter().map(|weight| weight / total).collect()
+    } else {
+        vec![1.0 / real(positions); positions]
+    }
+}
+
 /// `|a0|² - 1/N`: zero for a profile without a direction.
 #[must_use]
 pub fn orientation(profile: &[f64], passages: usize) -> f64 {
@@ -52,6 +66,14 @@ mod tests {
         let mirrored = geometric(4, Direction::Recency);
         assert!((mirrored[0] - profile[3]).abs() < 1e-15);
         assert_eq!(geometric(1, Direction::Recency), vec![1.0]);
+    }
+
+    #[test]
+    fn shorter_prompts_take_the_first_weights() {
+        assert_eq!(first(&[0.125, 0.375, 0.5], 2), vec![0.25, 0.75]);
+        assert_eq!(first(&[0.1, 0.3, 0.6], 3), vec![0.1, 0.3, 0.6]);
+        assert_eq!(first(&[0.0, 0.0, 1.0], 2), vec![0.5, 0.5]);
+        assert_eq!(first(&[0.0, 1.0], 1), vec![1.0]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The least-squares problem behind MOI, as matrices.
+//! The least-squares problem of MOI, as matrices.
 //!
-//! An observation `i` is a score `s_i` of a prompt that held passages `π_i[0..ℓ]` at positions `0..ℓ` (MOI, section 3.1,
-//! Eq. 4). Prompts of one length form a group `g` with its own position weights `a_g` in the simplex and, from the second
-//! group on, its own intercept `c_g`:
+//! Observation `i` is the score `s_i` of a prompt with passages `π_i[0..ℓ]` at positions `0..ℓ` (MOI, section 3.1, Eq. 4).
+//! Prompts of one length form a group `g` with its own position weights `a_g` in the simplex and, except for the first
+//! group, its own intercept `c_g`:
 //!
 //! `pred_i = c_g + Σ_j a_{g,j} · u[π_i[j]]`
 //!
@@ -10,19 +10,19 @@
 //!
 //! `F = Σ_i (pred_i - s_i)² + λ Σ_p (u_p - ū)² + Σ_g ρ_g |a_g - a0_g|²`
 //!
-//! `λ = ρ = 0` and one group is the paper's objective. The scores are taken as they stand; `super::domain` prepares them.
+//! With `λ = ρ = 0` and one group it is the paper's objective. The scores are not transformed here; `super::domain` does.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
 use super::FitError;
 use crate::numeric::{mean, real, standard_deviation};
 
-/// Prompts of one length: the prior of their position weights.
+/// Position weights of the prompts of one length: their prior and constraint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// Prior position weights `a0_g`: length ℓ, non-negative, summing to one.
     pub prior: Vec<f64>,
-    /// Strength `ρ_g` with which the weights are drawn to the prior.
+    /// Strength `ρ_g` of the pull to the prior.
     pub rho: f64,
     /// Whether the weights must not increase with the position.
     pub monotone: bool,
@@ -33,7 +33,7 @@ pub struct Group {
 pub struct Row {
     /// Index into the groups of the problem.
     pub group: usize,
-    /// Passage at each position; as long as the group's prior.
+    /// Passage at each position; as many as the group's prior has weights.
     pub order: Vec<usize>,
     /// The observed score.
     pub score: f64,
@@ -50,10 +50,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Checks shapes and numbers.
+    /// Validates shapes and numbers.
     ///
     /// # Errors
-    /// [`FitError::Invalid`] naming the field: no passages, no rows, a passage out of range or twice in one order, a length
+    /// [`FitError::Invalid`] with the field at fault: no passages, no rows, a passage out of range or twice in one order, a length
     /// that does not match the group, a number that is not finite, a prior outside the simplex, a negative penalty.
     pub fn new(passages: usize, groups: Vec<Group>, rows: Vec<Row>, lam: f64) -> Result<Self, FitError> {
         let invalid = |field: String, problem: &str| Err(FitError::Invalid { field, problem: problem.to_owned() });
@@ -114,17 +114,17 @@ impl Problem {
         self.rows.len()
     }
 
-    /// Length of the concatenated position weights.
+    /// Position weights of all groups together.
     pub(super) fn positions(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)
     }
 
-    /// Where the weights of group `g` lie in the concatenated vector.
+    /// Range of the weights of group `g` in the concatenated vector.
     pub(super) fn span(&self, group: usize) -> std::ops::Range<usize> {
         self.offsets[group]..self.offsets[group + 1]
     }
 
-    /// Length of the linear unknowns `w = [u; c_1 ..]`: utilities, then an intercept for every group but the first.
+    /// Number of linear unknowns `w = [u; c_1 ..]`: utilities, then an intercept for every group but the first.
     pub(super) fn unknowns(&self) -> usize {
         self.passages + self.groups.len().saturating_sub(1)
     }
@@ -137,7 +137,7 @@ impl Problem {
         DVector::from_iterator(self.positions(), self.groups.iter().flat_map(|group| group.prior.iter().copied()))
     }
 
-    /// `ρ_g` for every entry of the concatenated weights.
+    /// `ρ_g` of every position weight.
     pub(super) fn pull(&self) -> DVector<f64> {
         let strengths = self.groups.iter().flat_map(|group| std::iter::repeat_n(group.rho, group.prior.len()));
         DVector::from_iterator(self.positions(), strengths)
@@ -196,7 +196,7 @@ impl Problem {
         (self.z(weights) * unknowns - self.scores()).norm_squared()
     }
 
-    /// Mean over the observations of `|a0_g|² - 1/N`: how much of a prior utility's variance a score carries.
+    /// Mean over the observations of `|a0_g|² - 1/N`: score variance per unit of utility variance under the prior weights.
     pub(super) fn leverage(&self) -> f64 {
         let per_group: Vec<f64> = self
             .groups
@@ -207,7 +207,8 @@ impl Problem {
     }
 }
 
-/// Cholesky factor of a positive semi-definite matrix, lifted by the least jitter that makes it definite.
+/// Cholesky factor of a positive semi-definite matrix plus the least multiple of the identity, in steps of 100, that makes
+/// it definite.
 pub(super) fn factor(matrix: &DMatrix<f64>) -> Result<Cholesky<f64, Dyn>, FitError> {
     let scale = (matrix.trace() / real(matrix.nrows().max(1))).max(1.0);
     let mut jitter = 1e-12;
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_at_fault_is_named() {
+    fn errors_name_the_field() {
         let field = |passages, groups: Vec<Group>, rows: Vec<Row>, lam| match Problem::new(passages, groups, rows, lam)
         {
             Err(FitError::Invalid { field, .. }) => field,

@@ -1,21 +1,48 @@
-//! Position-bias profiles: what a position is worth to a generator, over many requests, and the arrangement it asks for.
+//! Position-bias profiles: the value of each prompt position to a generator, averaged over many requests, and the
+//! arrangement of passages that follows.
 //!
-//! Two profiles are kept for each number of passages `N`, because they differ (the likelihood of a question under an order
-//! does not foretell the likelihood of its answer):
-//! - **answer**: the log-likelihood of a reference answer when the passage that holds it stands at position `j`, less its
-//!   mean over the positions, in nats. From labelled questions. It is the one that an arrangement needs.
-//! - **question**: the position weights that MOI fits to log P(query | order); they sum to one. From every fit whose
-//!   direction the data settled.
+//! Two kinds of profile are kept for each number of passages `n`. They differ, because the likelihood of a question under
+//! an order does not predict the likelihood of its answer:
+//! - **answer**: log-likelihood of a reference answer with the supporting passage at position `j`, minus the mean over the
+//!   positions, in nats. Measured on labelled questions. An arrangement needs this one.
+//! - **question**: the position weights that MOI fits to log P(query | order). They sum to 1.
 //!
-//! By the rearrangement inequality the sum of utility times weight is largest when both are sorted alike: [`arrange`].
+//! By the rearrangement inequality, the sum of utility times weight is largest when both are sorted alike ([`arrange`]).
+//! Sorting follows noise as readily as an effect, so [`Profile::propose`] sorts only after a test.
+//!
+//! # The test
+//! `k` observations of `n` positions have means `m_j` with standard errors `e_j`, and
+//! `F = sum (m_j - mean(m))^2 / sum e_j^2` (repeated-measures analysis of variance). Positions of one prompt are correlated,
+//! so `F` is compared with the law for one degree of freedom, `t^2` with `k - 1`, whatever `n` is. This lower bound of
+//! Geisser and Greenhouse (1958) is conservative for every covariance matrix: at these levels a weighted mean of chi-squared
+//! variables has a lighter tail than one of them (Szekely and Bakirov, 2003). It needs no covariances.
+//! - A calibrated profile is tested once: `F` must exceed the squared 97.5 % point of Student's t (5 %, two-sided).
+//! - A learnt profile is tested at every request, so a fixed level would be crossed sooner or later by chance. The Bayes
+//!   factor of the t statistic under a unit-information prior is a test martingale; below 1/20, the probability that it
+//!   *ever* exceeds 20 without an effect is at most 5 % (Ville; Hendriksen, de Heide and Grünwald, 2021).
+//!
+//! Testing the sorted order's own gain against its error would be wrong, because the order is chosen to maximise that gain:
+//! over ten flat positions and 30 observations it exceeds two standard errors in 45 % of the profiles.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::numeric::{descending, real};
+use crate::numeric::{descending, mean, real};
 
-/// Whose likelihood a profile is of.
+/// Shortest profile that is interpolated to other lengths. Fewer positions cannot show whether the middle of a prompt counts
+/// for less than its ends.
+const LEAST_INTERPOLATED: usize = 4;
+/// Largest ratio, in either direction, of a context's length to the profile's. Relative positions keep their value only
+/// between prompts of similar length.
+const MOST_STRETCH: usize = 2;
+/// Standard errors by which a later position must exceed an earlier one before the order departs from best first.
+const STANDARD_ERRORS: f64 = 2.0;
+/// Smallest Bayes factor at which a learnt profile is believed.
+const BAYES_FACTOR: f64 = 20.0;
+
+/// Whose likelihood a profile describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
@@ -25,22 +52,44 @@ pub enum Subject {
     Question,
 }
 
-/// Running mean and spread of one number a position (Welford).
+impl Subject {
+    /// Least difference between the best and the worst of `positions` that is worth an arrangement: .05 nats (5 % of the
+    /// answer's probability), or a tenth of a uniform weight. With enough observations any bias of the fit is significant.
+    fn least_effect(self, positions: usize) -> f64 {
+        match self {
+            Self::Answer => 0.05,
+            Self::Question => 0.1 / real(positions.max(1)),
+        }
+    }
+}
+
+/// Where the observations of a profile come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// `rerankd calibrate`, run by the operator.
+    Calibrated,
+    /// Fits of served requests, chosen by the callers.
+    Learnt,
+}
+
+/// Running mean and variance of one number per position (Welford).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     count: u64,
     means: Vec<f64>,
+    /// Sum of squared deviations from the mean, by position.
     squares: Vec<f64>,
 }
 
 impl Profile {
-    /// Nothing seen yet, for prompts of `positions` passages.
+    /// An empty profile for prompts of `positions` passages.
     #[must_use]
     pub fn new(positions: usize) -> Self {
         Self { count: 0, means: vec![0.0; positions], squares: vec![0.0; positions] }
     }
 
-    /// Adds one observation, a number a position. What has another length or a number that is not finite is not taken.
+    /// Adds one observation, one number per position. Returns false, and changes nothing, for another length or a number
+    /// that is not finite.
     pub fn observe(&mut self, values: &[f64]) -> bool {
         if values.len() != self.means.len() || values.iter().any(|value| !value.is_finite()) {
             return false;
@@ -54,7 +103,7 @@ impl Profile {
         true
     }
 
-    /// Takes in what another profile of the same length saw (Chan et al.).
+    /// Adds the observations of another profile of the same length (Chan et al., 1983).
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 || other.means.len() != self.means.len() {
             return;
@@ -69,10 +118,16 @@ impl Profile {
         self.count += other.count;
     }
 
-    /// Requests or questions it rests on.
+    /// Number of observations: labelled questions, or fits.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Number of positions.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        self.means.len()
     }
 
     /// The mean of each position, first to last.
@@ -89,9 +144,9 @@ impl Profile {
             .then(|| self.squares.iter().map(|square| (square / (count - 1.0) / count).max(0.0).sqrt()).collect())
     }
 
-    /// Whether the numbers can be what [`Profile::observe`] leaves behind, for what is read from a file.
+    /// Whether [`Profile::observe`] could have left these numbers behind. Checks what is read from a file.
     #[must_use]
-    pub fn is_sound(&self, positions: usize) -> bool {
+    pub fn is_valid(&self, positions: usize) -> bool {
         let finite = |values: &[f64]| values.len() == positions && values.iter().all(|value| value.is_finite());
         self.count > 0
             && finite(&self.means)
@@ -99,16 +154,25 @@ impl Profile {
             && self.squares.iter().all(|square| *square >= 0.0)
     }
 
-    /// The means over another number of positions: linear between the relative places 0 (first) and 1 (last).
+    /// Whether the profile applies to a context of `passages`: its own length, or from four positions on a length within a
+    /// factor of two.
     #[must_use]
-    pub fn stretched(&self, positions: usize) -> Vec<f64> {
+    pub fn serves(&self, passages: usize) -> bool {
+        let own = self.positions();
+        let near = own <= passages * MOST_STRETCH && passages <= own * MOST_STRETCH;
+        passages > 1 && (passages == own || (own >= LEAST_INTERPOLATED && near))
+    }
+
+    /// The means over another number of positions: linear between the relative positions 0 (first) and 1 (last).
+    #[must_use]
+    pub fn interpolated(&self, positions: usize) -> Vec<f64> {
         let last = self.means.len().saturating_sub(1);
         (0..positions)
             .map(|j| {
                 if last == 0 || positions < 2 {
                     return self.means.first().copied().unwrap_or(0.0);
                 }
-                // In whole numbers, so that a profile stretched to its own length is itself.
+                // Integer arithmetic, so that a profile interpolated to its own length is unchanged.
                 let (scaled, span) = (j * last, positions - 1);
                 let (below, rest) = (scaled / span, real(scaled % span) / real(span));
                 let above = (below + 1).min(last);
@@ -116,35 +180,77 @@ impl Profile {
             })
             .collect()
     }
+
+    /// Whether the positions differ by more than their errors explain, and by enough to matter. See the module's text.
+    #[must_use]
+    pub fn has_effect(&self, subject: Subject, origin: Origin) -> bool {
+        let Some(errors) = self.standard_errors() else { return false };
+        let centre = mean(&self.means);
+        let between: f64 = self.means.iter().map(|value| (value - centre).powi(2)).sum();
+        let within: f64 = errors.iter().map(|error| error * error).sum();
+        let largest = self.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let smallest = self.means.iter().copied().fold(f64::INFINITY, f64::min);
+        // Observations without any spread are one question asked again and again. They carry no estimate of the error.
+        if within <= 0.0 || largest - smallest < subject.least_effect(self.positions()) {
+            return false;
+        }
+        let f = between / within;
+        let freedom = wide(self.count - 1);
+        match origin {
+            Origin::Calibrated => StudentsT::new(0.0, 1.0, freedom).is_ok_and(|law| f > law.inverse_cdf(0.975).powi(2)),
+            Origin::Learnt => {
+                let all = wide(self.count) + 1.0;
+                let ratio = (1.0 + f / freedom) / (1.0 + f / freedom / all);
+                0.5 * (wide(self.count) * ratio.ln() - all.ln()) >= BAYES_FACTOR.ln()
+            }
+        }
+    }
+
+    /// Arranges `ranking` (best first) by this profile. `None` where the positions do not differ beyond their error. Best
+    /// first where they differ but no later position exceeds an earlier one by two standard errors: the profile confirms it.
+    #[must_use]
+    pub fn propose(&self, ranking: &[usize], subject: Subject, origin: Origin) -> Option<Vec<usize>> {
+        if !self.has_effect(subject, origin) {
+            return None;
+        }
+        let errors = self.standard_errors()?;
+        // The error of a difference is at most the sum of both errors, whatever their correlation.
+        let exceeds = |later: usize, earlier: usize| {
+            self.means[later] - self.means[earlier] >= STANDARD_ERRORS * (errors[later] + errors[earlier])
+        };
+        let departs = (0..self.positions()).any(|later| (0..later).any(|earlier| exceeds(later, earlier)));
+        Some(if departs { arrange(ranking, &self.interpolated(ranking.len())) } else { ranking.to_vec() })
+    }
 }
 
-/// All profiles of one generator and template, by subject and number of passages.
+/// All profiles of one generator, template and origin, by subject and number of passages.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profiles {
     by_length: BTreeMap<(Subject, usize), Profile>,
 }
 
 impl Profiles {
-    /// Adds one observation to the profile of its length; lengths below 2 say nothing and are not taken.
+    /// Adds one observation to the profile of its length. Returns false for fewer than two positions, or numbers that are
+    /// not finite.
     pub fn observe(&mut self, subject: Subject, values: &[f64]) -> bool {
         let length = values.len();
         length > 1 && self.by_length.entry((subject, length)).or_insert_with(|| Profile::new(length)).observe(values)
     }
 
-    /// Puts a profile in its place, with what was there.
+    /// Adds the observations of one profile.
     pub fn insert(&mut self, subject: Subject, profile: &Profile) {
         let length = profile.means.len();
         self.by_length.entry((subject, length)).or_insert_with(|| Profile::new(length)).merge(profile);
     }
 
-    /// Takes in all of another.
+    /// Adds all observations of another set of profiles.
     pub fn merge(&mut self, other: &Self) {
         for (subject, _, profile) in other.iter() {
             self.insert(subject, profile);
         }
     }
 
-    /// All profiles, by subject and length.
+    /// All profiles with observations, by subject and length.
     pub fn iter(&self) -> impl Iterator<Item = (Subject, usize, &Profile)> {
         self.by_length
             .iter()
@@ -152,19 +258,25 @@ impl Profiles {
             .map(|((subject, n), profile)| (*subject, *n, profile))
     }
 
-    /// The profile of a subject for `n` passages, or failing that for the nearest number (of two as near, the larger), that
-    /// rests on at least `least` observations.
+    /// Whether there are no observations at all.
     #[must_use]
-    pub fn nearest(&self, subject: Subject, n: usize, least: u64) -> Option<(usize, &Profile)> {
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// The profile of `subject` that applies to a context of `passages` ([`Profile::serves`]) and has at least `least`
+    /// observations: the nearest length, and of two equally near the longer one.
+    #[must_use]
+    pub fn serving(&self, subject: Subject, passages: usize, least: u64) -> Option<&Profile> {
         self.iter()
-            .filter(|(whose, _, profile)| *whose == subject && profile.count >= least)
-            .map(|(_, length, profile)| (length, profile))
-            .min_by_key(|(length, _)| (length.abs_diff(n), std::cmp::Reverse(*length)))
+            .filter(|(whose, _, profile)| *whose == subject && profile.count >= least && profile.serves(passages))
+            .min_by_key(|(_, length, _)| (length.abs_diff(passages), std::cmp::Reverse(*length)))
+            .map(|(_, _, profile)| profile)
     }
 }
 
-/// Puts the best of `ranking` where `weights` is largest, the second best where it is second largest, and so on; of equal
-/// weights the earlier position is taken first. One weight a passage.
+/// Puts the best of `ranking` where `weights` is largest, the second best where it is second largest, and so on. Equal
+/// weights are filled from the front. One weight per passage.
 #[must_use]
 pub fn arrange(ranking: &[usize], weights: &[f64]) -> Vec<usize> {
     let mut arranged = ranking.to_vec();
@@ -180,80 +292,4 @@ const fn wide(count: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn of(rows: &[Vec<f64>]) -> Profile {
-        let mut profile = Profile::new(rows[0].len());
-        assert!(rows.iter().all(|row| profile.observe(row)));
-        profile
-    }
-
-    #[test]
-    fn by_hand() {
-        let profile = of(&[vec![1.0, 0.0], vec![3.0, 4.0]]);
-        assert_eq!(profile.means(), &[2.0, 2.0]);
-        // Variances 2 and 8 over two observations.
-        assert_eq!(profile.standard_errors().unwrap(), vec![1.0, 2.0]);
-        assert_eq!(of(&[vec![0.0, 1.0]]).stretched(5), vec![0.0, 0.25, 0.5, 0.75, 1.0]);
-        assert_eq!(of(&[vec![5.0, 1.0, 7.0]]).stretched(2), vec![5.0, 7.0]);
-        assert_eq!(of(&[vec![5.0, 1.0, 7.0]]).stretched(3), vec![5.0, 1.0, 7.0]);
-        assert!(of(&[vec![5.0, 1.0]]).stretched(0).is_empty());
-    }
-
-    #[test]
-    fn the_best_stands_where_the_weight_is_largest() {
-        assert_eq!(arrange(&[4, 2, 9], &[0.1, 0.2, 0.7]), vec![9, 2, 4]);
-        assert_eq!(arrange(&[4, 2, 9], &[0.5, 0.1, 0.4]), vec![4, 9, 2]);
-        assert_eq!(arrange(&[4, 2, 9], &[1.0, 1.0, 1.0]), vec![4, 2, 9]);
-        assert!(arrange(&[], &[]).is_empty());
-    }
-
-    #[test]
-    fn what_cannot_be_is_not_taken() {
-        let mut profiles = Profiles::default();
-        assert!(!profiles.observe(Subject::Answer, &[1.0]));
-        assert!(!profiles.observe(Subject::Answer, &[1.0, f64::NAN]));
-        assert!(profiles.observe(Subject::Answer, &[1.0, -1.0]));
-        assert!(
-            profiles.nearest(Subject::Question, 2, 1).is_none() && profiles.nearest(Subject::Answer, 9, 2).is_none()
-        );
-        assert_eq!(profiles.nearest(Subject::Answer, 9, 1).unwrap().0, 2);
-        assert!(!Profile::new(2).is_sound(2));
-        let mut spoilt = of(&[vec![1.0, 2.0]]);
-        assert!(spoilt.is_sound(2) && !spoilt.is_sound(3));
-        spoilt.squares[1] = -1.0;
-        assert!(!spoilt.is_sound(2));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        /// Observing in two parts and merging is observing all.
-        #[test]
-        fn parts_merge(rows in proptest::collection::vec(proptest::collection::vec(-5.0_f64..5.0, 4), 2..20), at in 1_usize..19) {
-            let at = at.min(rows.len() - 1);
-            let (whole, mut left, right) = (of(&rows), of(&rows[..at]), of(&rows[at..]));
-            left.merge(&right);
-            prop_assert_eq!(left.count(), whole.count());
-            let errors = left.standard_errors().unwrap();
-            for (j, error) in whole.standard_errors().unwrap().into_iter().enumerate() {
-                prop_assert!((left.means()[j] - whole.means()[j]).abs() < 1e-12);
-                prop_assert!((errors[j] - error).abs() < 1e-9);
-            }
-        }
-
-        /// No other arrangement has a larger sum of utility times weight.
-        #[test]
-        fn rearrangement_inequality(utilities in proptest::collection::vec(-5.0_f64..5.0, 4), weights in proptest::collection::vec(-1.0_f64..1.0, 4)) {
-            let value = |order: &[usize]| order.iter().zip(&weights).map(|(p, w)| utilities[*p] * w).sum::<f64>();
-            let best = value(&arrange(&descending(&utilities), &weights));
-            for a in 0..4 { for b in 0..4 { for c in 0..4 { for d in 0..4 {
-                let order = [a, b, c, d];
-                if (0..4).all(|p| order.contains(&p)) { prop_assert!(value(&order) <= best + 1e-12); }
-            }}}}
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! The position-weight step as a quadratic programme. The only file that names the solver.
+//! The position-weight step as a quadratic programme. The only file that uses the solver crate.
 //!
 //! min ½ a'Pa + q'a subject to `Σ a_g = 1` for every group, `a >= 0`, and for monotone groups `a_j >= a_{j+1}`.
 
@@ -12,7 +12,7 @@ use super::problem::Problem;
 /// Minimises the quadratic over the simplices of `problem`. `p` is symmetric and positive semi-definite.
 ///
 /// # Errors
-/// [`FitError::NotSolved`] with the solver's status when it ends anywhere but at a solution.
+/// [`FitError::NotSolved`] with the solver's status if it does not end at a solution.
 pub(super) fn simplex_qp(problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>) -> Result<DVector<f64>, FitError> {
     let n = problem.positions();
     let (constraints, bounds, equalities) = constraints(problem);
@@ -22,7 +22,7 @@ pub(super) fn simplex_qp(problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>) 
         tol_gap_abs: 1e-12,
         tol_gap_rel: 1e-12,
         tol_feas: 1e-12,
-        // The reduced accuracy is the solver's own default goal: a problem that stalls on the way to 1e-12 is still solved.
+        // A programme that stalls before 1e-12 counts as solved at the solver's default accuracy.
         reduced_tol_gap_abs: 1e-8,
         reduced_tol_gap_rel: 1e-8,
         reduced_tol_feas: 1e-8,
@@ -39,7 +39,7 @@ pub(super) fn simplex_qp(problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>) 
     }
     let mut weights = DVector::from_vec(solver.solution.x);
     debug_assert_eq!(weights.len(), n);
-    // The interior point ends a rounding error outside or inside the simplex: put every group exactly on it.
+    // The interior point is a rounding error off the simplex: project every group onto it.
     for group in 0..problem.groups.len() {
         let span = problem.span(group);
         let mut part = weights.rows_mut(span.start, span.len());
@@ -50,7 +50,7 @@ pub(super) fn simplex_qp(problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>) 
     Ok(weights)
 }
 
-/// `A`, `b` of `Ax + s = b`, and how many leading rows are equalities.
+/// `A`, `b` of `Ax + s = b`, and the number of leading rows that are equalities.
 fn constraints(problem: &Problem) -> (CscMatrix<f64>, Vec<f64>, usize) {
     let (mut rows, mut columns, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let mut push = |row: usize, column: usize, value: f64| {
@@ -65,7 +65,7 @@ fn constraints(problem: &Problem) -> (CscMatrix<f64>, Vec<f64>, usize) {
         let last = span.end - 1;
         for column in span {
             push(index, column, 1.0);
-            // a_j >= a_{j+1} .. >= a_last >= 0 implies the sign of all.
+            // In a monotone group a_j >= a_{j+1} .. >= a_last >= 0 implies every sign.
             push(next, column, -1.0);
             if group.monotone && column < last {
                 push(next, column + 1, 1.0);
@@ -78,8 +78,8 @@ fn constraints(problem: &Problem) -> (CscMatrix<f64>, Vec<f64>, usize) {
     (matrix, bounds, equalities)
 }
 
-/// Upper triangle in compressed columns, explicit zeros kept. The solver reads this triangle alone: a lower one would be
-/// accepted and silently give a wrong answer.
+/// Upper triangle in compressed columns, with explicit zeros. The solver reads only this triangle; it accepts a lower one
+/// and returns a wrong result without an error.
 fn upper_triangle(p: &DMatrix<f64>) -> CscMatrix<f64> {
     let n = p.nrows();
     let (mut starts, mut rows, mut values) = (vec![0], Vec::new(), Vec::new());

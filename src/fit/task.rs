@@ -1,44 +1,68 @@
-//! A fit for scores that a caller brings: `rerankd fit` and `MetricsService.FitMoi`.
+//! Fits of scores that the caller supplies: `rerankd fit` and `MetricsService.FitMoi`.
 
 use super::domain::Domain;
 use super::varpro::Starts;
-use super::{Estimate, FitError, Objective, Observation, Settings, estimate};
+use super::{Estimate, FitError, Objective, Observation, Settings, estimate, work};
+use crate::numeric::Interrupt;
 
-/// Passages of a fit.
+/// Most passages of a fit.
 const MOST_PASSAGES: usize = 2_000;
 
 /// Scores of orders, to be fitted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FitTask {
-    /// Passages.
+    /// Number of passages, N.
     pub passages: usize,
     /// Orders and their scores, all orders of one length.
     pub observations: Vec<Observation>,
-    /// Scale of the scores; where `None` the scores themselves for the paper's objective and where `lam` or `rho` is given,
-    /// for they belong to a scale, else winsorised z scores.
+    /// Scale of the fit. `None` for the scores themselves if the objective is the paper's or `lam` or `rho` is given, whose
+    /// values depend on the scale; else the default of [`Settings`].
     pub domain: Option<Domain>,
     /// The paper's objective instead of the regularised one.
     pub paper: bool,
-    /// Assumed share of noise; 0.5 where `None`.
+    /// Assumed share of noise in the score variance; 0.5 if `None`.
     pub sigma2: Option<f64>,
-    /// Prior position weights.
+    /// Prior position weights, one per position.
     pub prior: Option<Vec<f64>>,
-    /// Position weights must not rise.
+    /// Position weights must not increase with the position.
     pub monotone: bool,
     /// Strength of the pull to the mean utility.
     pub lam: Option<f64>,
-    /// Strength of the pull to the prior.
+    /// Strength of the pull to the prior weights.
     pub rho: Option<f64>,
-    /// Scores of each passage alone.
+    /// Score of each passage alone, N of them, used as [`super::Anchors::Observations`].
     pub anchor: Option<Vec<f64>>,
+}
+
+impl FitTask {
+    /// Estimated cost, to be compared with [`work::LARGEST`] before the fit.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        let lengths = self.observations.iter().map(|observation| (observation.order.len(), 1));
+        work::estimate(self.passages, lengths, self.anchor.is_some(), &self.settings())
+    }
+
+    fn settings(&self) -> Settings {
+        let as_is = self.lam.is_some() || self.rho.is_some();
+        Settings {
+            domain: self.domain.or(as_is.then_some(Domain::AsIs)),
+            objective: if self.paper { Objective::Paper } else { Objective::Regularised },
+            sigma2: self.sigma2.unwrap_or(0.5),
+            monotone: self.monotone,
+            prior: self.prior.clone(),
+            lam: self.lam,
+            rho: self.rho,
+            starts: Starts::Many,
+            ..Settings::default()
+        }
+    }
 }
 
 /// Utilities and position bias of the scores.
 ///
 /// # Errors
-/// [`FitError`], its fields named as in the files that `rerankd fit` reads: n, permutations, scores, a0, anchor, sigma2, lam,
-/// rho.
-pub fn fit_moi(task: &FitTask) -> Result<Estimate, FitError> {
+/// [`FitError`]. Its fields are named as in the files of `rerankd fit`: n, permutations, scores, a0, anchor, sigma2, lam, rho.
+pub fn fit_moi(task: &FitTask, interrupt: Interrupt<'_>) -> Result<Estimate, FitError> {
     let invalid = |field: &str, problem: String| Err(FitError::Invalid { field: field.to_owned(), problem });
     let n = task.passages;
     if n == 0 || n > MOST_PASSAGES {
@@ -60,16 +84,5 @@ pub fn fit_moi(task: &FitTask) -> Result<Estimate, FitError> {
     {
         return invalid("a0", format!("must have {length} weights, has {}", given.len()));
     }
-    let as_is = task.paper || task.lam.is_some() || task.rho.is_some();
-    let settings = Settings {
-        domain: task.domain.or(as_is.then_some(Domain::AsIs)),
-        objective: if task.paper { Objective::Paper } else { Objective::Regularised },
-        sigma2: task.sigma2.unwrap_or(0.5),
-        monotone: task.monotone,
-        prior: task.prior.clone(),
-        lam: task.lam,
-        rho: task.rho,
-        starts: Starts::Many,
-    };
-    estimate(n, &task.observations, task.anchor.as_deref(), &settings)
+    estimate(n, &task.observations, task.anchor.as_deref(), &task.settings(), interrupt)
 }

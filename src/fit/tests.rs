@@ -3,7 +3,10 @@
 use nalgebra::{DMatrix, DVector};
 use proptest::prelude::*;
 
+use super::prior::Direction;
+use super::problem::{Group, Problem, Row};
 use super::*;
+use crate::numeric::real;
 
 fn golden(name: &str) -> serde_json::Value {
     let path = format!("{}/tests/golden/moi/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -76,7 +79,8 @@ fn block_counts_match_the_golden_tries() {
 
 /// Scores made from known weights and utilities, with a little deterministic noise.
 fn synthetic(n: usize, bias: &[f64], utilities: &[f64], noise: f64, seed: u64) -> Vec<Observation> {
-    design::orders(design::Design::Random, n, 3 * n, seed)
+    design::orders(design::Design::Random, n, 3 * n, seed, &|| false)
+        .unwrap()
         .into_iter()
         .enumerate()
         .map(|(i, order)| {
@@ -91,9 +95,9 @@ fn one_passage_scores_turn_the_direction() {
     let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
     let recency = prior::geometric(5, Direction::Recency);
     let observations = synthetic(5, &recency, &utilities, 0.02, 3);
-    let blind = estimate(5, &observations, None, &Settings::default()).unwrap();
+    let blind = estimate(5, &observations, None, &Settings::default(), &|| false).unwrap();
     assert_eq!(blind.orientation, Orientation::DefaultPrior);
-    let settled = estimate(5, &observations, Some(&utilities), &Settings::default()).unwrap();
+    let settled = estimate(5, &observations, Some(&utilities), &Settings::default(), &|| false).unwrap();
     assert_eq!(settled.orientation, Orientation::OnePassageScores);
     assert_eq!(settled.ranking, vec![0, 3, 2, 1, 4]);
     assert!(settled.bias[0][4] > settled.bias[0][0]);
@@ -105,7 +109,7 @@ fn the_paper_objective_is_turned_too() {
     let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
     let observations = synthetic(5, &prior::geometric(5, Direction::Recency), &utilities, 0.0, 3);
     let settings = Settings { objective: Objective::Paper, ..Settings::default() };
-    let settled = estimate(5, &observations, Some(&utilities), &settings).unwrap();
+    let settled = estimate(5, &observations, Some(&utilities), &settings, &|| false).unwrap();
     assert_eq!(settled.ranking, vec![0, 3, 2, 1, 4]);
     assert!(settled.bias[0][4] > settled.bias[0][0]);
 }
@@ -119,7 +123,7 @@ fn two_lengths_need_no_prior_direction() {
         observations.push(Observation { order: vec![i, j], score: 0.3 * utilities[i] + 0.7 * utilities[j] - 15.0 });
     }
     let settings = Settings { domain: Some(Domain::LogZ), ..Settings::default() };
-    let fitted = estimate(3, &observations, None, &settings).unwrap();
+    let fitted = estimate(3, &observations, None, &settings, &|| false).unwrap();
     assert_eq!((fitted.orientation, fitted.ranking.clone()), (Orientation::Lengths, vec![0, 2, 1]));
     assert_eq!(fitted.bias.iter().map(Vec::len).collect::<Vec<_>>(), vec![1, 2]);
     assert!(fitted.diagnostics.identifiable);
@@ -127,7 +131,8 @@ fn two_lengths_need_no_prior_direction() {
 
 #[test]
 fn one_passage_is_an_answer() {
-    let fitted = estimate(1, &[Observation { order: vec![0], score: -7.0 }], None, &Settings::default()).unwrap();
+    let fitted =
+        estimate(1, &[Observation { order: vec![0], score: -7.0 }], None, &Settings::default(), &|| false).unwrap();
     assert_eq!((fitted.ranking, fitted.bias), (vec![0], vec![vec![1.0]]));
     assert!((fitted.utilities[0] + 7.0).abs() < 1e-9);
     assert_eq!(fitted.orientation, Orientation::None);
@@ -136,14 +141,15 @@ fn one_passage_is_an_answer() {
 #[test]
 fn cyclic_orders_are_not_called_identifiable() {
     let bias = prior::geometric(5, Direction::Primacy);
-    let observations: Vec<Observation> = design::orders(design::Design::Cyclic, 5, 5, 0)
+    let observations: Vec<Observation> = design::orders(design::Design::Cyclic, 5, 5, 0, &|| false)
+        .unwrap()
         .into_iter()
         .map(|order| {
             let score = order.iter().zip(&bias).map(|(&p, a)| a * real(p)).sum();
             Observation { order, score }
         })
         .collect();
-    assert!(!estimate(5, &observations, None, &Settings::default()).unwrap().diagnostics.identifiable);
+    assert!(!estimate(5, &observations, None, &Settings::default(), &|| false).unwrap().diagnostics.identifiable);
 }
 
 proptest! {
@@ -162,8 +168,8 @@ proptest! {
             order: o.order.iter().map(|&p| rename(p)).collect(),
             score: o.score * stretch + offset,
         }).collect();
-        let left = estimate(5, &plain, None, &Settings::default()).unwrap();
-        let right = estimate(5, &moved, None, &Settings::default()).unwrap();
+        let left = estimate(5, &plain, None, &Settings::default(), &|| false).unwrap();
+        let right = estimate(5, &moved, None, &Settings::default(), &|| false).unwrap();
         for p in 0..5 {
             let expected = left.utilities[p] * stretch + offset;
             prop_assert!((right.utilities[rename(p)] - expected).abs() < 1e-5 * stretch.max(1.0) * 10.0);

@@ -1,30 +1,31 @@
-//! How far a fit can be believed: noise level, covariance of the utilities, rank and leave-one-out diagnostics.
+//! Errors and diagnostics of a fit: noise level, covariance of the utilities, rank, leave-one-out residuals.
 //!
-//! Noise: with `Z0 = Z(a0)` on the utilities, centred within each length, and `(w, y)` the eigenpairs of `Z0 C Z0'` and the
-//! scores in that basis, the variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`. `g` maximises the profile likelihood
-//! `-½ Σ ln V - ½ n ln(Σ y²/V / n) + ln g + ln(1-g)` on [0.03, 0.97]; the noise variance is `κ g`.
+//! Noise: let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C Z0'`, and
+//! `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`. `g` maximises the profile
+//! likelihood `-½ Σ ln V - ½ n ln(Σ y²/V / n) + ln g + ln(1-g)` on [0.03, 0.97]; the noise variance is `κ g`. At most `N` of
+//! the eigenvalues are not 0, so an N × N problem is solved.
 //!
-//! Covariance: `σ² (K - Z'Ub (Ub'Ub + ρI)⁻¹ Ub'Z)⁻¹` with `Ub = U B`, `B` an orthonormal basis of the directions in which
-//! the active weights of each length may move (those above 1e-7, sum unchanged).
+//! Covariance: `σ² (K - Z'Ub (Ub'Ub + ρI)⁻¹ Ub'Z)⁻¹` with `Ub = U B`. `B` is an orthonormal basis of the directions in which
+//! the active weights of each length (those above 1e-7) may move without changing their sum.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::FitError;
 use super::problem::{Problem, factor};
 use super::varpro::State;
-use crate::numeric::{mean, real};
+use super::{FitError, check};
+use crate::numeric::{Interrupt, mean, real};
 
 /// Fit quality. Ratios have no unit; `noise_variance` is in squared units of the fitted scores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Diagnostics {
-    /// Share of the score variance that the fit explains; `None` for constant scores. Says little for M <= 2N.
+    /// Share of the score variance that the fit explains; `None` for constant scores. Uninformative for M <= 2N.
     pub r2: Option<f64>,
-    /// The same with every observation predicted by a fit without it (linearised).
+    /// The same share with every observation predicted by a fit to the others (linearised).
     pub loo_r2: Option<f64>,
     /// Rank of the Jacobian over position weights (sum fixed) and linear unknowns.
     pub jacobian_rank: usize,
-    /// Rank that identifies all that can be identified: 2N - 2 for complete orders of one length.
+    /// Rank at which the scores determine utilities and weights: 2N - 2 for whole orders.
     pub rank_needed: usize,
     /// Largest over smallest non-zero singular value of the Jacobian.
     pub condition: f64,
@@ -32,22 +33,35 @@ pub struct Diagnostics {
     pub distinct: usize,
     /// Estimated noise variance, in squared units of the fitted scores.
     pub noise_variance: f64,
-    /// Log-likelihood ratio of the estimated signal against almost none (g = 0.97); above 1.35 means signal.
+    /// Log-likelihood ratio of the best `g` against g = 0.97, almost only noise; above 1.35 means signal.
     pub signal: f64,
-    /// Whether the data alone pin down utilities and weights; otherwise the prior decides what they do not.
+    /// Whether the scores alone determine utilities and weights; otherwise the prior determines the rest.
     pub identifiable: bool,
+    /// Whether the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the
+    /// steps ran out, and the fit is the best state reached ([`NOT_CONVERGED`]).
+    pub converged: bool,
 }
 
+/// Warning for a fit that did not converge.
+pub const NOT_CONVERGED: &str =
+    "the fit did not converge: utilities and position bias are the best that the solver reached";
+
 /// Diagnostics and the covariance of the utilities (N × N, squared units of the fitted scores).
-pub(super) fn assess(problem: &Problem, state: &State) -> Result<(Diagnostics, DMatrix<f64>), FitError> {
+pub(super) fn assess(
+    problem: &Problem,
+    state: &State,
+    interrupt: Interrupt<'_>,
+) -> Result<(Diagnostics, DMatrix<f64>), FitError> {
     let scores = problem.scores();
     let z = problem.z(&state.weights);
     let u = problem.u(&state.unknowns);
-    let everywhere = vec![true; problem.positions()];
-    let (rank, condition) = jacobian(problem, &u, &z, &everywhere);
+    check(interrupt)?;
+    let (rank, condition) = jacobian(problem, &u, &z);
+    check(interrupt)?;
     let needed = rank_needed(problem);
     let distinct = distinct(problem);
     let (noise_variance, signal) = noise(problem, &scores);
+    check(interrupt)?;
 
     let total = within_length_squares(problem, &scores);
     let constant = total.sqrt() <= 1e-9 * real(problem.observations()).sqrt() * scores.mean().abs().max(1.0);
@@ -66,6 +80,7 @@ pub(super) fn assess(problem: &Problem, state: &State) -> Result<(Diagnostics, D
     let n = problem.passages;
     let covariance = inverse.view((0, 0), (n, n)).into_owned() * noise_variance;
 
+    check(interrupt)?;
     let loo = leave_one_out(&ub, &z, &pull, &k, &residual)?;
     let diagnostics = Diagnostics {
         r2: share(residual.norm_squared()),
@@ -77,11 +92,12 @@ pub(super) fn assess(problem: &Problem, state: &State) -> Result<(Diagnostics, D
         noise_variance,
         signal,
         identifiable: !constant && rank >= needed && distinct >= needed,
+        converged: state.converged,
     };
     Ok((diagnostics, covariance))
 }
 
-/// `Φ(Δu / sd)` that `left` outranks `right`; ½ where the difference has no spread and no size.
+/// `Φ(Δu / sd)`, the probability that `left` outranks `right`; ½ if the difference and its variance are 0.
 pub(super) fn outranks(utilities: &[f64], covariance: &DMatrix<f64>, left: usize, right: usize) -> f64 {
     let difference = utilities[left] - utilities[right];
     let variance = covariance[(left, left)] + covariance[(right, right)] - 2.0 * covariance[(left, right)];
@@ -105,7 +121,7 @@ pub(super) fn expected_tau(utilities: &[f64], covariance: &DMatrix<f64>) -> f64 
 fn rank_needed(problem: &Problem) -> usize {
     let moves: usize = problem.groups.iter().map(|group| group.prior.len().saturating_sub(1)).sum();
     let free = moves + problem.unknowns();
-    // One length that holds every passage leaves scale and sign of (a - 1/N, u - ū) open.
+    // Whole orders leave scale and sign of (a - 1/N, u - ū) open.
     let gauge = problem.groups.len() == 1 && problem.positions() == problem.passages;
     free - usize::from(gauge)
 }
@@ -115,19 +131,22 @@ fn distinct(problem: &Problem) -> usize {
     orders.len()
 }
 
-fn jacobian(problem: &Problem, u: &DMatrix<f64>, z: &DMatrix<f64>, active: &[bool]) -> (usize, f64) {
-    let by_weights = u * simplex_basis(problem, active);
+/// Rank and condition number of the Jacobian of the predictions over position weights and linear unknowns.
+fn jacobian(problem: &Problem, u: &DMatrix<f64>, z: &DMatrix<f64>) -> (usize, f64) {
+    let by_weights = u * simplex_basis(problem, &vec![true; problem.positions()]);
     let mut j = DMatrix::zeros(z.nrows(), by_weights.ncols() + z.ncols());
     j.view_mut((0, 0), by_weights.shape()).copy_from(&by_weights);
     j.view_mut((0, by_weights.ncols()), z.shape()).copy_from(z);
-    let singular = j.singular_values();
+    // R of J = QR has the same singular values. J'J would square them, and zeros would no longer stand out.
+    let tall = j.nrows() > 2 * j.ncols();
+    let singular = if tall { j.qr().r().singular_values() } else { j.singular_values() };
     let largest = singular.max();
     let kept: Vec<f64> = singular.iter().copied().filter(|value| *value > 1e-7 * largest).collect();
     let smallest = kept.iter().copied().fold(f64::INFINITY, f64::min);
     (kept.len(), if kept.is_empty() { f64::INFINITY } else { largest / smallest })
 }
 
-/// Orthonormal basis (Helmert contrasts) of weight changes that keep every group's sum and move active entries only.
+/// Orthonormal basis (Helmert contrasts) of the changes of active weights that keep the sum of every group.
 fn simplex_basis(problem: &Problem, active: &[bool]) -> DMatrix<f64> {
     let mut columns = Vec::new();
     for group in 0..problem.groups.len() {
@@ -145,7 +164,7 @@ fn simplex_basis(problem: &Problem, active: &[bool]) -> DMatrix<f64> {
     if columns.is_empty() { DMatrix::zeros(problem.positions(), 0) } else { DMatrix::from_columns(&columns) }
 }
 
-/// Removes the mean of each length from every column.
+/// Subtracts from every column the mean of each length.
 fn centre_lengths(problem: &Problem, matrix: &mut DMatrix<f64>) {
     for group in 0..problem.groups.len() {
         let members: Vec<usize> = (0..problem.rows.len()).filter(|&i| problem.rows[i].group == group).collect();
@@ -158,12 +177,14 @@ fn centre_lengths(problem: &Problem, matrix: &mut DMatrix<f64>) {
     }
 }
 
-fn within_length_squares(problem: &Problem, scores: &DVector<f64>) -> f64 {
+/// Sum of squares of the scores around the mean of their length.
+pub(super) fn within_length_squares(problem: &Problem, scores: &DVector<f64>) -> f64 {
     let mut column = DMatrix::from_column_slice(scores.len(), 1, scores.as_slice());
     centre_lengths(problem, &mut column);
     column.norm_squared()
 }
 
+/// Noise variance and the log-likelihood ratio of the signal.
 fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
     let d0 = problem.leverage();
     if d0 <= 1e-12 || problem.observations() < 2 {
@@ -177,15 +198,9 @@ fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
     centre_lengths(problem, &mut z0);
     let mut centred = DMatrix::from_column_slice(scores.len(), 1, scores.as_slice());
     centre_lengths(problem, &mut centred);
-    let eigen = SymmetricEigen::new(&z0 * z0.transpose());
-    let projected = eigen.eigenvectors.transpose() * &centred;
-    // (eigenvalue, squared score) of the directions that carry signal; the rest share the eigenvalue 0, and the means that
-    // were removed are not among them.
-    let floor = 1e-9 * eigen.eigenvalues.max().max(1e-300);
-    let signal: Vec<(f64, f64)> = (0..eigen.eigenvalues.len())
-        .filter(|&i| eigen.eigenvalues[i] > floor)
-        .map(|i| (eigen.eigenvalues[i] / d0, projected[i].powi(2)))
-        .collect();
+    // The other directions share the eigenvalue 0; the means that were removed are not among them.
+    let signal: Vec<(f64, f64)> =
+        spectrum(&z0, &centred).into_iter().map(|(value, square)| (value / d0, square)).collect();
     let rest = problem.observations().saturating_sub(problem.groups.len() + signal.len());
     let rest_squares = (centred.norm_squared() - signal.iter().map(|(_, square)| square).sum::<f64>()).max(0.0);
     let n = real(signal.len() + rest).max(1.0);
@@ -207,6 +222,21 @@ fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
     (best * profile(best).1, free - profile(0.97).0)
 }
 
+/// The non-zero eigenvalues of `Z0 Z0'`, M × M, each with the squared score along its eigenvector. They are those of the
+/// smaller of `Z0 Z0'` and `Z0' Z0`: for `Z0' Z0 v = wv` the eigenvector of `Z0 Z0'` is `Z0 v / √w`.
+fn spectrum(z0: &DMatrix<f64>, scores: &DMatrix<f64>) -> Vec<(f64, f64)> {
+    let tall = z0.nrows() > z0.ncols();
+    let eigen = SymmetricEigen::new(if tall { z0.transpose() * z0 } else { z0 * z0.transpose() });
+    let projected = eigen.eigenvectors.transpose() * if tall { z0.transpose() * scores } else { scores.clone_owned() };
+    let floor = 1e-9 * eigen.eigenvalues.max().max(1e-300);
+    (0..eigen.eigenvalues.len())
+        .map(|i| (eigen.eigenvalues[i], projected[i].powi(2)))
+        .filter(|(value, _)| *value > floor)
+        .map(|(value, square)| (value, if tall { square / value } else { square }))
+        .collect()
+}
+
+/// Sum of squared residuals, each over one minus its leverage in the linearised fit.
 fn leave_one_out(
     ub: &DMatrix<f64>,
     z: &DMatrix<f64>,
@@ -225,4 +255,31 @@ fn leave_one_out(
     let solved = factor(&normal)?.solve(&j.transpose());
     let leverage = |i: usize| j.row(i).transpose().dot(&solved.column(i));
     Ok((0..z.nrows()).map(|i| (residual[i] / (1.0 - leverage(i)).max(1e-6)).powi(2)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More rows than columns: the N × N problem gives the non-zero part of the M × M one.
+    #[test]
+    fn the_small_spectrum_is_that_of_the_large_matrix() {
+        let (m, n) = (40, 6);
+        let z0 = DMatrix::from_fn(m, n, |i, j| (real((i + 2) * (j + 3)) * 0.7).sin() + if j == 1 { 3.0 } else { 0.0 });
+        let scores = DMatrix::from_fn(m, 1, |i, _| (real(i) * 1.3).cos());
+        let sorted = |mut pairs: Vec<(f64, f64)>| {
+            pairs.sort_by(|left, right| left.0.total_cmp(&right.0));
+            pairs
+        };
+        let large = SymmetricEigen::new(&z0 * z0.transpose());
+        let squares = large.eigenvectors.transpose() * &scores;
+        let floor = 1e-9 * large.eigenvalues.max();
+        let expected = (0..m).map(|i| (large.eigenvalues[i], squares[i].powi(2))).filter(|(value, _)| *value > floor);
+        let (found, expected) = (sorted(spectrum(&z0, &scores)), sorted(expected.collect()));
+        assert_eq!((found.len(), expected.len()), (n, n));
+        for (ours, theirs) in found.iter().zip(&expected) {
+            assert!((ours.0 - theirs.0).abs() < 1e-10 * theirs.0, "{ours:?} {theirs:?}");
+            assert!((ours.1 - theirs.1).abs() < 1e-10 * theirs.1.max(1e-3), "{ours:?} {theirs:?}");
+        }
+    }
 }

@@ -1,33 +1,51 @@
-//! Variable projection: the utilities are eliminated exactly, the position weights move by quadratic programmes.
+//! Variable projection (Golub and Pereyra): utilities are eliminated exactly, position weights move by quadratic programmes.
 //!
 //! For weights `a` the utilities solve `K w = Z's`. With `H0 = U'U - (Z'U)'K⁻¹(Z'U)`, the step solves
-//! `min ½x'Px + q'x` on the simplex, `P = 2(H0 + diag ρ + μcI)`, `q = 2(U'(Ua + c - s) - H0 a - ρ a0 - μc a)`; the damping
+//! `min ½x'Px + q'x` on the simplex, `P = 2(H0 + diag ρ + μcI)`, `q = 2(U'(Ua + c - s) - H0 a - ρ a0 - μc a)`. The damping
 //! `μ` falls after a step that lowers the objective and rises after one that does not (Levenberg and Marquardt).
 //!
-//! The objective is not convex in `(a, u)` jointly, so a fit may try several starts. With the regularisation of
-//! `super::Settings` at its default strength the prior alone reaches the best known value; weaker problems want more.
+//! The objective is not convex in `(a, u)` jointly, so a fit may use several starts. At the default strength of the
+//! regularisation (`super::Settings`) the prior alone reaches the best value found by any start; weaker regularisation
+//! needs more starts.
 
 use nalgebra::{DMatrix, DVector};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::FitError;
 use super::problem::{Problem, factor};
 use super::solve::simplex_qp;
-use crate::numeric::real;
+use super::{FitError, check};
+use crate::numeric::{Interrupt, real};
+
+/// Most accepted steps of one start.
+const STEPS: usize = 200;
+
+/// Most quadratic programmes of one step, each with more damping than the one before.
+const DAMPINGS: usize = 12;
 
 /// Where the search begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starts {
     /// The prior alone.
     Prior,
-    /// The prior, its reverse, and both signs of the leading directions of the data.
+    /// The prior, its reverse, and both signs of the leading direction of the data.
     Spectral,
     /// `Spectral` with three directions, and eight random points of the simplex.
     Many,
 }
 
-/// The best fit found.
+impl Starts {
+    /// Most points from which the search begins.
+    pub(super) const fn count(self) -> u64 {
+        match self {
+            Self::Prior => 1,
+            Self::Spectral => 4,
+            Self::Many => 16,
+        }
+    }
+}
+
+/// The solution with the lowest objective.
 #[derive(Debug, Clone)]
 pub struct Fit {
     /// Position weights of each group, in the order of the groups; each sums to one.
@@ -44,23 +62,42 @@ pub struct Fit {
     pub iterations: usize,
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     pub weights: DVector<f64>,
+    /// Utilities, then the intercepts of all groups but the first.
     pub unknowns: DVector<f64>,
     pub objective: f64,
     pub iterations: usize,
+    /// Whether the search ended because the objective stopped falling.
+    pub converged: bool,
 }
 
-/// Minimises the objective from every start and keeps the best. `tolerance` is the relative decrease below which a start is
-/// done.
-pub(super) fn search(problem: &Problem, starts: Starts, tolerance: f64) -> Result<State, FitError> {
+/// When the search of a start ends and which of several solutions is kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stop {
+    /// A start ends when a step lowers the objective by less than this share.
+    pub tolerance: f64,
+    /// A later start replaces an earlier one only if its objective is lower by more than this.
+    pub slack: f64,
+}
+
+/// Minimises the objective from every start and keeps the best solution.
+pub(super) fn search(
+    problem: &Problem,
+    starts: Starts,
+    stop: Stop,
+    interrupt: Interrupt<'_>,
+) -> Result<State, FitError> {
     let mut best: Option<State> = None;
     let mut failure = FitError::NotSolved { status: "no start".into() };
     for start in candidates(problem, starts) {
-        match descend(problem, start, tolerance) {
-            Ok(state) if best.as_ref().is_none_or(|known| state.objective < known.objective) => best = Some(state),
+        match descend(problem, start, stop.tolerance, interrupt, &simplex_qp) {
+            Ok(state) if best.as_ref().is_none_or(|held| state.objective < held.objective - stop.slack) => {
+                best = Some(state);
+            }
             Ok(_) => {}
+            Err(FitError::Interrupted) => return Err(FitError::Interrupted),
             Err(error) => failure = error,
         }
     }
@@ -80,23 +117,38 @@ pub(super) fn finish(problem: &Problem, state: &State) -> Fit {
     }
 }
 
-fn descend(problem: &Problem, start: DVector<f64>, tolerance: f64) -> Result<State, FitError> {
+/// Solves the quadratic programme of a step: [`simplex_qp`] outside of tests.
+type Programme<'a> = dyn Fn(&Problem, &DMatrix<f64>, &DVector<f64>) -> Result<DVector<f64>, FitError> + 'a;
+
+/// Lowers the objective from one start. A quadratic programme that is not solved counts as a step that does not lower the
+/// objective: more damping makes the next one better conditioned. If none of a step's programmes is solved, the last state
+/// is kept and marked as not converged.
+fn descend(
+    problem: &Problem,
+    start: DVector<f64>,
+    tolerance: f64,
+    interrupt: Interrupt<'_>,
+    programme: &Programme<'_>,
+) -> Result<State, FitError> {
     let (scores, prior, pull) = (problem.scores(), problem.prior(), problem.pull());
     let mut state = evaluate(problem, start, &scores)?;
     let mut damping = 1e-3;
-    while state.iterations < 200 {
+    while state.iterations < STEPS {
+        check(interrupt)?;
         let z = problem.z(&state.weights);
         let u = problem.u(&state.unknowns);
         let cross = z.transpose() * &u;
         let curvature = u.transpose() * &u;
-        let projected = factor(&problem.normal_matrix(&z))?.solve(&cross);
+        let Ok(normal) = factor(&problem.normal_matrix(&z)) else { return Ok(state) };
+        let projected = normal.solve(&cross);
         let mut h0 = &curvature - cross.transpose() * projected;
         h0 = (&h0 + h0.transpose()) * 0.5;
         let scale = curvature.trace() / real(problem.positions());
         let residual = &z * &state.unknowns - &scores;
         let before = state.objective;
-        let mut accepted = false;
-        for _ in 0..12 {
+        let (mut accepted, mut failed) = (false, false);
+        for _ in 0..DAMPINGS {
+            check(interrupt)?;
             let lift = damping * scale;
             let mut p = &h0 * 2.0;
             for index in 0..p.nrows() {
@@ -105,29 +157,36 @@ fn descend(problem: &Problem, start: DVector<f64>, tolerance: f64) -> Result<Sta
             let q =
                 (u.transpose() * &residual - &h0 * &state.weights - pull.component_mul(&prior) - &state.weights * lift)
                     * 2.0;
-            let weights = simplex_qp(problem, &p, &q)?;
-            let mut next = evaluate(problem, weights, &scores)?;
-            if next.objective <= state.objective {
-                next.iterations = state.iterations + 1;
-                state = next;
-                damping = (damping / 8.0).max(1e-10);
-                accepted = true;
-                break;
+            match programme(problem, &p, &q).and_then(|weights| evaluate(problem, weights, &scores)) {
+                Ok(mut next) if next.objective <= state.objective => {
+                    next.iterations = state.iterations + 1;
+                    state = next;
+                    damping = (damping / 8.0).max(1e-10);
+                    accepted = true;
+                    break;
+                }
+                outcome => {
+                    failed |= outcome.is_err();
+                    damping = (damping * 6.0).max(1e-6);
+                }
             }
-            damping = (damping * 6.0).max(1e-6);
         }
         if !accepted || before - state.objective <= tolerance * before.max(1e-12) {
+            state.converged = accepted || !failed;
             break;
         }
     }
     Ok(state)
 }
 
-/// The utilities that are best for the weights, and the objective there.
+/// The best utilities for the weights, and the objective there.
 fn evaluate(problem: &Problem, weights: DVector<f64>, scores: &DVector<f64>) -> Result<State, FitError> {
     let unknowns = utility_step(problem, &weights, scores)?;
     let objective = problem.objective(&weights, &unknowns);
-    Ok(State { weights, unknowns, objective, iterations: 0 })
+    if !objective.is_finite() {
+        return Err(FitError::NotSolved { status: "the objective is not finite".into() });
+    }
+    Ok(State { weights, unknowns, objective, iterations: 0, converged: false })
 }
 
 /// Ridge least squares for `w` at fixed weights.
@@ -143,7 +202,7 @@ pub(super) fn utility_step(
 fn candidates(problem: &Problem, starts: Starts) -> Vec<DVector<f64>> {
     let prior = problem.prior();
     let mut points = vec![prior.clone()];
-    // Several lengths fix direction and scale by themselves: one start is enough.
+    // Several lengths identify direction and scale: one start is enough.
     if starts == Starts::Prior || problem.groups.len() > 1 || problem.positions() < 2 {
         return points;
     }
@@ -171,14 +230,14 @@ fn uniform_draw(source: &mut ChaCha8Rng) -> f64 {
     f64::from(source.next_u32()) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// The point of the simplex nine tenths of the way from its centre along a direction that sums to zero.
+/// The point of the simplex nine tenths of the distance from its centre to its boundary, along a direction that sums to zero.
 fn along(direction: &DVector<f64>) -> Option<DVector<f64>> {
     let n = real(direction.len());
     let reach = -direction.min();
     (reach > 1e-12).then(|| direction.map(|step| 1.0 / n + 0.9 * step / (n * reach)))
 }
 
-/// Right singular vectors of the doubly centred passage-by-position score sums.
+/// Right singular vectors of the doubly centred passage-by-position score sums, N × positions.
 fn leading_directions(problem: &Problem) -> Vec<DVector<f64>> {
     let scores = problem.scores();
     let centre = scores.mean();
@@ -202,4 +261,58 @@ fn leading_directions(problem: &Problem) -> Vec<DVector<f64>> {
     let singular: &[f64] = svd.singular_values.as_slice();
     order.sort_by(|&l, &r| singular[r].total_cmp(&singular[l]));
     order.into_iter().filter(|&index| singular[index] > 1e-9).map(|index| right.row(index).transpose()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::problem::{Group, Row};
+    use super::*;
+
+    fn noisy() -> Problem {
+        let prior = vec![0.6, 0.3, 0.1];
+        let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [2, 1, 0]];
+        let rows = orders.iter().zip([3.0, -1.0, 0.5, 2.0, -2.5]);
+        let rows = rows.map(|(order, score)| Row { group: 0, order: order.to_vec(), score }).collect();
+        Problem::new(3, vec![Group { prior, rho: 0.1, monotone: false }], rows, 0.1).unwrap()
+    }
+
+    fn with_failures_after(solved: usize) -> State {
+        let problem = noisy();
+        let count = Cell::new(0);
+        let failing = |problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>| {
+            count.set(count.get() + 1);
+            if count.get() > solved {
+                return Err(FitError::NotSolved { status: "NumericalError".into() });
+            }
+            simplex_qp(problem, p, q)
+        };
+        descend(&problem, problem.prior(), 1e-9, &|| false, &failing).unwrap()
+    }
+
+    #[test]
+    fn a_programme_that_is_not_solved_keeps_the_state_before_it() {
+        let (whole, cut, none) = (with_failures_after(1_000), with_failures_after(2), with_failures_after(0));
+        assert!(whole.converged && whole.iterations > 2, "{whole:?}");
+        assert!(!cut.converged && cut.iterations > 0, "{cut:?}");
+        assert!(whole.objective < cut.objective && cut.objective < none.objective);
+        assert!(!none.converged && none.weights == noisy().prior());
+    }
+
+    #[test]
+    fn one_failure_is_answered_by_more_damping() {
+        let problem = noisy();
+        let count = Cell::new(0);
+        let failing = |problem: &Problem, p: &DMatrix<f64>, q: &DVector<f64>| {
+            count.set(count.get() + 1);
+            if count.get() == 2 {
+                return Err(FitError::NotSolved { status: "NumericalError".into() });
+            }
+            simplex_qp(problem, p, q)
+        };
+        let state = descend(&problem, problem.prior(), 1e-9, &|| false, &failing).unwrap();
+        assert!(state.converged);
+        assert!((state.objective - with_failures_after(1_000).objective).abs() < 1e-6 * state.objective);
+    }
 }

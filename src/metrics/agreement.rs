@@ -1,19 +1,19 @@
-//! How far two lists of numbers agree: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, each with the two-sided
-//! p-value of independence, as in `scipy.stats`.
+//! Correlations of two lists of numbers: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, each with the two-sided
+//! p-value of the null hypothesis of independence. Values and p-values are those of `scipy.stats`.
 //!
 //! - tau-b = (C - D) / sqrt((n0 - n1)(n0 - n2)), n0 = n(n-1)/2, n1 and n2 the tied pairs of each side;
 //!   tau-c = 2 (C - D) / (n^2 (m - 1) / m), m the fewer distinct values of the two sides. C - D by merge sort (Knight,
-//!   1966). p is exact for untied lists up to 33 long (or with at most one pair out of order), else normal with the
-//!   variance for ties.
-//! - rho is Pearson's r of mid-ranks; its p and that of r are of Student's t with n - 2 degrees of freedom.
+//!   1966). p is exact for untied lists of at most 33 (or with at most one discordant pair); else it is that of the normal
+//!   approximation with the variance for ties.
+//! - rho is Pearson's r of mid-ranks. The p-values of rho and r are those of Student's t with n - 2 degrees of freedom.
 //!
-//! A list without spread, or of fewer than two, has no correlation; rho and r of two pairs have no p-value but r's is 1.
+//! A list without spread, or of fewer than two numbers, has no correlation. For two pairs rho has no p-value and r's is 1.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use crate::numeric::{pearson, real};
 
-/// Longest untied list whose p-value is counted out.
+/// Longest untied list whose p-value is exact.
 const EXACT: usize = 33;
 
 /// A correlation.
@@ -21,7 +21,7 @@ const EXACT: usize = 33;
 pub enum Correlation {
     /// Kendall's tau-b.
     KendallB,
-    /// Kendall's tau-c (Stuart's).
+    /// Kendall's tau-c (Stuart).
     KendallC,
     /// Spearman's rho.
     Spearman,
@@ -29,7 +29,7 @@ pub enum Correlation {
     Pearson,
 }
 
-/// Its value with what supports it.
+/// A correlation's value and its support.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Agreement {
     /// In [-1, 1].
@@ -40,11 +40,22 @@ pub struct Agreement {
     pub pairs: usize,
 }
 
+impl std::fmt::Display for Correlation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::KendallB => "Kendall's tau-b",
+            Self::KendallC => "Kendall's tau-c",
+            Self::Spearman => "Spearman's rho",
+            Self::Pearson => "Pearson's r",
+        })
+    }
+}
+
 impl Correlation {
     /// All four.
     pub const ALL: [Self; 4] = [Self::KendallB, Self::KendallC, Self::Spearman, Self::Pearson];
 
-    /// The correlation of two lists of finite numbers of one length; `None` where it is not defined.
+    /// The correlation of two lists of the same length; `None` where it is not defined. Numbers must be finite.
     #[must_use]
     pub fn of(self, left: &[f64], right: &[f64]) -> Option<Agreement> {
         if left.len() != right.len() || left.len() < 2 {
@@ -75,13 +86,13 @@ fn student(r: f64, n: usize) -> f64 {
     StudentsT::new(0.0, 1.0, degrees).map_or(f64::NAN, |distribution| (2.0 * distribution.sf(t)).min(1.0))
 }
 
-/// Ranks from 1, equal values sharing the mean of theirs.
+/// Ranks from 1; equal values share the mean of their ranks.
 fn mid_ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&l, &r| values[l].total_cmp(&values[r]));
     let mut ranks = vec![0.0; values.len()];
     let mut before = 0;
-    // 0 and -0 are told apart by the order but not by `same`; both sort together, so a group is still one piece.
+    // The total order distinguishes 0 from -0, `same` does not. Both sort next to each other, so a group stays contiguous.
     for group in order.chunk_by(|&l, &r| same(values[l], values[r])) {
         let middle = real(2 * before + group.len() + 1) / 2.0;
         for &index in group {
@@ -97,7 +108,7 @@ fn same(left: f64, right: f64) -> bool {
     left == right
 }
 
-/// Sums over groups of c equal things: c(c-1)/2, c(c-1)(c-2), c(c-1)(2c+5).
+/// Sums over groups of c equal values: c(c-1)/2, c(c-1)(c-2), c(c-1)(2c+5).
 #[derive(Debug, Clone, Copy, Default)]
 struct Ties {
     pairs: f64,
@@ -119,7 +130,7 @@ impl Ties {
 
 fn kendall(left: &[f64], right: &[f64], variant: Correlation) -> Option<Agreement> {
     let n = left.len();
-    // Adding 0 makes -0 to 0, so that the total order ties what is equal.
+    // Adding 0 turns -0 into 0, so that the total order ties equal values.
     let mut pairs: Vec<(f64, f64)> = left.iter().zip(right).map(|(l, r)| (l + 0.0, r + 0.0)).collect();
     pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let lefts = Ties::of(pairs.chunk_by(|a, b| same(a.0, b.0)).map(<[_]>::len));
@@ -141,7 +152,7 @@ fn kendall(left: &[f64], right: &[f64], variant: Correlation) -> Option<Agreemen
     let untied = lefts.pairs + rights.pairs < 0.5;
     let fewest = discordant.min(all - discordant);
     let p_value = if untied && (n <= EXACT || fewest <= 1.0) {
-        counted_out(n, fewest)
+        exact_p_value(n, fewest)
     } else {
         let m = real(n) * (real(n) - 1.0);
         let variance = (m * (2.0 * real(n) + 5.0) - lefts.variance - rights.variance) / 18.0
@@ -152,7 +163,7 @@ fn kendall(left: &[f64], right: &[f64], variant: Correlation) -> Option<Agreemen
     Some(Agreement { value: value.clamp(-1.0, 1.0), p_value: Some(p_value.min(1.0)), pairs: n })
 }
 
-/// Sorts, and counts the pairs that stood in the wrong order.
+/// Sorts by merging and returns the number of inversions, the pairs that were out of order.
 fn sort_counting_inversions(values: &mut [f64]) -> f64 {
     let n = values.len();
     let (mut buffer, mut inversions, mut width) = (values.to_vec(), 0.0, 1);
@@ -177,9 +188,9 @@ fn sort_counting_inversions(values: &mut [f64]) -> f64 {
     inversions
 }
 
-/// Two-sided probability of at most `fewest` of the n(n-1)/2 pairs being out of order, all orders alike. The distribution
-/// is built one element after the other: the i-th adds 0 to i - 1 pairs, all alike.
-fn counted_out(n: usize, fewest: f64) -> f64 {
+/// Two-sided probability that at most `fewest` of the n(n-1)/2 pairs are discordant when all permutations are equally
+/// likely. The distribution grows by one element at a time: the i-th adds 0 to i - 1 discordant pairs, equally likely.
+fn exact_p_value(n: usize, fewest: f64) -> f64 {
     let mut chances = vec![1.0];
     for i in 2..=n {
         // Counts beyond `fewest` are never needed.

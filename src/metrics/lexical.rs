@@ -1,29 +1,29 @@
-//! Lexical agreement of an answer with reference answers, each in [0, 1], best over the references.
+//! Lexical scores of an answer against reference answers: in [0, 1], the best over the references.
 //!
-//! Texts are normalised as in the SQuAD evaluation (Rajpurkar et al., 2016): lower case, ASCII punctuation dropped, the
-//! articles a, an, the dropped where they stand as words, white space squeezed. [`accuracy`] alone does not normalise so,
-//! because a class label may be an article ("A") or a sign.
+//! Texts are normalised as in the SQuAD evaluation (Rajpurkar et al., 2016): lower case, without ASCII punctuation, without the
+//! words a, an and the, with single spaces. [`accuracy`] does not normalise in this way, because a class label may be an
+//! article ("A") or a sign.
 //!
 //! | measure | value |
 //! |---|---|
-//! | [`exact_match`] | 1 where the words are the same |
-//! | [`token_f1`] | harmonic mean of the shares of common words, each occurrence counted once |
+//! | [`exact_match`] | 1 if the words are the same |
+//! | [`token_f1`] | harmonic mean of precision and recall of the words, each occurrence counted once |
 //! | [`rouge_l`] | F with beta = 1 over the longest common subsequence of words (Lin, 2004) |
-//! | [`contains`] | 1 where the words of a reference stand in the text, in one piece |
-//! | [`accuracy`] | 1 where text and label are the same but for case and outer punctuation |
+//! | [`contains`] | 1 if the words of a reference are a contiguous part of the text |
+//! | [`accuracy`] | 1 if text and label are the same, ignoring case and outer punctuation |
 //!
-//! Without references every value is 0. Where text or reference has no words, F1 and ROUGE-L are 1 if neither has (as in
-//! SQuAD 2.0) and else 0; a reference without words is contained in nothing.
+//! Without references every score is 0. If text or reference has no words, F1 and ROUGE-L are 1 if neither has any (as in
+//! SQuAD 2.0), else 0. A reference without words is contained in no text.
 
 use std::collections::HashMap;
 
 use crate::numeric::real;
 
-/// The words of a text, normalised.
+/// The normalised words of a text.
 #[must_use]
 pub fn words(text: &str) -> Vec<String> {
     let plain: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
-    // An article ends where a word does, which may be at a sign that is not ASCII.
+    // A word may end at punctuation that is not ASCII.
     let mut kept = String::with_capacity(plain.len());
     let mut rest = plain.as_str();
     while let Some(first) = rest.chars().next() {
@@ -52,13 +52,13 @@ fn harmonic(common: usize, left: &[String], right: &[String]) -> f64 {
     2.0 * real(common) / real(left.len() + right.len())
 }
 
-/// Whether the normalised words are those of a reference.
+/// 1 if the normalised words are those of a reference.
 #[must_use]
 pub fn exact_match(text: &str, references: &[String]) -> f64 {
     best(text, references, |text, reference| truth(text == reference))
 }
 
-/// F1 over words.
+/// F1 over the normalised words.
 #[must_use]
 pub fn token_f1(text: &str, references: &[String]) -> f64 {
     best(text, references, |text, reference| {
@@ -77,7 +77,7 @@ pub fn token_f1(text: &str, references: &[String]) -> f64 {
     })
 }
 
-/// ROUGE-L, F with beta = 1. Takes time in proportion to the product of the lengths in words.
+/// ROUGE-L, F with beta = 1. Time grows with the product of the numbers of words.
 #[must_use]
 pub fn rouge_l(text: &str, references: &[String]) -> f64 {
     best(text, references, |text, reference| {
@@ -95,7 +95,7 @@ pub fn rouge_l(text: &str, references: &[String]) -> f64 {
     })
 }
 
-/// Whether the words of a reference stand in the text, one after the other.
+/// 1 if the words of a reference are a contiguous part of the text.
 #[must_use]
 pub fn contains(text: &str, references: &[String]) -> f64 {
     best(text, references, |text, reference| {
@@ -103,13 +103,13 @@ pub fn contains(text: &str, references: &[String]) -> f64 {
     })
 }
 
-/// Whether the text is one of the labels, but for case, outer white space and outer punctuation.
+/// 1 if the text is one of the labels, ignoring case, outer white space and outer punctuation.
 #[must_use]
 pub fn accuracy(text: &str, labels: &[String]) -> f64 {
     let bare = |text: &str| {
         let lower = text.trim().to_lowercase();
         let inner = lower.trim_matches(|c: char| c.is_ascii_punctuation() || c.is_whitespace());
-        // A label may be nothing but signs ("+").
+        // A label may consist of punctuation alone ("+").
         if inner.is_empty() { lower } else { inner.to_owned() }
     };
     let text = bare(text);

@@ -1,4 +1,5 @@
-//! Measures of rankings, labels and answers. Pure; randomness comes in as a seed.
+//! Measures of rankings, labels and answers: rank metrics, lexical scores, correlations, resampling. Pure; random numbers
+//! come from a seed.
 
 pub mod agreement;
 pub mod input;
@@ -7,10 +8,13 @@ pub mod rank;
 pub mod recall;
 pub mod resample;
 
-/// Metrics of one request.
+/// Most metrics in one request.
 pub const MOST_METRICS: usize = 256;
 
-/// A value of the caller's that cannot be measured.
+/// Characters of the caller's text that an error repeats. Errors travel in HTTP headers, which are small.
+const QUOTED: usize = 60;
+
+/// A field that cannot be measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct InvalidInput {
@@ -21,8 +25,44 @@ pub struct InvalidInput {
 }
 
 impl InvalidInput {
-    /// Names a field and what is wrong with it.
+    /// An error about `field`.
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
+    }
+}
+
+/// Why a computation has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetricsError {
+    /// The input is at fault.
+    #[error(transparent)]
+    Invalid(#[from] InvalidInput),
+    /// The caller's [`crate::numeric::Interrupt`] asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// The [`crate::numeric::Interrupt`] of a caller that waits for the result.
+pub fn never() -> bool {
+    false
+}
+
+/// The caller's text in quotes, shortened so that it can stand in an error.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{:?}", format!("{}…", &text[..end])),
+        None => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_quoted_by_its_beginning() {
+        assert_eq!(quoted("P@\"5\""), "\"P@\\\"5\\\"\"");
+        assert_eq!(quoted(&"ä".repeat(1_000)), format!("\"{}…\"", "ä".repeat(QUOTED)));
     }
 }

@@ -1,4 +1,4 @@
-//! Measures for when the number of relevant documents may be unknown (*Beyond recall*, section 2.1).
+//! Measures for lists whose number of relevant documents may be unknown ("Beyond recall", section 2.1).
 //!
 //! With K the cut-off, K+ the positives in the top K, K- = K - K+, N all positives, alpha in [0, 1]:
 //!
@@ -9,20 +9,20 @@
 //! | T (Eq. 3) | (1 - alpha) K+ - alpha K- / K | no |
 //! | T' (Eq. 4) | (1 - alpha) K+ - alpha K- | no |
 //!
-//! alpha = 1 makes F the precision, alpha = 0 the recall; T is then -K-/K and K+. The nDCG of the paper takes its ideal from
-//! the list: `nDCG(ideal='list')` of [`super::rank`]. A value that would divide by 0 is not defined.
+//! With alpha = 1, F is the precision and T is -K-/K; with alpha = 0, F is the recall and T is K+. The paper's nDCG takes its
+//! ideal from the list, as `nDCG(ideal='list')` of [`super::rank`] does. A value that would divide by 0 is not defined.
 
 use super::agreement::{Agreement, Correlation};
-use crate::numeric::real;
+use crate::numeric::{Interrupt, real};
 
-/// F_alpha of `positives` in the top `k` of `all`; not defined where the denominator is 0.
+/// F of `positives` in the top `k`, of `all` positives of the query; not defined where the denominator is 0.
 #[must_use]
 pub fn f_alpha(positives: usize, k: usize, all: usize, alpha: f64) -> Option<f64> {
     let denominator = alpha * real(k) + (1.0 - alpha) * real(all);
     (denominator > 0.0).then(|| real(positives) / denominator)
 }
 
-/// alpha of the more common beta: 1 / (1 + beta^2).
+/// The alpha of an F-beta: 1 / (1 + beta^2).
 #[must_use]
 pub fn alpha_of_beta(beta: f64) -> f64 {
     1.0 / (1.0 + beta * beta)
@@ -31,9 +31,12 @@ pub fn alpha_of_beta(beta: f64) -> f64 {
 /// Fe over the list's marks; not defined for a list shorter than 2K.
 #[must_use]
 pub fn fe(marks: &[bool], k: usize, alpha: f64) -> Option<f64> {
-    let count = |marks: &[bool]| marks.iter().filter(|mark| **mark).count();
-    let wide = marks.get(..2 * k)?;
-    f_alpha(count(&wide[..k]), k, count(wide), alpha)
+    let twice = marks.get(..k.checked_mul(2)?)?;
+    f_alpha(count(&twice[..k]), k, count(twice), alpha)
+}
+
+fn count(marks: &[bool]) -> usize {
+    marks.iter().filter(|mark| **mark).count()
 }
 
 /// T; not defined for K = 0.
@@ -49,14 +52,14 @@ pub fn t_prime(positives: usize, k: usize, alpha: f64) -> f64 {
     (1.0 - alpha) * real(positives) - alpha * (real(k) - real(positives))
 }
 
-/// One list with the score of the response that was made from it.
+/// One list with the score of the response generated from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Marks of the list, first rank first.
+    /// Whether the document at each rank is relevant, first rank first.
     pub marks: Vec<bool>,
-    /// Cut-off.
+    /// Cut-off K.
     pub k: usize,
-    /// All positives of the query, where known.
+    /// All positives of the query; `None` where their number is unknown.
     pub all: Option<usize>,
     /// Score of the response.
     pub response: f64,
@@ -75,16 +78,39 @@ pub enum Family {
     TPrime,
 }
 
+/// What the measures need of a sample, counted once for all alphas.
+struct Counts {
+    positives: usize,
+    k: usize,
+    all: Option<usize>,
+    /// Positives of the top 2K; `None` for a shorter list.
+    twice: Option<usize>,
+}
+
+impl Counts {
+    fn new(sample: &Sample) -> Self {
+        Self {
+            positives: count(&sample.marks[..sample.k.min(sample.marks.len())]),
+            k: sample.k,
+            all: sample.all,
+            twice: sample.k.checked_mul(2).and_then(|twice| sample.marks.get(..twice)).map(count),
+        }
+    }
+}
+
 impl Family {
-    /// The measure of a sample at an alpha.
+    /// The measure of a sample at an alpha; `None` where it is not defined.
     #[must_use]
     pub fn of(self, sample: &Sample, alpha: f64) -> Option<f64> {
-        let positives = || sample.marks.iter().take(sample.k).filter(|mark| **mark).count();
+        self.of_counts(&Counts::new(sample), alpha)
+    }
+
+    fn of_counts(self, counts: &Counts, alpha: f64) -> Option<f64> {
         match self {
-            Self::F => f_alpha(positives(), sample.k, sample.all?, alpha),
-            Self::Fe => fe(&sample.marks, sample.k, alpha),
-            Self::T => t(positives(), sample.k, alpha),
-            Self::TPrime => Some(t_prime(positives(), sample.k, alpha)),
+            Self::F => f_alpha(counts.positives, counts.k, counts.all?, alpha),
+            Self::Fe => f_alpha(counts.positives, counts.k, counts.twice?, alpha),
+            Self::T => t(counts.positives, counts.k, alpha),
+            Self::TPrime => Some(t_prime(counts.positives, counts.k, alpha)),
         }
     }
 }
@@ -102,23 +128,32 @@ pub fn alphas() -> Vec<f64> {
 /// The alpha with the highest correlation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chosen {
-    /// The alpha; the smallest of several that do equally well.
+    /// The alpha; the smallest of those with the same correlation.
     pub alpha: f64,
-    /// The correlation there, with its p-value. The p-value does not know that alpha was searched for.
+    /// The correlation there. Its p-value does not account for the search over alphas.
     pub agreement: Agreement,
     /// Samples on which the measure is defined there.
     pub samples: usize,
 }
 
-/// Searches [`alphas`] for the highest correlation of the measure with the response scores, at each alpha over the samples
-/// on which the measure is defined there. `None` where the correlation is nowhere defined.
+/// Searches [`alphas`] for the highest correlation of the measure with the response scores. At each alpha the correlation
+/// is over the samples on which the measure is defined. `None` where no alpha has a correlation, and when interrupted.
 #[must_use]
-pub fn choose_alpha(samples: &[Sample], family: Family, correlation: Correlation) -> Option<Chosen> {
+pub fn choose_alpha(
+    samples: &[Sample],
+    family: Family,
+    correlation: Correlation,
+    interrupt: Interrupt<'_>,
+) -> Option<Chosen> {
+    let counts: Vec<Counts> = samples.iter().map(Counts::new).collect();
     let mut best: Option<Chosen> = None;
     for alpha in alphas() {
-        let pairs: Vec<(f64, f64)> =
-            samples.iter().filter_map(|sample| Some((rounded(family.of(sample, alpha)?), sample.response))).collect();
-        let (values, responses): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+        if interrupt() {
+            return None;
+        }
+        let measured =
+            |(counts, sample): (&Counts, &Sample)| Some((rounded(family.of_counts(counts, alpha)?), sample.response));
+        let (values, responses): (Vec<f64>, Vec<f64>) = counts.iter().zip(samples).filter_map(measured).unzip();
         let Some(agreement) = correlation.of(&values, &responses) else { continue };
         if best.is_none_or(|best| agreement.value > best.agreement.value) {
             best = Some(Chosen { alpha, agreement, samples: values.len() });
@@ -127,8 +162,7 @@ pub fn choose_alpha(samples: &[Sample], family: Family, correlation: Correlation
     best
 }
 
-/// To twelve decimals: lists that a formula cannot tell apart (3 of 6 and 2 of 4) are ties for a rank correlation, whatever
-/// rounding makes of them.
+/// To twelve decimals. Lists of one value (3 of 6 and 2 of 4) must tie for a rank correlation in spite of rounding errors.
 fn rounded(value: f64) -> f64 {
     (value * 1e12).round() / 1e12
 }
@@ -136,6 +170,7 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::never;
 
     fn near(left: Option<f64>, right: f64) {
         let left = left.unwrap();
@@ -152,6 +187,8 @@ mod tests {
         let marks = [true, false, true, true, false, false, true, false, false, false];
         near(fe(&marks, 5, 0.5), 3.0 / (2.5 + 2.0));
         assert_eq!(fe(&marks[..9], 5, 0.5), None);
+        // 2K of this K is 0 in 64 bits.
+        assert_eq!(fe(&marks, 1 << 63, 0.5), None);
     }
 
     #[test]
@@ -193,9 +230,9 @@ mod tests {
             Sample { marks, k, all: Some(positives + 1), response }
         };
         let samples: Vec<Sample> = (1..8).flat_map(|k| (0..=k).map(move |positives| sample(k, positives))).collect();
-        let chosen = choose_alpha(&samples, Family::T, Correlation::Pearson).unwrap();
+        let chosen = choose_alpha(&samples, Family::T, Correlation::Pearson, &never).unwrap();
         assert!((chosen.alpha - 0.95_f64.powi(14)).abs() < 1e-12, "{chosen:?}");
         assert!((chosen.agreement.value - 1.0).abs() < 1e-12);
-        assert_eq!(choose_alpha(&samples[..1], Family::T, Correlation::Pearson), None);
+        assert_eq!(choose_alpha(&samples[..1], Family::T, Correlation::Pearson, &never), None);
     }
 }

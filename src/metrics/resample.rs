@@ -1,23 +1,27 @@
-//! Intervals and tests by resampling, with a seed: the same numbers and seed give the same answer.
+//! Intervals and tests by resampling. The same numbers and seed give the same result.
 //!
 //! - [`interval`]: percentile bootstrap (Efron and Tibshirani, 1993) of any statistic of the queries.
-//! - [`paired`]: two systems on the same queries. The randomisation test swaps each query's two values at random (Smucker
-//!   et al., 2007), the bootstrap test draws queries with replacement and shifts the mean difference to 0; both two-sided,
-//!   p = (1 + as extreme) / (1 + resamples), so never 0.
+//! - [`paired`]: compares two systems on the same queries. The randomisation test swaps the two values of each query at
+//!   random (Smucker et al., 2007). The bootstrap test draws queries with replacement and shifts the mean difference to 0.
+//!   Both are two-sided with p = (1 + resamples at least as extreme) / (1 + resamples), so p is never 0.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::numeric::{mean, real};
+use super::{InvalidInput, never};
+use crate::numeric::{Interrupt, mean, real};
 
-/// How much is resampled.
+/// Most resamples that [`Statistics`] takes.
+const MOST_RESAMPLES: usize = 1_000_000;
+
+/// How an interval is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Resampling {
-    /// Resamples.
+    /// Number of resamples.
     pub resamples: usize,
-    /// Seed.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Confidence of intervals, in (0, 1).
+    /// Confidence of the interval, in (0, 1).
     pub confidence: f64,
 }
 
@@ -41,10 +45,16 @@ fn draw(generator: &mut impl Rng, n: usize, into: &mut Vec<usize>) {
     into.extend((0..n).map(|_| generator.random_range(0..n)));
 }
 
-/// Percentile interval of a statistic of `n` things, which gets the indices of each resample. `None` for fewer than two
-/// things, or where more than half of the resamples have no value.
+/// Percentile interval of a statistic of `n` observations. The statistic gets the indices of each resample and may be
+/// undefined on it. `None` for fewer than two observations, where the statistic is undefined on more than half of the
+/// resamples, and when interrupted.
 #[must_use]
-pub fn interval(n: usize, how: Resampling, statistic: impl Fn(&[usize]) -> Option<f64>) -> Option<Interval> {
+pub fn interval(
+    n: usize,
+    how: Resampling,
+    interrupt: Interrupt<'_>,
+    statistic: impl Fn(&[usize]) -> Option<f64>,
+) -> Option<Interval> {
     if n < 2 || how.resamples == 0 {
         return None;
     }
@@ -52,6 +62,9 @@ pub fn interval(n: usize, how: Resampling, statistic: impl Fn(&[usize]) -> Optio
     let mut indices = Vec::with_capacity(n);
     let mut values: Vec<f64> = Vec::with_capacity(how.resamples);
     for _ in 0..how.resamples {
+        if interrupt() {
+            return None;
+        }
         draw(&mut generator, n, &mut indices);
         values.extend(statistic(&indices));
     }
@@ -63,11 +76,11 @@ pub fn interval(n: usize, how: Resampling, statistic: impl Fn(&[usize]) -> Optio
     Some(Interval { low: quantile(&values, tail), high: quantile(&values, 1.0 - tail) })
 }
 
-/// Percentile interval of the mean.
+/// Percentile interval of the mean; `None` as for [`interval`].
 #[must_use]
-pub fn mean_interval(values: &[f64], how: Resampling) -> Option<Interval> {
+pub fn mean_interval(values: &[f64], how: Resampling, interrupt: Interrupt<'_>) -> Option<Interval> {
     let of = |indices: &[usize]| Some(indices.iter().map(|&index| values[index]).sum::<f64>() / real(indices.len()));
-    interval(values.len(), how, of)
+    interval(values.len(), how, interrupt, of)
 }
 
 /// Quantile of sorted values by linear interpolation.
@@ -82,27 +95,38 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 /// How the null hypothesis of no difference is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Test {
-    /// Swapping each query's values.
+    /// Swap the two values of each query at random.
     #[default]
     Randomisation,
-    /// Drawing queries with replacement.
+    /// Draw queries with replacement.
     Bootstrap,
+}
+
+impl Test {
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Randomisation => "randomisation",
+            Self::Bootstrap => "bootstrap",
+        }
+    }
 }
 
 /// One system against another on the same queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
-    /// Mean of the second less that of the first.
+    /// Mean of the second system less that of the first.
     pub difference: f64,
     /// Bootstrap interval of the difference.
     pub interval: Option<Interval>,
     /// Two-sided p-value; `None` for fewer than two queries.
     pub p_value: Option<f64>,
-    /// Queries on which the second is better.
+    /// Queries on which the second system is better.
     pub wins: usize,
-    /// Queries on which they are equal to 1e-12.
+    /// Queries on which they differ by at most 1e-12.
     pub ties: usize,
-    /// Queries on which the second is worse.
+    /// Queries on which the second system is worse.
     pub losses: usize,
 }
 
@@ -128,17 +152,89 @@ pub fn paired(first: &[f64], second: &[f64], test: Test, how: Resampling) -> Com
                 drawn.sum::<f64>() / real(differences.len().max(1))
             }
         };
-        // A resample that is equal but for rounding is as extreme.
+        // Resamples that equal the difference up to rounding count as extreme.
         extreme += usize::from(resampled.abs() >= difference.abs() - 1e-12);
     }
     let enough = differences.len() >= 2 && how.resamples > 0;
     Compared {
         difference,
-        interval: mean_interval(&differences, how),
+        interval: mean_interval(&differences, how, &never),
         p_value: enough.then(|| real(1 + extreme) / real(1 + how.resamples)),
         wins,
         ties: differences.len() - wins - losses,
         losses,
+    }
+}
+
+/// Intervals and tests of one evaluation or comparison of runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Statistics {
+    /// Resamples of intervals of means; 0 for no intervals.
+    pub resamples: usize,
+    /// Resamples of p-values.
+    pub test_resamples: usize,
+    /// Confidence of intervals, in (0, 1).
+    pub confidence: f64,
+    /// Test of differences.
+    pub test: Test,
+    /// Seed of the random numbers.
+    pub seed: u64,
+}
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self { resamples: 1_000, test_resamples: 10_000, confidence: 0.95, test: Test::default(), seed: 0 }
+    }
+}
+
+impl Statistics {
+    /// Refuses numbers out of range. Fields are named as on the command line.
+    ///
+    /// # Errors
+    /// [`InvalidInput`] with the field at fault.
+    pub fn check(&self) -> Result<(), InvalidInput> {
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            let problem = format!("must lie between 0 and 1, is {}", self.confidence);
+            return Err(InvalidInput::new("--confidence", problem));
+        }
+        for (field, given) in [("--resamples", self.resamples), ("--test-resamples", self.test_resamples)] {
+            if given > MOST_RESAMPLES {
+                return Err(InvalidInput::new(field, format!("{given} given, at most {MOST_RESAMPLES} allowed")));
+            }
+        }
+        Ok(())
+    }
+
+    /// How intervals of means are drawn; `None` where none are wanted.
+    #[must_use]
+    pub fn intervals(&self) -> Option<Resampling> {
+        let how = Resampling { resamples: self.resamples, seed: self.seed, confidence: self.confidence };
+        Some(how).filter(|how| how.resamples > 0)
+    }
+
+    /// The same for correlations, with a fifth of the resamples because each of them sorts.
+    #[must_use]
+    pub fn correlation_intervals(&self) -> Option<Resampling> {
+        self.intervals().map(|how| Resampling { resamples: how.resamples.div_ceil(5), ..how })
+    }
+
+    /// Compares values of the same queries, in the same order.
+    #[must_use]
+    pub fn compare(&self, first: &[f64], second: &[f64]) -> Compared {
+        let how = Resampling { resamples: self.test_resamples, seed: self.seed, confidence: self.confidence };
+        let compared = paired(first, second, self.test, how);
+        Compared { interval: compared.interval.filter(|_| self.resamples > 0), ..compared }
+    }
+}
+
+/// A p-value with as many digits as it needs; a dash where there is none.
+#[must_use]
+pub fn format_p_value(p: Option<f64>) -> String {
+    match p {
+        None => "–".to_owned(),
+        Some(p) if p < 1e-15 => "<1e-15".to_owned(),
+        Some(p) if p < 0.001 => format!("{p:.1e}"),
+        Some(p) => format!("{p:.3}"),
     }
 }
 
@@ -148,18 +244,18 @@ mod tests {
 
     #[test]
     fn a_constant_has_an_interval_of_no_width() {
-        let interval = mean_interval(&[0.5; 20], Resampling::default()).unwrap();
+        let interval = mean_interval(&[0.5; 20], Resampling::default(), &never).unwrap();
         assert!((interval.low - 0.5).abs() < 1e-12 && (interval.high - 0.5).abs() < 1e-12);
-        assert_eq!(mean_interval(&[0.5], Resampling::default()), None);
+        assert_eq!(mean_interval(&[0.5], Resampling::default(), &never), None);
     }
 
     #[test]
     fn the_interval_of_a_coin_is_about_two_standard_errors() {
         let values: Vec<f64> = (0..400).map(|index| f64::from(index % 2)).collect();
-        let interval = mean_interval(&values, Resampling::default()).unwrap();
+        let interval = mean_interval(&values, Resampling::default(), &never).unwrap();
         // Standard error .5 / 20 = .025.
         assert!((interval.low - 0.451).abs() < 0.01 && (interval.high - 0.549).abs() < 0.01, "{interval:?}");
-        assert_eq!(mean_interval(&values, Resampling::default()).unwrap(), interval);
+        assert_eq!(mean_interval(&values, Resampling::default(), &never).unwrap(), interval);
     }
 
     #[test]

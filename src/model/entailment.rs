@@ -1,38 +1,40 @@
-//! The seam to a model of natural-language inference.
+//! Interface of a natural-language inference (entailment) model.
+
+use std::sync::Arc;
 
 use super::ModelError;
 use crate::belief::Verdict;
 
-/// A premise and a hypothesis.
+/// Input of one entailment judgement. The same text stands in many pairs, so pairs share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextPair {
-    /// What is held to be true.
-    pub premise: String,
-    /// What may follow from it.
-    pub hypothesis: String,
+    /// Text assumed to be true.
+    pub premise: Arc<str>,
+    /// Text that the premise may entail or contradict.
+    pub hypothesis: Arc<str>,
 }
 
-/// What is known of a loaded entailment model.
+/// Description of a loaded entailment model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntailmentInfo {
     /// Catalogue name or file name.
     pub name: String,
     /// SHA-256 of the network's file.
     pub sha256: String,
-    /// Whether it tells neutral from contradiction; the rule `loose` needs that.
+    /// Whether the model distinguishes neutral from contradiction. The equivalence rule `loose` requires it.
     pub three_way: bool,
-    /// Most tokens of a pair; longer premises are cut at their end.
+    /// Maximum number of tokens of a pair. Longer premises are truncated at their end.
     pub most_tokens: usize,
 }
 
-/// Judges entailment. Lives on one thread.
+/// An entailment model. It stays on one thread and need not be `Send`.
 pub trait Entailment {
-    /// What it is.
+    /// Name, file hash and limits of the model.
     fn info(&self) -> EntailmentInfo;
 
-    /// Verdicts on the pairs, in their order. A caller keeps the lists short: nothing else runs meanwhile.
+    /// Verdicts on the pairs, in input order. The call blocks the model's thread, so callers pass short lists.
     ///
     /// # Errors
-    /// [`ModelError::Decode`] when the runtime refuses.
+    /// [`ModelError::Decode`] when the runtime reports an error.
     fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError>;
 }

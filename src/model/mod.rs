@@ -1,7 +1,7 @@
-//! The seam between the server and its models: what the scheduler asks of a generator, in plain types.
+//! Interfaces of models, in plain types. The scheduler uses them to run a generator.
 //!
-//! Adapters in `runtime` implement the traits; `scripted` implements them for tests. Traits are synchronous: the generator
-//! lives on one thread and needs neither `Send` nor `Sync`.
+//! Adapters in `runtime` implement the traits; scripted models implement them for tests. The traits are synchronous. A
+//! generator stays on one thread and needs neither `Send` nor `Sync`.
 
 pub mod entailment;
 
@@ -10,149 +10,158 @@ use std::ops::Range;
 use crate::numeric::sampling::Sampling;
 use crate::plan::Token;
 
-/// Why a model could not answer.
+/// Failure of a model or of its file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// The file cannot be used; the message names it.
+    /// A model file cannot be used.
     #[error("{path}: {problem}")]
     Unusable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong with it.
+        /// Reason, without the path.
         problem: String,
     },
-    /// The runtime refused a step.
+    /// The runtime failed to evaluate a step.
     #[error("decode failed: {0}")]
     Decode(String),
-    /// A template has no place for the passages.
+    /// The model's chat template cannot be used, for this reason.
     #[error("chat template cannot be used: {0}")]
     Template(String),
 }
 
-/// What a generator can hold and do at once.
+/// Capacity of a generator, fixed when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Cache cells: tokens held at once over all sequences.
+    /// Cache cells: maximum number of tokens cached at once over all sequences.
     pub cells: usize,
-    /// Sequences held at once.
+    /// Maximum number of sequences cached at once.
     pub sequences: usize,
-    /// Tokens evaluated in one step.
+    /// Maximum number of tokens evaluated in one step.
     pub batch: usize,
 }
 
 /// One token of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// The token.
+    /// Token to evaluate.
     pub token: Token,
-    /// Its position in the sequence; the previous positions are held already or come earlier in the batch.
+    /// Position in the sequence, from 0. All earlier positions are cached or come earlier in the batch.
     pub position: usize,
-    /// The sequence it extends.
+    /// Sequence that the token extends.
     pub sequence: usize,
-    /// Range of [`Batch::targets`] to be predicted after this token; empty for none.
+    /// Range of [`Batch::targets`] scored with the logits of this token; may be empty.
     pub targets: Range<usize>,
-    /// Range of [`Batch::draws`] to be drawn after this token; empty for none.
+    /// Range of [`Batch::draws`] drawn from the logits of this token; may be empty.
     pub draws: Range<usize>,
 }
 
 impl Row {
-    /// Whether the logits after this token are read.
+    /// Whether the logits of this token are needed.
     #[must_use]
     pub fn is_read(&self) -> bool {
         !self.targets.is_empty() || !self.draws.is_empty()
     }
 }
 
-/// A token to be drawn.
+/// Request to draw one token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Draw {
-    /// How.
+    /// Temperature and cuts.
     pub sampling: Sampling,
-    /// The random number that decides, in [0, 1).
+    /// Random number in [0, 1) that selects the token.
     pub uniform: f64,
 }
 
-/// What a step gave.
+/// Result of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoded {
-    /// Natural log-probability of every target, in the order of [`Batch::targets`].
+    /// Natural log-probability of every target, in the order of [`Batch::targets`]; NaN if the row's logits are
+    /// invalid.
     pub scores: Vec<f64>,
-    /// The drawn tokens with their log-probabilities, in the order of [`Batch::draws`].
-    pub drawn: Vec<(Token, f64)>,
+    /// Drawn tokens with their natural log-probabilities at the sampling temperature, in the order of
+    /// [`Batch::draws`]. `None` if the normaliser of the row's logits is not finite. Other rows are not affected.
+    pub drawn: Vec<Option<(Token, f64)>>,
 }
 
 /// The tokens of one step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
-    /// The tokens, in order.
+    /// Tokens in evaluation order.
     pub rows: Vec<Row>,
-    /// Tokens whose log-probability is wanted.
+    /// Tokens whose log-probability is computed.
     pub targets: Vec<Token>,
-    /// Tokens to be drawn.
+    /// Draws to make.
     pub draws: Vec<Draw>,
 }
 
-/// A causal language model with a cache of sequences.
+/// A causal language model with a key-value cache of sequences.
 pub trait Generator {
-    /// What it can hold.
+    /// Capacity of the cache and of a step.
     fn capacity(&self) -> Capacity;
 
-    /// Makes `to` a fresh sequence that shares the first `length` positions of `from`.
+    /// Creates the sequence `to`, which shares the first `length` positions of `from`. `to` must be empty.
     ///
     /// # Errors
-    /// [`ModelError::Decode`] when the runtime refuses.
+    /// [`ModelError::Decode`] when the runtime reports an error.
     fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError>;
 
-    /// Forgets a sequence; cells that no other sequence shares are free at once.
+    /// Removes a sequence. Cells that no other sequence shares are free immediately.
     ///
     /// # Errors
-    /// [`ModelError::Decode`] when the runtime refuses.
+    /// [`ModelError::Decode`] when the runtime reports an error.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
-    /// Evaluates the rows; scores the targets and draws what is to be drawn.
+    /// Evaluates the rows, scores the targets and makes the draws. A row without a finite normaliser is not an error:
+    /// its scores are NaN and its draws `None`.
     ///
     /// # Errors
-    /// [`ModelError::Decode`] when the runtime refuses; the sequences of the batch are then undefined until released.
+    /// [`ModelError::Decode`] when the runtime fails. The content of the batch's sequences is then undefined; the
+    /// caller must release them.
     fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError>;
 }
 
-/// Text to tokens, for the vocabulary of one generator. Callable from any thread.
+/// Tokenizer of one generator. Callable from any thread.
 pub trait Tokenizer: Send + Sync {
-    /// Tokens of caller's text. Text that spells a control token stays text.
+    /// Tokenises untrusted text. Text that spells a control token is not parsed as one.
     fn text(&self, text: &str) -> Vec<Token>;
 
-    /// Tokens of template text, in which control tokens are control tokens; `opening` adds the beginning-of-sequence token
-    /// where the model wants one.
+    /// Tokenises template text and parses control tokens. `opening` adds the beginning-of-sequence token if the model
+    /// uses one.
     fn template(&self, text: &str, opening: bool) -> Vec<Token>;
 
-    /// Text of tokens; bytes that are not UTF-8 are replaced.
-    fn detokenize(&self, tokens: &[Token]) -> String;
+    /// Bytes of the tokens. They may be invalid UTF-8, because a character can span several tokens.
+    fn bytes(&self, tokens: &[Token]) -> Vec<u8>;
 
-    /// Whether a token ends the model's turn.
+    /// Text of the tokens. Invalid UTF-8 is replaced by U+FFFD.
+    fn detokenize(&self, tokens: &[Token]) -> String {
+        String::from_utf8_lossy(&self.bytes(tokens)).into_owned()
+    }
+
+    /// Whether a token ends the model's turn (end of sequence or end of turn).
     fn ends_turn(&self, token: Token) -> bool;
 
-    /// Template text around a user's message: `(before it, after it and before the answer)`. `None` for a model without a
-    /// chat template.
+    /// Chat template around the user's message: the text before the message, and the text between message and answer.
+    /// `None` for a model without a chat template.
     fn chat_frame(&self) -> Option<(String, String)>;
 }
 
-/// What is known of a loaded generator.
+/// Description of a loaded generator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GeneratorInfo {
     /// Catalogue name or file name.
     pub name: String,
-    /// SHA-256 of the file as it was given, lower-case hexadecimal.
+    /// SHA-256 of the configured file, lower-case hexadecimal.
     pub sha256: String,
-    /// Tensor type it runs in: `as shipped`, or what it was re-encoded to.
+    /// Tensor type in use: `as shipped`, or the type the file was re-encoded to.
     pub encoding: String,
-    /// SHA-256 of the file that runs.
+    /// SHA-256 of the loaded file. It differs from `sha256` if the file was re-encoded.
     pub running_sha256: String,
-    /// Architecture and size as the file states them.
+    /// Architecture and size according to the file's metadata.
     pub description: String,
-    /// Size of the file.
+    /// Size of the configured file in bytes.
     pub bytes: u64,
-    /// Longest sequence the model was trained for.
+    /// Maximum sequence length of the training, in tokens.
     pub trained_context: usize,
-    /// Whether its chat template is used.
+    /// Whether prompts use the model's chat template.
     pub chat: bool,
 }

@@ -1,14 +1,15 @@
-//! Log-probabilities from logits.
+//! Log-probabilities computed from logits.
 //!
-//! `log P(t) = x_t - logsumexp(x)`, with `logsumexp(x) = m + ln Σ exp(x_i - m)`, `m = max x`. A row holds one logit for
-//! each token of the vocabulary (tens of thousands), and a rerank reads hundreds of rows, so the sum runs in `f32` lanes
-//! with a polynomial exponential that the compiler can vectorise. Its relative error is below 3e-7 for each term.
+//! `log P(t) = x_t - logsumexp(x)`, with `logsumexp(x) = m + ln Σ exp(x_i - m)`, `m = max x`. A row has one logit per
+//! token of the vocabulary (tens of thousands), and a rerank request reads hundreds of rows. The sum therefore runs in
+//! `f32` lanes with a polynomial exponential that the compiler can vectorise. The relative error of each term is below
+//! 3e-7.
 
 const LANES: usize = 16;
 
 /// Natural logarithm of the sum of exponentials of `logits`; negative infinity for an empty row.
 ///
-/// A NaN anywhere gives NaN, so that a broken row cannot pass for a likely one.
+/// Any NaN in the row gives NaN, so that an invalid row cannot yield a finite score.
 #[must_use]
 pub fn logsumexp(logits: &[f32]) -> f64 {
     let peak = maximum(logits);
@@ -16,7 +17,7 @@ pub fn logsumexp(logits: &[f32]) -> f64 {
         return f64::from(peak);
     }
     let mut total = 0.0_f64;
-    // Lane sums are folded into f64 once a block, which keeps the rounding of a long row at the level of one term.
+    // Lane sums are added to the f64 total once per block. This limits the rounding error of a long row.
     for block in logits.chunks(1024) {
         let mut lanes = [0.0_f32; LANES];
         let mut chunks = block.chunks_exact(LANES);
@@ -49,13 +50,13 @@ fn maximum(logits: &[f32]) -> f32 {
     if broken { f32::NAN } else { peak }
 }
 
-/// `exp(x)` for `x <= 0`: `2^k · 2^f` with a polynomial for the fraction; anything below -87 is 0.
+/// `exp(x)` for `x <= 0`, as `2^k · exp(r)` with a polynomial for `exp(r)`. Returns 0 for `x` below -87.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "k lies in -126..=0 after the clamp")]
 fn exp(x: f32) -> f32 {
     let clamped = x.max(-87.0);
     let scaled = clamped * std::f32::consts::LOG2_E;
     let k = scaled.round_ties_even();
-    // Two-step reduction (Cody and Waite): ln 2 split so that k·LN2_HIGH is exact.
+    // Two-step range reduction (Cody and Waite): ln 2 is split so that k·LN2_HIGH is exact.
     let r = k.mul_add(-LN2_HIGH, clamped);
     let r = k.mul_add(-LN2_LOW, r);
     let poly = r
@@ -72,7 +73,7 @@ fn exp(x: f32) -> f32 {
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 
-/// `ln Σ exp(x)` of a few numbers, shifted by their largest; minus infinity for none.
+/// `ln Σ exp(x)` in double precision, shifted by the maximum to avoid overflow. Minus infinity for an empty slice.
 #[must_use]
 pub fn log_sum_exp(values: &[f64]) -> f64 {
     let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);

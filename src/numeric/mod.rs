@@ -1,16 +1,20 @@
-//! Arithmetic that several rooms share. Pure: no model, no clock, no input or output.
+//! Arithmetic shared by several modules. It is pure: no model, no clock, no input or output.
 
 pub mod logspace;
 pub mod sampling;
 
-/// A count as a real number. Counts here are far below 2^52, so nothing is lost.
+/// Callback that a long computation calls between its steps. `true` means stop; the computation then returns its own
+/// error for an interruption.
+pub type Interrupt<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// A count as a floating-point number. Exact, because all counts are far below 2^52.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub const fn real(count: usize) -> f64 {
     count as f64
 }
 
-/// The logistic function, evaluated so that neither tail overflows.
+/// Logistic function `1 / (1 + exp(-x))`. Large `|x|` does not overflow.
 #[must_use]
 pub fn sigmoid(x: f64) -> f64 {
     if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
@@ -30,7 +34,7 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     mean(&squares).sqrt()
 }
 
-/// Indices by descending value; equal values keep the input order.
+/// Indices sorted by descending value. The sort is stable: equal values keep the input order.
 #[must_use]
 pub fn descending(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -38,7 +42,7 @@ pub fn descending(values: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Pearson correlation, `None` where either side is constant or shorter than two.
+/// Pearson correlation, between -1 and 1. `None` if the lengths differ, are below two, or either side is constant.
 #[must_use]
 pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
     if left.len() != right.len() || left.len() < 2 {

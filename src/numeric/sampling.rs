@@ -1,22 +1,23 @@
 //! Drawing the next token from a row of logits.
 //!
-//! The log-probability of a draw is that of the distribution at the sampling temperature, before any cut by `top_k`,
-//! `top_p` or `min_p`: the one that sequence likelihoods are made of. Greedy draws (temperature 0) state the log-probability
-//! at temperature 1. The random number comes in from outside, so that equal seeds give equal samples whatever else is drawn.
+//! The log-probability of a draw belongs to the distribution at the sampling temperature before the cuts by `top_k`,
+//! `top_p` and `min_p`. Sequence likelihoods are sums of these values. A greedy draw (temperature 0) reports the
+//! log-probability at temperature 1. The caller passes the random number, so equal seeds give equal samples whatever
+//! else is drawn.
 
 use super::logspace::logsumexp;
 use super::real;
 
-/// How tokens are drawn. The cuts apply in the order of the fields, each to what the one before left.
+/// Parameters of a draw. The cuts apply in the order of the fields, each to the tokens that the previous cut left.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; 0 takes the likeliest token.
+    /// Divisor of the logits, 0 to 100; 0 takes the likeliest token.
     pub temperature: f64,
-    /// Keep the likeliest so many; 0 keeps all.
+    /// Keep only the `top_k` likeliest tokens; 0 keeps all.
     pub top_k: usize,
-    /// Keep the likeliest that together have this probability; 1 keeps all.
+    /// Keep the smallest set of likeliest tokens whose total probability reaches this value, in (0, 1]; 1 keeps all.
     pub top_p: f64,
-    /// Keep those with at least this share of the likeliest one's probability; 0 keeps all.
+    /// Keep tokens with at least this fraction of the likeliest token's probability, between 0 and 1; 0 keeps all.
     pub min_p: f64,
 }
 
@@ -27,10 +28,10 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Names the first field that cannot be, and its bounds.
+    /// Checks that every field is within its range.
     ///
     /// # Errors
-    /// `(field, bounds)`
+    /// `(field, range)` of the first field that is out of range.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if !(self.temperature.is_finite() && (0.0..=100.0).contains(&self.temperature)) {
             return Err(("temperature", "must lie between 0 and 100"));
@@ -48,15 +49,15 @@ impl Sampling {
 /// A drawn token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drawn {
-    /// Index in the row.
+    /// Index of the token in the row.
     pub token: usize,
-    /// Natural log-probability.
+    /// Natural log-probability at the sampling temperature, before the cuts.
     pub log_probability: f64,
 }
 
-/// Draws from `logits` with `uniform` in [0, 1): the token at which the cumulated probability first exceeds it, likeliest
-/// first where the distribution was cut, in the order of the row where it was not. `None` for an empty row or one without a
-/// finite logit.
+/// Draws a token from `logits` by inversion: the first token at which the cumulative probability exceeds `uniform`, a
+/// number in [0, 1). Tokens are cumulated likeliest first if the distribution was cut, otherwise in the order of the
+/// row. `None` if the row is empty or has no finite logit.
 #[must_use]
 pub fn draw(logits: &[f32], how: &Sampling, uniform: f64) -> Option<Drawn> {
     let likeliest = (0..logits.len())
@@ -71,7 +72,7 @@ pub fn draw(logits: &[f32], how: &Sampling, uniform: f64) -> Option<Drawn> {
     } else {
         #[expect(clippy::cast_possible_truncation, reason = "logits are single precision")]
         let scale = (1.0 / how.temperature) as f32;
-        // Shifted first: a small temperature must not make infinities of finite logits.
+        // The shift comes first, so that a small temperature does not turn finite logits into infinities.
         logits.iter().map(|logit| (logit - logits[likeliest]) * scale).collect()
     };
     let normaliser = logsumexp(&scaled);
@@ -95,12 +96,12 @@ pub fn draw(logits: &[f32], how: &Sampling, uniform: f64) -> Option<Drawn> {
         None => (0..scaled.len()).find(|&token| pick(token)),
         Some(tokens) => tokens.iter().copied().find(|&token| pick(token)),
     };
-    // Rounding may leave the sum a little short of the aim.
+    // Rounding may leave the total slightly below the aim. The last candidate is then drawn.
     let token = found.unwrap_or(last);
     Some(of(token, log_probability(token)))
 }
 
-/// The tokens that the cuts leave, likeliest first; `None` where nothing is cut. Never empty.
+/// Tokens that remain after the cuts, likeliest first; never empty. `None` if no cut applies.
 fn cut(scaled: &[f32], how: &Sampling, log_probability: &impl Fn(usize) -> f64) -> Option<Vec<usize>> {
     if (how.top_k == 0 || how.top_k >= scaled.len()) && how.top_p >= 1.0 && how.min_p <= 0.0 {
         return None;
@@ -108,7 +109,7 @@ fn cut(scaled: &[f32], how: &Sampling, log_probability: &impl Fn(usize) -> f64) 
     let mut order: Vec<usize> = (0..scaled.len()).filter(|&token| scaled[token].is_finite()).collect();
     let by_probability = |left: &usize, right: &usize| scaled[*right].total_cmp(&scaled[*left]).then(left.cmp(right));
     if how.top_k > 0 && how.top_k < order.len() {
-        // Sorting a vocabulary costs more than finding its head.
+        // Selecting the top_k tokens first is cheaper than sorting the whole vocabulary.
         order.select_nth_unstable_by(how.top_k - 1, by_probability);
         order.truncate(how.top_k);
     }
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(count(&one, 1), 100);
         let m = tokens(&ROW, &Sampling { min_p: 0.4, ..Sampling::default() });
         assert_eq!(count(&m, 1) + count(&m, 3), 100);
-        // The log-probability is the uncut one.
+        // The log-probability is that of the distribution before the cut.
         let cut = draw(&logs(&ROW), &Sampling { top_k: 1, ..Sampling::default() }, 0.9).unwrap();
         assert!((cut.log_probability - 0.5_f64.ln()).abs() < 1e-6);
     }
@@ -219,7 +220,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// Whatever the row, the draw is one of its tokens, its log-probability is one, and the number decides alone.
+        /// For any row, the draw is a token of the row with a valid log-probability, and equal random numbers give
+        /// equal draws.
         #[test]
         fn any_row(row in proptest::collection::vec(-40.0_f32..40.0, 1..200), bits in any::<u64>(), t in 0.05_f64..5.0, k in 0_usize..50, p in 0.05_f64..1.0, m in 0.0_f64..0.9) {
             let how = Sampling { temperature: t, top_k: k, top_p: p, min_p: m };

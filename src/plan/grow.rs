@@ -1,4 +1,4 @@
-//! Samples: continuations whose tokens are not known before they are drawn.
+//! Sampled continuations. Their tokens are drawn while the plan runs.
 
 use std::sync::Arc;
 
@@ -10,33 +10,33 @@ use crate::numeric::sampling::Sampling;
 pub enum Finish {
     /// The model ended its turn.
     EndOfTurn,
-    /// A stop string came.
+    /// The text contains a stop string.
     StopString,
-    /// It has as many tokens as it may.
+    /// The sample reached [`Grow::most`] tokens.
     Length,
 }
 
-/// Knows when a sample is at its end.
+/// Decides after each drawn token whether a sample ends.
 pub trait Stop: Send + Sync {
-    /// Whether a sample of these tokens, the last one just drawn, is at its end.
+    /// Returns the reason if the sample ends after the last of `tokens`, otherwise `None`.
     fn ended(&self, tokens: &[Token]) -> Option<Finish>;
 }
 
 /// How a continuation is sampled.
 #[derive(Clone)]
 pub struct Grow {
-    /// How its tokens are drawn.
+    /// Temperature and cuts of each draw.
     pub sampling: Sampling,
-    /// Most tokens; at least 1.
+    /// Maximum number of tokens; at least 1.
     pub most: usize,
-    /// Seed of its own random numbers.
+    /// Seed of the random numbers of this sample. Each sample has its own, so other samples do not change it.
     pub seed: u64,
-    /// When it ends before that.
+    /// Stop condition that may end the sample before `most` tokens.
     pub stop: Arc<dyn Stop>,
 }
 
 impl Grow {
-    /// Tokens that are evaluated at most: the last one is drawn, never read.
+    /// Maximum number of evaluated tokens. The last token is drawn but never evaluated.
     #[must_use]
     pub fn evaluated(&self) -> usize {
         self.most.saturating_sub(1)

@@ -1,8 +1,8 @@
-//! Plans: forests of token segments, and what is wanted at each.
+//! Plans: forests of token segments, with the scores and samples requested at each.
 //!
-//! Every method here scores many token sequences that begin alike, and a transformer need evaluate a shared beginning only
-//! once. A method adds its sequences segment by segment; segments that lead with the same tokens become one node. A plan
-//! knows what it costs before it runs.
+//! Every method scores many token sequences that share prefixes. A transformer evaluates a shared prefix only once. A
+//! method adds its sequences segment by segment; equal segments after the same parent become one node. The cost of a
+//! plan is computed before it runs.
 
 mod grow;
 mod order;
@@ -23,18 +23,18 @@ pub type Token = i32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub usize);
 
-/// A run of tokens, and from which of them on the log-probabilities are wanted.
+/// A run of tokens, and the index from which their log-probabilities are scored.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// The tokens; not empty.
     pub tokens: Arc<[Token]>,
-    /// Index of the first scored token; `None` for context only. The first token of a plan has no predecessor, so it is
-    /// never scored.
+    /// Index of the first scored token; `None` for a context-only segment. The first token of a sequence has no
+    /// predecessor and is never scored.
     pub scored_from: Option<usize>,
 }
 
 impl Segment {
-    /// A segment that is context only.
+    /// A context-only segment: none of its tokens is scored.
     #[must_use]
     pub fn context(tokens: impl Into<Arc<[Token]>>) -> Self {
         Self { tokens: tokens.into(), scored_from: None }
@@ -55,26 +55,26 @@ struct Node {
     scored_from: Option<usize>,
     /// Position of the first token in its sequence.
     start: usize,
-    /// A continuation that is sampled; it has no tokens of its own.
+    /// Set for a sampled continuation; `tokens` is then empty.
     grow: Option<Grow>,
 }
 
-/// What a plan costs, known before it runs.
+/// Cost of a plan, computed before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
-    /// Tokens the generator evaluates; with samples, the most that they can take.
+    /// Tokens that the generator evaluates. Samples count with their maximum length.
     pub tokens: usize,
-    /// Tokens a program would evaluate that runs every sequence from its beginning.
+    /// Tokens that would be evaluated without prefix sharing, every sequence from its start.
     pub naive_tokens: usize,
-    /// Cache cells without which the plan cannot run: its longest sequence.
+    /// Minimum number of cache cells: the length of the longest sequence.
     pub path_cells: usize,
-    /// Cache cells that hold everything at once.
+    /// Cache cells needed to hold all nodes at once.
     pub total_cells: usize,
-    /// Rows of logits that are read.
+    /// Rows of logits that are read for scores and draws.
     pub rows: usize,
 }
 
-/// A forest of segments, merged by their leading tokens.
+/// A forest of segments. Sequences with equal leading segments share nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     nodes: Vec<Node>,
@@ -90,8 +90,8 @@ impl Plan {
         Self::default()
     }
 
-    /// Adds a sequence and returns its nodes, one a segment. Segments that are already there along the way are shared; of
-    /// two different starts of scoring the earlier one holds. Empty segments are skipped.
+    /// Adds a sequence and returns its nodes, one per segment. Existing nodes with the same parent and tokens are
+    /// reused. If a reused node has a different `scored_from`, the smaller index applies. Empty segments are skipped.
     pub fn add(&mut self, segments: &[Segment]) -> Vec<NodeId> {
         let mut parent = None;
         let mut path = Vec::with_capacity(segments.len());
@@ -124,9 +124,8 @@ impl Plan {
         node
     }
 
-    /// Wants a sampled continuation after the end of `node`; the node of the continuation is returned. Every call adds one:
-    /// samples are never shared. A program without sharing
-    /// runs the prompt again for it.
+    /// Adds a sampled continuation after the end of `node` and returns its node. Every call adds a new node, because
+    /// samples are never shared. `naive_tokens` counts the prompt again for each sample.
     pub fn sample(&mut self, node: NodeId, grow: Grow) -> NodeId {
         let above = &self.nodes[node.0];
         let start = above.start + above.tokens.len();
@@ -139,19 +138,20 @@ impl Plan {
         NodeId(sample)
     }
 
-    /// How a node is sampled, if it is.
+    /// The sampling of a node; `None` for a node with fixed tokens.
     #[must_use]
     pub fn grow(&self, node: NodeId) -> Option<&Grow> {
         self.nodes[node.0].grow.as_ref()
     }
 
-    /// Whether anything is sampled.
+    /// Whether any node is sampled. Scans all nodes.
     #[must_use]
     pub fn has_samples(&self) -> bool {
         self.nodes.iter().any(|node| node.grow.is_some())
     }
 
-    /// The samples to be drawn after `offset` of `node`: the sample itself, or those that begin after its last token.
+    /// Samples drawn from the logits at `offset` of `node`: the node itself if it is a sample, otherwise the sampled
+    /// children if `offset` is its last token.
     fn draws(&self, node: usize, offset: usize) -> Vec<NodeId> {
         let here = &self.nodes[node];
         if here.grow.is_some() {
@@ -175,7 +175,7 @@ impl Plan {
         self.nodes.is_empty()
     }
 
-    /// The exact cost.
+    /// Cost of the plan; exact without samples, an upper bound with samples.
     #[must_use]
     pub fn cost(&self) -> Cost {
         let size = |node: &Node| node.grow.as_ref().map_or(node.tokens.len(), Grow::evaluated);
@@ -189,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// Tokens of a node that are evaluated: the last token of a scored leaf is predicted, never read.
+    /// Evaluated tokens of a node. The last token of a scored leaf is predicted but not evaluated.
     fn evaluated(&self, node: usize) -> usize {
         let node = &self.nodes[node];
         if let Some(grow) = &node.grow {
@@ -198,14 +198,18 @@ impl Plan {
         node.tokens.len() - usize::from(node.children.is_empty() && node.scored_from.is_some())
     }
 
-    /// Rows of logits read inside a node: the predecessors of its own scored tokens, and its last token where a child is
-    /// scored from its first.
+    /// Rows of logits read inside a node: those before its scored tokens, and its last row if a child is scored from
+    /// index 0 or sampled.
     fn rows(&self, node: usize) -> usize {
+        if let Some(grow) = &self.nodes[node].grow {
+            // Every token that is evaluated is followed by a draw.
+            return grow.evaluated();
+        }
         let read = |offset: usize| !self.targets(node, offset).is_empty() || !self.draws(node, offset).is_empty();
         (0..self.evaluated(node)).filter(|&offset| read(offset)).count()
     }
 
-    /// The tokens whose log-probability is read after `offset` of `node`, each with the node and index it belongs to.
+    /// Tokens whose log-probability is read from the logits at `offset` of `node`, each with its own node and index.
     fn targets(&self, node: usize, offset: usize) -> Vec<(NodeId, usize, Token)> {
         let here = &self.nodes[node];
         if here.grow.is_some() {
@@ -223,13 +227,13 @@ impl Plan {
         here.children.iter().filter_map(first).collect()
     }
 
-    /// Tokens of a node.
+    /// Length of a node in tokens; 0 for a sample.
     #[must_use]
     pub fn length(&self, node: NodeId) -> usize {
         self.nodes[node.0].tokens.len()
     }
 
-    /// Number of nodes above a node.
+    /// Number of ancestors of a node; 0 for a root.
     #[must_use]
     pub fn depth(&self, node: NodeId) -> usize {
         let mut depth = 0;
@@ -251,20 +255,21 @@ impl Plan {
         parts.iter().rev().flat_map(|&part| self.nodes[part].tokens.iter().copied()).collect()
     }
 
-    /// Whether a node has children and nothing is read inside it, so that its cells are all there is to it.
+    /// Whether a node has children and none of its logits is read. Its cache cells are then its only result, and a
+    /// copy of them replaces its evaluation.
     #[must_use]
     pub fn is_context(&self, node: NodeId) -> bool {
         !self.nodes[node.0].children.is_empty() && self.rows(node.0) == 0
     }
 
-    /// Index of the first scored token of a node; its length where none is.
+    /// Index of the first scored token of a node; the node's length if no token is scored.
     #[must_use]
     pub fn first_scored(&self, node: NodeId) -> usize {
         let node = &self.nodes[node.0];
         node.scored_from.unwrap_or(node.tokens.len())
     }
 
-    /// How many log-probabilities a node will give.
+    /// Number of scored tokens of a node; 0 if it is context-only or not in the plan.
     #[must_use]
     pub fn scored_tokens(&self, node: NodeId) -> usize {
         self.nodes
@@ -295,7 +300,8 @@ mod tests {
         order(&mut plan, &["aaaa", "cc", "bbb"], "?q");
         order(&mut plan, &["bbb", "cc", "aaaa"], "?q");
         let cost = plan.cost();
-        // inst 4 + {aaaa 4: bbb 3, cc 2 | cc 2, bbb 3} + {bbb 3, cc 2, aaaa 4} + three queries of 2, each less its last.
+        // inst 4 + {aaaa 4: bbb 3, cc 2 | cc 2, bbb 3} + {bbb 3, cc 2, aaaa 4} + three queries of 2 without their last
+        // token.
         assert_eq!(cost.tokens, 4 + (4 + 5 + 5) + 9 + 3);
         assert_eq!(cost.naive_tokens, 3 * (4 + 9 + 2));
         assert_eq!(cost.path_cells, 15);
@@ -317,7 +323,7 @@ mod tests {
         plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("xyz"), 0)]);
         assert_eq!(plan.targets(path[0].0, 1).len(), 2);
         assert_eq!(plan.scored_tokens(path[1]), 2);
-        // One shared row at 'b', then c, x and y predict; d and z are never evaluated.
+        // One shared row at 'b', then rows at c, x and y. d and z are predicted but not evaluated.
         assert_eq!((plan.cost().rows, plan.cost().tokens), (4, 5));
     }
 

@@ -1,8 +1,8 @@
-//! The order of a walk over a plan, and the sequences it needs.
+//! Depth-first order of a plan's nodes, and the number of sequences that a walk needs.
 
 use super::Plan;
 
-/// Depth-first order in which lighter subtrees come first, so that short leaves free their cells early.
+/// Depth-first order with lighter subtrees first, so that short leaves release their cells early.
 pub(super) fn preorder(plan: &Plan) -> Vec<usize> {
     let mut weight: Vec<usize> = (0..plan.nodes.len()).map(|node| plan.evaluated(node)).collect();
     for node in (0..plan.nodes.len()).rev() {
@@ -24,7 +24,7 @@ pub(super) fn preorder(plan: &Plan) -> Vec<usize> {
     order
 }
 
-/// The largest number of branching nodes on any path.
+/// Maximum number of nodes with several children on any path from a root.
 pub(super) fn branching(plan: &Plan) -> usize {
     let mut depth = vec![0_usize; plan.nodes.len()];
     for (index, node) in plan.nodes.iter().enumerate() {

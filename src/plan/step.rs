@@ -1,24 +1,26 @@
-//! What a walk asks for next.
+//! One step of a walk: copies of sequences, then runs of tokens.
 
 use std::ops::Range;
 
 use super::NodeId;
 
-/// Where a fork copies from.
+/// Source of a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A sequence of the walk.
+    /// A sequence of the same walk, by the walk's number.
     Own(usize),
-    /// A sequence that the caller promised with [`Walk::promise`](super::Walk::promise), by the caller's number.
+    /// A cached sequence that the caller registered with [`Walk::promise`](super::Walk::promise), by the caller's
+    /// number.
     Kept(usize),
 }
 
-/// A copy of the leading cells of a sequence, to be made before the pieces of the same step are evaluated.
+/// A copy of the leading cells of a sequence. It is made before the pieces of the same step are evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fork {
     /// Sequence to copy from.
     pub from: Source,
-    /// Sequence of the walk that receives them. It is a fresh one, unless `from` is kept: then what it holds goes first.
+    /// Destination sequence of the walk. It is empty for [`Source::Own`]. For [`Source::Kept`] it may hold cells,
+    /// which are released first.
     pub to: usize,
     /// Number of leading positions to copy.
     pub length: usize,
@@ -27,25 +29,25 @@ pub struct Fork {
 /// A run of tokens of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The node.
+    /// Node that the tokens belong to.
     pub node: NodeId,
-    /// Range of its tokens.
+    /// Range of token indices within the node.
     pub tokens: Range<usize>,
     /// Sequence that the tokens extend.
     pub sequence: usize,
 }
 
-/// What to evaluate next.
+/// The work of one call of the generator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Copies to make first.
+    /// Copies to make before the pieces are evaluated.
     pub forks: Vec<Fork>,
-    /// Token runs, in an order in which every run follows what it depends on.
+    /// Token runs. Every run comes after the runs it depends on.
     pub pieces: Vec<Piece>,
 }
 
 impl Step {
-    /// Tokens in the step.
+    /// Number of tokens over all pieces.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.pieces.iter().map(|piece| piece.tokens.len()).sum()

@@ -1,15 +1,15 @@
-//! The order in which a plan is evaluated, and which cache cells it holds meanwhile.
+//! The order in which a plan is evaluated, and the cache cells it holds during evaluation.
 //!
-//! Nodes are visited depth first; the first unfinished node in that order is the *head*. To fill a batch, nodes ahead of
-//! the head may start early as long as the head can still go down its longest path: with `S` the cells held by nodes that
-//! are not on the head's path, and `D` the longest path, a node of `n` tokens starts early only if `S + n + D <= cells`.
-//! Cells held early are released when their subtree ends, which the depth-first order always reaches, so a walk that was
-//! given at least `D` cells never waits for itself. Sequences are counted the same way.
+//! Nodes are visited depth first. The first unfinished node in that order is the *head*. Nodes after the head may
+//! start early to fill a batch, if the head can still reach the end of the longest path. Let `S` be the cells held by
+//! nodes outside the head's path, and `D` the length of the longest path. A node of `n` tokens starts early only if
+//! `S + n + D <= cells`. Its cells are released when its subtree ends, which the depth-first order always reaches. A
+//! walk with at least `D` cells therefore never deadlocks. Sequences are counted by the same rule.
 //!
-//! A chain of only children goes through in one step as far as the step reaches, like one node.
+//! A chain of nodes with one child each is evaluated in one step up to the step's limit, like one node.
 //!
-//! A sequence is passed on from a node to the child that starts last; the other children get a copy. So a sequence ends
-//! exactly when a leaf does, and cells shared by several sequences are free when the last of them ends.
+//! The child that starts last inherits its parent's sequence; the other children get a copy. A sequence therefore ends
+//! exactly when a leaf ends. Cells shared by several sequences are free when the last of these sequences ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,13 +22,14 @@ use super::{NodeId, Plan, Token};
 enum State {
     Waiting,
     Running,
-    /// All tokens evaluated; cells held for the children.
+    /// All tokens of the node are evaluated; its cells are held for the children.
     Done,
-    /// The whole subtree is evaluated; cells free.
+    /// The whole subtree is evaluated; the cells are free.
     Closed,
 }
 
-/// Progress of one plan. Sequences are numbered from 0 by the walk; the caller maps them to its own.
+/// Evaluation state of one plan. The walk numbers its sequences from 0; the caller maps them to the generator's
+/// sequences.
 #[derive(Debug)]
 pub struct Walk {
     plan: Arc<Plan>,
@@ -36,9 +37,9 @@ pub struct Walk {
     head: usize,
     states: Vec<State>,
     evaluated: Vec<usize>,
-    /// Tokens of each node to be evaluated: what the plan says, less for a sample that ended early.
+    /// Tokens to evaluate of each node: the plan's number, reduced when a sample ends early.
     limit: Vec<usize>,
-    /// Tokens of samples as far as they were drawn.
+    /// Tokens drawn so far, by sample.
     grown: HashMap<usize, Vec<Token>>,
     sequence: Vec<usize>,
     unstarted: Vec<usize>,
@@ -56,13 +57,14 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The least number of cells and sequences with which `plan` can be walked.
+    /// Minimum numbers of cells and of sequences that a walk of `plan` needs.
     #[must_use]
     pub fn least(plan: &Plan) -> (usize, usize) {
         (plan.cost().path_cells, branching(plan) + 1)
     }
 
-    /// Starts a walk that holds at most `cells` cells and `sequences` sequences at any time; both at least [`Walk::least`].
+    /// Starts a walk that holds at most `cells` cells and `sequences` sequences at any time. Neither may be below
+    /// [`Walk::least`].
     #[must_use]
     pub fn new(plan: Arc<Plan>, cells: usize, sequences: usize) -> Self {
         let nodes = plan.nodes.len();
@@ -93,38 +95,39 @@ impl Walk {
         }
     }
 
-    /// The plan that is walked.
+    /// The plan that this walk evaluates.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Tokens not yet evaluated.
+    /// Tokens not yet evaluated. Samples count with their maximum length until they end.
     #[must_use]
     pub const fn remaining(&self) -> usize {
         self.remaining
     }
 
-    /// Cells held now.
+    /// Cache cells currently reserved by started nodes.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether samples have begun to grow.
+    /// Whether at least one token of a sample was recorded with [`Walk::grow`].
     #[must_use]
     pub fn growing(&self) -> bool {
         !self.grown.is_empty()
     }
 
-    /// Whether everything is evaluated.
+    /// Whether all nodes are evaluated.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.head >= self.order.len()
     }
 
-    /// Tells that the caller holds all tokens down to the end of `node` in its sequence `kept`: the node will be copied
-    /// from there instead of evaluated. Returns the tokens saved. Only for context nodes that have not started.
+    /// Registers the caller's sequence `kept`, which holds all tokens from the root to the end of `node`. The node is
+    /// then copied from it instead of evaluated. Returns the number of tokens saved; 0 if the node has started or is
+    /// not context-only, in which case nothing is registered.
     pub fn promise(&mut self, node: NodeId, kept: usize) -> usize {
         if self.states[node.0] != State::Waiting || !self.plan.is_context(node) {
             return 0;
@@ -136,12 +139,13 @@ impl Walk {
         tokens
     }
 
-    /// Promised sequences not yet copied.
+    /// Sequences registered with [`Walk::promise`] that are not copied yet.
     pub fn promised(&self) -> impl Iterator<Item = usize> {
         self.promises.values().copied()
     }
 
-    /// Takes up to `limit` tokens. Every step that is taken must be followed by [`Walk::advance`] with the same step.
+    /// Returns the next step, of at most `limit` tokens. The caller must pass every step to [`Walk::advance`] after
+    /// evaluating it.
     pub fn take(&mut self, limit: usize) -> Step {
         let mut step = Step::default();
         let mut left = limit;
@@ -183,7 +187,7 @@ impl Walk {
             }
             if self.states[node] == State::Running {
                 let from = self.evaluated[node];
-                // A sample goes one token a step: the next is drawn from what this one gives.
+                // A sample advances one token per step, because the next token is drawn from this token's logits.
                 let most = if self.plan.nodes[node].grow.is_some() { left.min(1) } else { left };
                 let to = self.limit[node].min(from + most);
                 left -= to - from;
@@ -193,9 +197,9 @@ impl Walk {
         step
     }
 
-    /// Whether `node` can follow its parent in the same step: the step's last piece ends the parent, whose sequence it takes
-    /// over as its only child. Another child would need a copy of cells that are not there yet, a sample a token that is
-    /// not drawn yet.
+    /// Whether `node` can follow its parent in the same step. The step's last piece must end the parent, and `node`
+    /// must be its only child, which inherits the sequence. A second child would need a copy of cells that are not
+    /// evaluated yet, and a sample would need a token that is not drawn yet.
     fn goes_on(&self, node: usize, last: Option<&Piece>) -> bool {
         let here = &self.plan.nodes[node];
         let ends = |parent| last.is_some_and(|last| last.node.0 == parent && last.tokens.end == self.limit[parent]);
@@ -204,7 +208,8 @@ impl Walk {
             && here.parent.is_some_and(|parent| self.plan.nodes[parent].children.len() == 1 && ends(parent))
     }
 
-    /// Tokens to predict after each token of a piece: `(offset, node and index of the predicted token, token)`.
+    /// Tokens predicted after each token of a piece: `(offset, node, index, token)`. `node` and `index` locate the
+    /// predicted token.
     pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId, usize, Token)> {
         let node = piece.node.0;
         piece.tokens.clone().flat_map(move |offset| {
@@ -212,7 +217,7 @@ impl Walk {
         })
     }
 
-    /// The token of a node and its position in the sequence.
+    /// Token at `offset` of a node, and its position in the sequence. Panics if a sample has not drawn that token.
     #[must_use]
     pub fn token(&self, node: NodeId, offset: usize) -> (Token, usize) {
         let here = &self.plan.nodes[node.0];
@@ -220,7 +225,7 @@ impl Walk {
         (tokens[offset], here.start + offset)
     }
 
-    /// Samples to be drawn after the tokens of a piece: `(offset, sample)`.
+    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`.
     pub fn draws(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId)> {
         let node = piece.node.0;
         piece
@@ -229,20 +234,20 @@ impl Walk {
             .flat_map(move |offset| self.plan.draws(node, offset).into_iter().map(move |sample| (offset, sample)))
     }
 
-    /// Takes in the next token of a sample.
+    /// Appends a drawn token to a sample, to be evaluated in a later step.
     pub fn grow(&mut self, sample: NodeId, token: Token) {
         self.grown.entry(sample.0).or_default().push(token);
     }
 
-    /// Ends a sample where it is; between [`Walk::advance`] and the next [`Walk::take`]. Returns its sequence if it had one,
-    /// to be released.
+    /// Ends a sample at its current length. Call it only between [`Walk::advance`] and the next [`Walk::take`].
+    /// Returns the sample's sequence, which the caller releases; `None` if the sample has not started.
     pub fn end(&mut self, sample: NodeId) -> Option<usize> {
         let node = sample.0;
         let rest = self.limit[node] - self.evaluated[node];
         self.remaining -= rest;
         self.limit[node] -= rest;
         if self.states[node] != State::Running {
-            // Not begun: it will be taken up and ended like any leaf without tokens.
+            // The sample has not started. A later step starts and ends it like any leaf with no tokens to evaluate.
             return None;
         }
         self.held -= rest;
@@ -251,7 +256,7 @@ impl Walk {
         Some(ended)
     }
 
-    /// Records that `step` was evaluated; returns the sequences that ended, to be released.
+    /// Records that `step` was evaluated. Returns the sequences that ended, which the caller releases.
     pub fn advance(&mut self, step: &Step) -> Vec<usize> {
         let mut ended = Vec::new();
         for piece in &step.pieces {
@@ -284,7 +289,7 @@ impl Walk {
         }
     }
 
-    /// Every sequence in use, for a walk that is given up.
+    /// All sequences in use, for the caller to release when it abandons the walk.
     #[must_use]
     pub fn abandon(&self) -> Vec<usize> {
         (0..self.sequences_made).filter(|sequence| !self.free_sequences.contains(sequence)).collect()
@@ -344,7 +349,7 @@ impl Walk {
         }
     }
 
-    /// The head and its ancestors.
+    /// The head and its ancestors, the head first; empty when the walk is finished.
     fn path_of_head(&self) -> Vec<usize> {
         let mut path = Vec::new();
         let mut next = self.order.get(self.head).copied();
@@ -355,7 +360,8 @@ impl Walk {
         path
     }
 
-    /// Sequences that the path of the head holds: its own, and one for every ancestor whose last child has not started.
+    /// Number of sequences held on the head's path: one for a running head, and one for every evaluated ancestor with
+    /// children that have not started.
     fn slots(&self, path: &[usize]) -> usize {
         let running = path.first().is_some_and(|&head| self.states[head] == State::Running);
         let kept =

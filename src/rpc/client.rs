@@ -1,4 +1,4 @@
-//! A client for the command line.
+//! The gRPC client of the command line, and the conversion of local results to the messages of a server.
 
 use std::time::{Duration, Instant};
 
@@ -16,34 +16,34 @@ use super::{convert, convert_belief, convert_evaluate, v1};
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::{UtilityReport, UtilityRequest};
-use crate::fit::profile::Profiles;
+use crate::fit::profile::{Origin, Profiles};
 
-/// Why a call gave no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers there.
-    #[error("{address}: no server answers there: {problem}")]
+    /// No connection could be made.
+    #[error("{address}: server not reachable: {problem}")]
     Unreachable {
-        /// The address.
+        /// The address as the user gave it.
         address: String,
-        /// The transport's words.
+        /// The cause that the transport reports.
         problem: String,
     },
-    /// The server refused; code and message are its own.
+    /// The server answered with an error status, or is not serving.
     #[error("{code}: {message}")]
     Refused {
         /// The status code's name.
         code: String,
-        /// Whether the request itself is at fault.
+        /// Whether the request is at fault. The command line then exits with status 2.
         input: bool,
-        /// The server's message.
+        /// Error message of the server.
         message: String,
     },
 }
 
 impl From<tonic::Status> for ClientError {
     fn from(status: tonic::Status) -> Self {
-        // A budget that is too small is a matter of the request; a full queue is not.
+        // Quota details say that the request exceeds its budget. A full queue has the same code without these details.
         let budget = tonic_types::StatusExt::get_details_quota_failure(&status).is_some();
         let input = status.code() == tonic::Code::InvalidArgument || budget;
         Self::Refused { code: format!("{:?}", status.code()), input, message: status.message().to_owned() }
@@ -56,16 +56,16 @@ async fn connect(address: &str) -> Result<Channel, ClientError> {
     let endpoint = Channel::from_shared(full).map_err(|error| unreachable(error.to_string()))?;
     let endpoint = endpoint.connect_timeout(Duration::from_secs(5));
     endpoint.connect().await.map_err(|error| {
-        // The outer error only says "transport error"; the cause says what.
+        // The outer error is only "transport error". Its source names the problem.
         let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         unreachable(cause)
     })
 }
 
-/// Asks for the health of the server as a whole, again and again until it serves or `patience` ends.
+/// Polls the health of the whole server every 100 ms until it is serving or `patience` has passed.
 ///
 /// # Errors
-/// [`ClientError`] of the last attempt.
+/// The [`ClientError`] of the last attempt.
 pub async fn wait_until_serving(address: &str, patience: Duration) -> Result<(), ClientError> {
     let end = Instant::now() + patience;
     loop {
@@ -90,7 +90,7 @@ async fn check(address: &str) -> Result<(), ClientError> {
     }
 }
 
-/// Sends a request and returns the answer; `on_progress` hears tokens done and in all.
+/// Sends a request and returns the answer. `on_progress` receives the tokens done and the total number of tokens.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -114,7 +114,7 @@ pub async fn rerank(
     Err(ClientError::Refused { code: "Unavailable".into(), input: false, message })
 }
 
-/// Measures the utility of one question's passages; the answers come back with it where `return_answers`.
+/// Measures the utility of one question's passages. The response includes the answers if `return_answers` is set.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -129,7 +129,7 @@ pub async fn utility(
     Ok(client.measure_utility(wire).await?.into_inner())
 }
 
-/// Converts a report of the engine, so that both ways of running the command print the same.
+/// Converts a report of a local engine to the message that a server would send.
 #[must_use]
 pub fn local_utility(
     report: &UtilityReport,
@@ -139,7 +139,7 @@ pub fn local_utility(
     convert_belief::utility_response(report, return_answers, model)
 }
 
-/// Evaluates the retrieval of one question; the answers come back with it where `return_answers`.
+/// Evaluates the retrieval of one question. The response includes the answers if `return_answers` is set.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -154,7 +154,7 @@ pub async fn evaluate(
     Ok(client.evaluate_retrieval(wire).await?.into_inner())
 }
 
-/// Converts a report of the engine, so that both ways of running the command see the same.
+/// Converts a report of a local engine to the message that a server would send.
 #[must_use]
 pub fn local_evaluation(
     report: &EvaluateReport,
@@ -165,7 +165,7 @@ pub fn local_evaluation(
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
 }
 
-/// Asks what the server runs.
+/// Fetches version, models, limits and state of the server.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -174,7 +174,7 @@ pub async fn server_info(address: &str) -> Result<v1::GetServerInfoResponse, Cli
     Ok(client.get_server_info(v1::GetServerInfoRequest::default()).await?.into_inner())
 }
 
-/// Asks for all position profiles of the server's generator.
+/// Fetches all position profiles of the server's generator.
 ///
 /// # Errors
 /// [`ClientError`].
@@ -183,13 +183,13 @@ pub async fn position_bias(address: &str) -> Result<v1::GetPositionBiasResponse,
     Ok(client.get_position_bias(v1::GetPositionBiasRequest::default()).await?.into_inner())
 }
 
-/// Profiles of this process, as a server would tell them.
+/// Converts local profiles to the messages that a server would send.
 #[must_use]
-pub fn local_profiles(profiles: &Profiles) -> Vec<v1::PositionProfile> {
+pub fn local_profiles(profiles: &[(Origin, Profiles)]) -> Vec<v1::PositionProfile> {
     super::models::profiles_to_wire(profiles)
 }
 
-/// Converts an answer of the engine, so that both ways of running the command print the same.
+/// Converts an answer of a local engine to the message that a server would send.
 #[must_use]
 pub fn local_response(
     answer: crate::engine::rerank::Reranked,

@@ -1,50 +1,62 @@
-//! Wire types to and from the engine's.
+//! Conversions between messages and engine types: reranking, and the parts that several services share.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
 use super::v1;
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
-use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
+use crate::engine::methods::{self, MethodRef};
+use crate::engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
 use crate::engine::rerank::{
-    Inline, InlineReport, Method, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
+    Inline, InlineReport, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
 };
 use crate::engine::utility::Utility;
 use crate::fit::domain::Domain;
 use crate::fit::profile::Subject;
 use crate::model::GeneratorInfo;
 
-/// A count on the wire; counts are bounded far below 2^32 by the limits.
+/// Converts a count to 32 bits. The limits keep counts far below 2^32; a larger one saturates.
 pub(super) fn narrow(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// A count on the wire.
+/// Converts a count to 64 bits.
 pub(super) fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// A count or index from the wire; one that this machine cannot hold is beyond every bound like any other.
+/// Converts a count or index from a message. A number that `usize` cannot hold saturates and so exceeds every bound.
 pub(super) fn count(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// A number of zero means that the caller left it to the server.
+/// Converts an optional count from a message: 0 stands for absent and selects the server's default.
 pub(super) fn given(number: u32) -> Option<usize> {
     usize::try_from(number).ok().filter(|number| *number > 0)
 }
 
+/// Converts an enum value from a message. Refuses a number that the protocol does not define.
 pub(super) fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, EngineError> {
-    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("has the unknown value {value}")))
+    T::try_from(value).map_err(|_| EngineError::invalid(field, format!("unknown value {value}")))
+}
+
+/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`.
+fn method(wire: i32) -> Result<MethodRef, EngineError> {
+    let wire: v1::Method = known("method", wire)?;
+    if wire == v1::Method::Unspecified {
+        return Ok(MethodRef::default());
+    }
+    let name = wire.as_str_name().trim_start_matches("METHOD_").to_lowercase().replace('_', "-");
+    methods::find(&name).ok_or_else(|| EngineError::invalid("method", format!("{name} is not supported")))
+}
+
+/// Converts a method to its enum value.
+fn method_to_wire(method: MethodRef) -> v1::Method {
+    let name = format!("METHOD_{}", method.name().to_uppercase().replace('-', "_"));
+    v1::Method::from_str_name(&name).unwrap_or_default()
 }
 
 pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
-    let method = match known("method", wire.method)? {
-        v1::Method::Unspecified | v1::Method::Moi => Method::Moi,
-        v1::Method::QueryGeneration => Method::QueryGeneration,
-        v1::Method::BayesSaliency => Method::BayesSaliency,
-        v1::Method::LongLlmLingua => Method::LongLlmLingua,
-        v1::Method::Retriever => Method::Retriever,
-    };
+    let method = method(wire.method)?;
     let (truncate, passage_tokens) = truncation(wire.truncation)?;
     Ok(RerankRequest {
         query: wire.query,
@@ -66,7 +78,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
     })
 }
 
-/// Passages; one without an id takes its index.
+/// Converts passages from a message. A passage without an id gets its index as id.
 pub(super) fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
     let passage = |(index, passage): (usize, v1::Passage)| Passage {
         id: if passage.id.is_empty() { index.to_string() } else { passage.id },
@@ -77,7 +89,7 @@ pub(super) fn passages(wire: Vec<v1::Passage>) -> Vec<Passage> {
     wire.into_iter().enumerate().map(passage).collect()
 }
 
-/// The other way.
+/// Converts passages to messages.
 pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
     let passage = |passage: &Passage| v1::Passage {
         id: passage.id.clone(),
@@ -88,7 +100,7 @@ pub(super) fn passages_to_wire(passages: &[Passage]) -> Vec<v1::Passage> {
     passages.iter().map(passage).collect()
 }
 
-/// Whether passages may be cut, and their most tokens.
+/// Converts truncation options to `truncate` and `passage_tokens`; `None` selects the server's default.
 pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, Option<usize>), EngineError> {
     let wire = wire.unwrap_or_default();
     let truncate = match known("truncation.mode", wire.mode)? {
@@ -99,7 +111,7 @@ pub(super) fn truncation(wire: Option<v1::Truncation>) -> Result<(Option<bool>, 
     Ok((truncate, given(wire.max_passage_tokens)))
 }
 
-/// The other way.
+/// Converts `truncate` and `passage_tokens` to truncation options.
 pub(super) fn truncation_to_wire(truncate: Option<bool>, passage_tokens: Option<usize>) -> v1::Truncation {
     let mode = match truncate {
         None => v1::TruncationMode::Unspecified,
@@ -153,7 +165,7 @@ fn moi(wire: v1::MoiOptions) -> Result<MoiOptions, EngineError> {
     })
 }
 
-/// The other way, for clients.
+/// Converts a request to a message, for clients.
 pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     let moi = &request.moi;
     let (score_domain, softmax_temperature) = match moi.domain {
@@ -163,13 +175,6 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         Some(Domain::RankNormal) => (v1::ScoreDomain::RankNormal, None),
         Some(Domain::Softmax { temperature }) => (v1::ScoreDomain::Softmax, Some(temperature)),
     };
-    let method = match request.method {
-        Method::Moi => v1::Method::Moi,
-        Method::QueryGeneration => v1::Method::QueryGeneration,
-        Method::BayesSaliency => v1::Method::BayesSaliency,
-        Method::LongLlmLingua => v1::Method::LongLlmLingua,
-        Method::Retriever => v1::Method::Retriever,
-    };
     let outcome = match moi.outcome {
         Outcome::QueryLikelihood => v1::Outcome::QueryLikelihood,
         Outcome::Joint => v1::Outcome::Joint,
@@ -178,7 +183,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     v1::RerankRequest {
         query: request.query.clone(),
         passages: passages_to_wire(&request.passages),
-        method: method.into(),
+        method: method_to_wire(request.method).into(),
         moi: Some(v1::MoiOptions {
             design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
             orders: narrow(moi.orders.unwrap_or(0)),
@@ -248,22 +253,25 @@ const fn context_order_to_wire(order: ContextOrder) -> v1::ContextOrder {
 }
 
 fn arrangement(arranged: &Arrangement) -> v1::Arrangement {
-    let (ground, passages, observations) = match arranged.ground {
-        Ground::Requested => (v1::ArrangementGround::Requested, 0, 0),
-        Ground::NoProfile => (v1::ArrangementGround::NoProfile, 0, 0),
-        Ground::Profile { subject: Subject::Answer, passages, observations } => {
-            (v1::ArrangementGround::AnswerProfile, passages, observations)
+    let (ground, basis) = match arranged.ground {
+        Ground::Requested => (v1::ArrangementGround::Requested, None),
+        Ground::NoProfile => (v1::ArrangementGround::NoProfile, None),
+        Ground::EffectWithinError(basis) => (v1::ArrangementGround::EffectWithinError, Some(basis)),
+        Ground::Profile(basis @ Basis { subject: Subject::Answer, .. }) => {
+            (v1::ArrangementGround::AnswerProfile, Some(basis))
         }
-        Ground::Profile { subject: Subject::Question, passages, observations } => {
-            (v1::ArrangementGround::QuestionProfile, passages, observations)
+        Ground::Profile(basis @ Basis { subject: Subject::Question, .. }) => {
+            (v1::ArrangementGround::QuestionProfile, Some(basis))
         }
     };
     v1::Arrangement {
         original_indices: arranged.order.iter().copied().map(narrow).collect(),
         order: context_order_to_wire(arranged.applied).into(),
         ground: ground.into(),
-        profile_passages: narrow(passages),
-        profile_observations: observations,
+        profile_passages: basis.map_or(0, |basis| narrow(basis.passages)),
+        profile_observations: basis.map_or(0, |basis| basis.observations),
+        profile_origin: basis.map_or(0, |basis| super::models::origin_to_wire(basis.origin).into()),
+        profile_subject: basis.map_or(0, |basis| super::models::subject_to_wire(basis.subject).into()),
     }
 }
 
@@ -279,7 +287,7 @@ const fn design_to_wire(scheme: Scheme) -> v1::Design {
     }
 }
 
-/// The passages as the caller sent them, to be named in the answer.
+/// The request's passages, for the ids in the response. If `whole` is set, the response also includes title and text.
 pub(super) struct Sent {
     pub passages: Vec<v1::Passage>,
     pub whole: bool,
@@ -356,5 +364,20 @@ pub(super) fn event(event: RerankEvent) -> v1::watch_rerank_response::Event {
             original_indices: order.into_iter().map(narrow).collect(),
             observations: narrow(observations),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_a_wire_value_and_every_wire_value_a_method() {
+        for each in methods::all() {
+            assert_eq!(method(method_to_wire(each).into()).unwrap(), each, "{each:?}");
+        }
+        let values: Vec<i32> = (0..1_000).filter(|value| v1::Method::try_from(*value).is_ok()).collect();
+        assert_eq!(values.len(), methods::all().count() + 1, "one value a method, and UNSPECIFIED");
+        assert!(values.into_iter().all(|value| method(value).is_ok()));
     }
 }

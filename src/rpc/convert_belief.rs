@@ -1,13 +1,13 @@
-//! Wire types of beliefs and utilities to and from the engine's.
+//! Conversions of beliefs and utilities between messages and engine types.
 
 use super::convert::{count, given, known, narrow, passages, truncation, usage};
 use super::v1;
 use crate::belief::seper::Aggregate;
-use crate::belief::{Measured, Rule, Verdict, Weighting};
+use crate::belief::{Estimate, Measured, Rule, Verdict, Weighting};
 use crate::engine::EngineError;
 use crate::engine::belief::report::BeliefReport;
 use crate::engine::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
-use crate::engine::utility::{Of, Utility, UtilityReport, UtilityRequest};
+use crate::engine::utility::{ContextKind, Utility, UtilityReport, UtilityRequest};
 use crate::model::GeneratorInfo;
 use crate::numeric::sampling::Sampling;
 use crate::plan::Finish;
@@ -106,12 +106,12 @@ pub(super) fn sample_request(wire: v1::SampleRequest) -> Result<BeliefRequest, E
     })
 }
 
-/// Passages by index.
+/// Converts passage indices from a message.
 pub(super) fn indices(subset: v1::PassageSubset) -> Vec<usize> {
     subset.indices.into_iter().map(count).collect()
 }
 
-/// The other way.
+/// Converts passage indices to a message.
 pub(super) fn subset(indices: &[usize]) -> v1::PassageSubset {
     v1::PassageSubset { indices: indices.iter().copied().map(narrow).collect() }
 }
@@ -136,7 +136,7 @@ pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<Utility
     })
 }
 
-/// The other way, for clients.
+/// Converts a request to a message, for clients.
 pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: bool) -> v1::MeasureUtilityRequest {
     v1::MeasureUtilityRequest {
         question: request.question.clone(),
@@ -181,13 +181,19 @@ const fn measured(measured: Measured) -> v1::Measured {
     v1::Measured { value: measured.value, standard_error: measured.standard_error }
 }
 
+fn estimate(estimate: &Estimate) -> v1::Measured {
+    measured(estimate.measured())
+}
+
+/// Converts the measures of one context. The message includes the answers only if `answers` is given.
 fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
     v1::Belief {
-        seper_soft: report.seper_soft.map(measured),
-        seper_hard: report.seper_hard.map(measured),
-        semantic_entropy: Some(measured(report.semantic_entropy)),
-        semantic_entropy_count: Some(measured(report.semantic_entropy_count)),
-        predictive_entropy: Some(measured(report.predictive_entropy)),
+        seper_soft: report.seper_soft.as_ref().map(estimate),
+        seper_hard: report.seper_hard.as_ref().map(estimate),
+        semantic_entropy: Some(estimate(&report.semantic_entropy)),
+        semantic_entropy_count: Some(estimate(&report.semantic_entropy_count)),
+        semantic_entropy_corrected: report.semantic_entropy_corrected.as_ref().map(estimate),
+        predictive_entropy: Some(estimate(&report.predictive_entropy)),
         cluster_of: report.clusters.of.iter().copied().map(narrow).collect(),
         founders: report.clusters.founders.iter().copied().map(narrow).collect(),
         weights: report.weights.clone(),
@@ -196,35 +202,36 @@ fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
     }
 }
 
-fn utility(utility: &Utility, whole: bool) -> v1::Utility {
-    let (kind, number) = match utility.of {
-        Of::List => (v1::ContextKind::List, 0),
-        Of::Passage(index) => (v1::ContextKind::Passage, index),
-        Of::Prefix(length) => (v1::ContextKind::Prefix, length),
-        Of::Without(index) => (v1::ContextKind::Without, index),
-        Of::Subset(number) => (v1::ContextKind::Subset, number),
+fn utility(utility: &Utility, return_answers: bool) -> v1::Utility {
+    let (kind, number) = match utility.kind {
+        ContextKind::List => (v1::ContextKind::List, 0),
+        ContextKind::Passage(index) => (v1::ContextKind::Passage, index),
+        ContextKind::Prefix(length) => (v1::ContextKind::Prefix, length),
+        ContextKind::LeaveOneOut(index) => (v1::ContextKind::Without, index),
+        ContextKind::Subset(number) => (v1::ContextKind::Subset, number),
     };
     v1::Utility {
         kind: kind.into(),
         number: narrow(number),
         indices: utility.indices.iter().copied().map(narrow).collect(),
-        belief: Some(belief(&utility.belief, whole.then_some(&utility.answers))),
+        belief: Some(belief(&utility.belief, return_answers.then_some(&utility.answers))),
         delta_seper_soft: utility.delta_soft.map(measured),
         delta_seper_hard: utility.delta_hard.map(measured),
         semantic_entropy_reduction: Some(measured(utility.semantic_entropy_reduction)),
         semantic_entropy_count_reduction: Some(measured(utility.semantic_entropy_count_reduction)),
+        semantic_entropy_corrected_reduction: utility.semantic_entropy_corrected_reduction.map(measured),
         predictive_entropy_reduction: Some(measured(utility.predictive_entropy_reduction)),
     }
 }
 
 pub(super) fn utility_response(
     report: &UtilityReport,
-    whole: bool,
+    return_answers: bool,
     model: &GeneratorInfo,
 ) -> v1::MeasureUtilityResponse {
     v1::MeasureUtilityResponse {
-        without_context: Some(belief(&report.without, whole.then_some(&report.without_answers))),
-        utilities: report.utilities.iter().map(|one| utility(one, whole)).collect(),
+        without_context: Some(belief(&report.context_free, return_answers.then_some(&report.context_free_answers))),
+        utilities: report.utilities.iter().map(|one| utility(one, return_answers)).collect(),
         usage: Some(usage(&report.usage)),
         judged_pairs: narrow(report.judged_pairs),
         warnings: report.warnings.clone(),

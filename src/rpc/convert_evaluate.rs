@@ -1,14 +1,15 @@
-//! Wire types of eRAG evaluations to and from the engine's.
+//! Conversions of EvaluateRetrieval between messages and engine types.
 
 use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
 use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling, sampling_to_wire, subset};
 use super::v1;
 use crate::engine::EngineError;
-use crate::engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, default_metrics};
-use crate::metrics::rank::{Grading, Metric};
+use crate::engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, MOST_RANKINGS, default_metrics};
+use crate::metrics::input;
+use crate::metrics::rank::{Grading, Metric, MetricError};
 use crate::model::GeneratorInfo;
 
-/// Both names of every annotator.
+/// Enum value and engine type of each annotator.
 const ANNOTATORS: [(v1::Annotator, Annotator); 12] = [
     (v1::Annotator::ExactMatch, Annotator::ExactMatch),
     (v1::Annotator::TokenF1, Annotator::TokenF1),
@@ -25,18 +26,31 @@ const ANNOTATORS: [(v1::Annotator, Annotator); 12] = [
 ];
 
 fn to_wire(annotator: Annotator) -> v1::Annotator {
-    let found = ANNOTATORS.iter().find(|(_, ours)| *ours == annotator);
-    found.map_or(v1::Annotator::Unspecified, |(wire, _)| *wire)
+    let pair = ANNOTATORS.iter().find(|(_, ours)| *ours == annotator);
+    pair.map_or(v1::Annotator::Unspecified, |(wire, _)| *wire)
 }
 
-/// Metrics by name, with the field of the one that is wrong.
+/// Parses the names of metrics. Refuses too many names, an unknown name and a repeated metric.
 pub(super) fn metrics(names: &[String]) -> Result<Vec<Metric>, EngineError> {
+    input::check_metric_count(names.len())?;
     let parse = |(index, name): (usize, &String)| {
-        name.parse().map_err(|error: crate::metrics::rank::MetricError| {
-            EngineError::invalid(format!("metrics[{index}]"), error.to_string())
-        })
+        name.parse().map_err(|error: MetricError| EngineError::invalid(format!("metrics[{index}]"), error.to_string()))
     };
-    names.iter().enumerate().map(parse).collect()
+    let metrics: Vec<Metric> = names.iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    input::check_metrics(&metrics)?;
+    Ok(metrics)
+}
+
+/// Converts lists of passage indices. Refuses too many lists and lists longer than `passages` before converting them.
+fn orders(field: &str, wire: Vec<v1::PassageSubset>, passages: usize) -> Result<Vec<Vec<usize>>, EngineError> {
+    if wire.len() > MOST_RANKINGS {
+        return Err(EngineError::invalid(field, format!("{} given, at most {MOST_RANKINGS} allowed", wire.len())));
+    }
+    if let Some(index) = wire.iter().position(|subset| subset.indices.len() > passages) {
+        let problem = format!("{} passages given, at most {passages} allowed", wire[index].indices.len());
+        return Err(EngineError::invalid(format!("{field}[{index}]"), problem));
+    }
+    Ok(wire.into_iter().map(indices).collect())
 }
 
 pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequest, EngineError> {
@@ -44,11 +58,13 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
     let annotator = |(index, number): (usize, &i32)| {
         let field = format!("annotators[{index}]");
         let wire: v1::Annotator = known(&field, *number)?;
-        let found = ANNOTATORS.iter().find(|(name, _)| *name == wire);
-        found.map(|(_, ours)| *ours).ok_or_else(|| EngineError::invalid(field, "must be set"))
+        let pair = ANNOTATORS.iter().find(|(name, _)| *name == wire);
+        pair.map(|(_, ours)| *ours).ok_or_else(|| EngineError::invalid(field, "must be set"))
     };
     let annotators: Result<Vec<Annotator>, EngineError> = wire.annotators.iter().enumerate().map(annotator).collect();
     let annotators = Some(annotators?).filter(|annotators| !annotators.is_empty());
+    let rankings = orders("rankings", wire.rankings, wire.passages.len())?;
+    let contexts = orders("contexts", wire.contexts, wire.passages.len())?;
     Ok(EvaluateRequest {
         question: wire.question,
         passages: passages(wire.passages),
@@ -57,7 +73,8 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
         provenance: wire.provenance,
         metrics: if wire.metrics.is_empty() { default_metrics() } else { metrics(&wire.metrics)? },
         threshold: wire.threshold.unwrap_or(Grading::ERAG.threshold),
-        rankings: wire.rankings.into_iter().map(indices).collect(),
+        rankings,
+        contexts,
         end_to_end: wire.end_to_end,
         answer_tokens: given(wire.answer_tokens),
         sampling: sampling(wire.sampling),
@@ -68,7 +85,7 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
     })
 }
 
-/// The other way, for clients.
+/// Converts a request to a message, for clients.
 pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -> v1::EvaluateRetrievalRequest {
     v1::EvaluateRetrievalRequest {
         question: request.question.clone(),
@@ -79,6 +96,7 @@ pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -
         metrics: request.metrics.iter().map(Metric::to_string).collect(),
         threshold: Some(request.threshold),
         rankings: request.rankings.iter().map(|indices| subset(indices)).collect(),
+        contexts: request.contexts.iter().map(|indices| subset(indices)).collect(),
         end_to_end: request.end_to_end,
         answer_tokens: narrow(request.answer_tokens.unwrap_or(0)),
         sampling: Some(sampling_to_wire(&request.sampling)),
@@ -89,7 +107,7 @@ pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -
     }
 }
 
-/// Values under their metrics' names.
+/// Pairs each value with the name of its metric.
 pub(super) fn metric_values(metrics: &[Metric], values: &[Option<f64>]) -> Vec<v1::MetricValue> {
     let value =
         |(metric, value): (&Metric, &Option<f64>)| v1::MetricValue { metric: metric.to_string(), value: *value };
@@ -100,7 +118,7 @@ pub(super) fn response(
     report: &EvaluateReport,
     metrics: &[Metric],
     threshold: f64,
-    whole: bool,
+    with_answers: bool,
     model: &GeneratorInfo,
 ) -> v1::EvaluateRetrievalResponse {
     let labels = |(annotator, labels): &(Annotator, Vec<f64>)| v1::PassageLabels {
@@ -109,6 +127,7 @@ pub(super) fn response(
     };
     let rankings = report.rankings.iter().map(|ranking| v1::RankingScores {
         indices: ranking.indices.iter().copied().map(narrow).collect(),
+        context: ranking.context.iter().copied().map(narrow).collect(),
         scores: ranking
             .scores
             .iter()
@@ -118,12 +137,12 @@ pub(super) fn response(
                 end_to_end: scores.end_to_end,
             })
             .collect(),
-        answer: ranking.answer.as_ref().filter(|_| whole).map(answer),
+        answer: ranking.answer.as_ref().filter(|_| with_answers).map(answer),
     });
     v1::EvaluateRetrievalResponse {
         labels: report.labels.iter().map(labels).collect(),
         rankings: rankings.collect(),
-        passage_answers: if whole { report.passage_answers.iter().map(answer).collect() } else { Vec::new() },
+        passage_answers: if with_answers { report.passage_answers.iter().map(answer).collect() } else { Vec::new() },
         threshold,
         usage: Some(usage(&report.usage)),
         judged_pairs: narrow(report.judged_pairs),

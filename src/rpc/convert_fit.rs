@@ -1,4 +1,4 @@
-//! Wire types of MOI fits.
+//! Conversions of MOI fits between messages and domain types.
 
 use super::convert::{known, narrow};
 use super::v1;
@@ -8,7 +8,7 @@ use crate::fit::domain::Domain;
 use crate::fit::uncertainty::Diagnostics;
 use crate::fit::{Estimate, Orientation};
 
-/// A score domain; `None` where the caller left it to the server.
+/// Converts a score domain. `None` if unspecified: objective and design then determine the default.
 pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result<Option<Domain>, EngineError> {
     Ok(match known(field, wire)? {
         v1::ScoreDomain::Unspecified => None,
@@ -19,7 +19,7 @@ pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result
     })
 }
 
-/// Whether the paper's objective is asked for.
+/// Whether the request selects the paper's objective.
 pub(super) fn paper_objective(field: &str, wire: i32) -> Result<bool, EngineError> {
     Ok(match known(field, wire)? {
         v1::Objective::Unspecified | v1::Objective::Regularised => false,
@@ -27,7 +27,7 @@ pub(super) fn paper_objective(field: &str, wire: i32) -> Result<bool, EngineErro
     })
 }
 
-/// What the fit of a rerank says of itself.
+/// Converts the diagnostics of a reranking's fit.
 pub(super) fn report_diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
     v1::FitDiagnostics {
         expected_tau: fit.expected_tau,
@@ -37,7 +37,7 @@ pub(super) fn report_diagnostics(fit: &FitReport) -> v1::FitDiagnostics {
     }
 }
 
-/// What a fit of its own says of itself.
+/// Converts the diagnostics of a fit to scores that the caller supplied.
 pub(super) fn estimate_diagnostics(fit: &Estimate) -> v1::FitDiagnostics {
     v1::FitDiagnostics {
         expected_tau: fit.expected_tau,
@@ -47,12 +47,13 @@ pub(super) fn estimate_diagnostics(fit: &Estimate) -> v1::FitDiagnostics {
     }
 }
 
-fn diagnostics(inner: &Diagnostics, settled: Orientation) -> v1::FitDiagnostics {
-    let orientation = match settled {
+fn diagnostics(inner: &Diagnostics, orientation: Orientation) -> v1::FitDiagnostics {
+    let orientation = match orientation {
         Orientation::OnePassageScores => v1::Orientation::OnePassageScores,
         Orientation::CallerPrior => v1::Orientation::CallerPrior,
         Orientation::DefaultPrior => v1::Orientation::DefaultPrior,
         Orientation::Lengths => v1::Orientation::Lengths,
+        Orientation::Subsets => v1::Orientation::Subsets,
         Orientation::None => v1::Orientation::None,
     };
     v1::FitDiagnostics {
@@ -65,8 +66,10 @@ fn diagnostics(inner: &Diagnostics, settled: Orientation) -> v1::FitDiagnostics 
         noise_variance: inner.noise_variance,
         signal: inner.signal,
         identifiable: inner.identifiable,
-        prior_dominated: !inner.identifiable && settled != Orientation::None,
+        // Constant scores have no r2. Nothing is fitted to them, so there is nothing for the prior to dominate.
+        prior_dominated: !inner.identifiable && inner.r2.is_some(),
         orientation: orientation.into(),
+        converged: Some(inner.converged),
         ..v1::FitDiagnostics::default()
     }
 }

@@ -1,42 +1,36 @@
-//! MetricsService: arithmetic beside the reactor.
+//! gRPC handlers of MetricsService. They compute on the threads of the arithmetic lane and use no model.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use super::edge::{Edge, answer};
 use super::v1::metrics_service_server::MetricsService;
-use super::{convert_metrics as convert, status, v1};
+use super::{convert_metrics as convert, v1};
+use crate::call::{Call, Lane};
 use crate::engine::EngineError;
 use crate::fit::task::fit_moi;
-use crate::metrics::input as metrics;
+use crate::metrics::input;
+use crate::numeric::Interrupt;
 
 #[derive(Clone)]
 pub(super) struct Service {
-    /// Calls that are worked on at once: one a core, so that a flood of them leaves the generator its share.
-    places: Arc<Semaphore>,
-}
-
-impl Default for Service {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { places: Arc::new(Semaphore::new(cores)) }
-    }
+    pub edge: Edge,
+    /// Largest response in bytes (`server.message_bytes`).
+    pub message_bytes: usize,
 }
 
 impl Service {
-    /// Runs arithmetic that may take long on a thread of its own. A call whose caller leaves while it waits is never begun.
-    async fn beside<T: Send + 'static>(
+    /// Runs `work` on a thread of the arithmetic lane. If the call ends before a thread is free, `work` is not run. If
+    /// the call ends later, `work` is interrupted.
+    async fn compute<Q: Send + 'static, T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+        operation: &'static str,
+        request: Request<Q>,
+        work: impl FnOnce(Q, Interrupt<'_>) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let place = Arc::clone(&self.places).acquire_owned().await;
-        let outcome = tokio::task::spawn_blocking(move || {
-            let _held = place;
-            work()
-        });
-        let outcome = outcome.await.unwrap_or_else(|error| Err(EngineError::Internal(error.to_string())));
-        outcome.map(Response::new).map_err(|error| status::of(&error))
+        let call = self.edge.admit(operation, &request)?;
+        let wire = request.into_inner();
+        let work = call.compute_in(Lane::Arithmetic, move |call: &Call| work(wire, &|| call.is_stopped()));
+        Ok(Response::new(answer(&call, work).await?))
     }
 }
 
@@ -44,41 +38,47 @@ impl Service {
 impl MetricsService for Service {
     async fn evaluate_ranking(
         &self,
-        call: Request<v1::EvaluateRankingRequest>,
+        request: Request<v1::EvaluateRankingRequest>,
     ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
-        let work = || {
-            let task = convert::ranking_task(call.into_inner())?;
-            let (grading, ties) = (task.grading, task.ties);
-            let table = metrics::evaluate_rankings(&task.lists, &task.metrics, grading, ties, task.resampling)?;
-            Ok(convert::ranking_response(&task, &table))
-        };
-        self.beside(work).await
+        let message_bytes = self.message_bytes;
+        self.compute("EvaluateRanking", request, move |wire, interrupt| {
+            let task = convert::ranking_task(wire, message_bytes)?;
+            let reading = (task.grading, task.ties);
+            let table = input::evaluate_rankings(&task.lists, &task.metrics, reading, task.resampling, interrupt);
+            Ok(convert::ranking_response(&task, &table.map_err(convert::metrics_error)?))
+        })
+        .await
     }
 
-    async fn correlate(&self, call: Request<v1::CorrelateRequest>) -> Result<Response<v1::CorrelateResponse>, Status> {
-        self.beside(|| {
-            let task = convert::correlation_task(call.into_inner())?;
-            let found = metrics::correlate(&task.target, &task.series, &task.kinds, task.resampling)?;
-            Ok(convert::correlation_response(&task, &found))
+    async fn correlate(
+        &self,
+        request: Request<v1::CorrelateRequest>,
+    ) -> Result<Response<v1::CorrelateResponse>, Status> {
+        let message_bytes = self.message_bytes;
+        self.compute("Correlate", request, move |wire, interrupt| {
+            let task = convert::correlation_task(wire, message_bytes)?;
+            let rows = input::correlate(&task.target, &task.series, &task.kinds, task.resampling, interrupt);
+            Ok(convert::correlation_response(&task, &rows.map_err(convert::metrics_error)?))
         })
         .await
     }
 
     async fn choose_alpha(
         &self,
-        call: Request<v1::ChooseAlphaRequest>,
+        request: Request<v1::ChooseAlphaRequest>,
     ) -> Result<Response<v1::ChooseAlphaResponse>, Status> {
-        self.beside(|| {
-            let (samples, family, correlation) = convert::alpha_task(call.into_inner())?;
-            Ok(convert::alpha_response(&metrics::choose_alpha(&samples, family, correlation)?))
+        self.compute("ChooseAlpha", request, |wire, interrupt| {
+            let (samples, family, correlation) = convert::alpha_task(wire)?;
+            let chosen = input::choose_alpha(&samples, family, correlation, interrupt);
+            Ok(convert::alpha_response(&chosen.map_err(convert::metrics_error)?))
         })
         .await
     }
 
-    async fn fit_moi(&self, call: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
-        self.beside(|| {
-            let task = convert::fit_task(call.into_inner())?;
-            let fitted = fit_moi(&task).map_err(convert::fit_error)?;
+    async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
+        self.compute("FitMoi", request, |wire, interrupt| {
+            let task = convert::fit_task(wire)?;
+            let fitted = fit_moi(&task, interrupt).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))
         })
         .await

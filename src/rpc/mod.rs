@@ -1,13 +1,15 @@
-//! The edge: the only part that names tonic and prost. Wire types stop in `convert`.
+//! The gRPC edge, the only module that uses tonic and prost. The `convert` modules translate messages to engine types.
 
 mod belief;
 pub mod client;
+mod codec;
 mod convert;
 mod convert_belief;
 mod convert_evaluate;
 mod convert_fit;
 mod convert_metrics;
-mod deadline;
+mod edge;
+mod events;
 mod metrics;
 mod models;
 mod questions;
@@ -16,11 +18,11 @@ pub mod server;
 mod status;
 mod utility;
 
-/// The generated protocol.
+/// Messages, servers and clients generated from proto/rerankd/v1. The comments there document them.
 #[expect(clippy::all, clippy::pedantic, reason = "generated from proto/rerankd/v1, where the comments are")]
 pub mod v1 {
     tonic::include_proto!("rerankd.v1");
 }
 
-/// Descriptors of the protocol, for reflection.
+/// Encoded file descriptors of the protocol, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rerankd.bin"));

@@ -1,20 +1,20 @@
-//! ModelService.
+//! gRPC handlers of ModelService: server properties and position profiles.
 
 use std::sync::atomic::Ordering;
 
 use tonic::{Request, Response, Status};
 
 use super::convert::{known, narrow, wide};
+use super::edge::Edge;
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
-use crate::engine::Engine;
 use crate::engine::prompt::TEMPLATE_VERSION;
-use crate::fit::profile::{Profile, Profiles, Subject};
+use crate::fit::profile::{Origin, Profile, Profiles, Subject};
+use crate::model::GeneratorInfo;
 
 pub(super) struct Service {
-    pub engine: Engine,
+    pub edge: Edge,
     pub message_bytes: usize,
-    pub queue_length: usize,
 }
 
 #[tonic::async_trait]
@@ -23,9 +23,10 @@ impl ModelService for Service {
         &self,
         _: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
-        let (info, limits) = (self.engine.info(), self.engine.limits());
-        let scheduler = self.engine.scheduler();
-        let (capacity, stats) = (scheduler.capacity(), scheduler.stats());
+        let engine = &self.edge.engine;
+        let limits = engine.limits();
+        let generator = engine.models().generator(None).map_err(|error| status::of(&error))?;
+        let (capacity, stats) = (generator.scheduler().capacity(), generator.scheduler().stats());
         let features = [
             ("cuda", cfg!(feature = "cuda")),
             ("metal", cfg!(feature = "metal")),
@@ -34,16 +35,11 @@ impl ModelService for Service {
         ];
         Ok(Response::new(v1::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            generator: Some(v1::ModelInfo {
-                name: info.name.clone(),
-                sha256: info.sha256.clone(),
-                description: info.description.clone(),
-                bytes: info.bytes,
-                trained_context: narrow(info.trained_context),
-                chat_template: info.chat,
-                encoding: info.encoding.clone(),
-                running_sha256: info.running_sha256.clone(),
-            }),
+            // Before the generator is loaded, only its configured name is available.
+            generator: Some(generator.get().map_or_else(
+                |_| v1::ModelInfo { name: generator.name().to_owned(), ..v1::ModelInfo::default() },
+                |served| model_info(&served.info),
+            )),
             limits: Some(v1::Limits {
                 passages: narrow(limits.passages),
                 query_bytes: wide(limits.query_bytes),
@@ -51,7 +47,7 @@ impl ModelService for Service {
                 orders: narrow(limits.orders),
                 tokens_per_request: wide(limits.tokens),
                 message_bytes: wide(self.message_bytes),
-                queue_length: narrow(self.queue_length),
+                queue_length: narrow(self.edge.admission.limit()),
                 context_cells: wide(capacity.map_or(0, |capacity| capacity.cells)),
                 batch_tokens: narrow(capacity.map_or(0, |capacity| capacity.batch)),
             }),
@@ -69,52 +65,74 @@ impl ModelService for Service {
                 abandoned: stats.abandoned.load(Ordering::Relaxed),
             }),
             template_version: TEMPLATE_VERSION.to_owned(),
-            entailment: self
-                .engine
-                .entailment_model()
-                .map(|model| v1::EntailmentModelInfo { name: model.name.clone(), sha256: model.sha256.clone() }),
+            entailment: engine.models().judge_if_any().map(|judge| v1::EntailmentModelInfo {
+                name: judge.model().name.clone(),
+                sha256: judge.model().sha256.clone(),
+            }),
         }))
     }
     async fn get_position_bias(
         &self,
         call: Request<v1::GetPositionBiasRequest>,
     ) -> Result<Response<v1::GetPositionBiasResponse>, Status> {
-        let asked = call.into_inner();
-        let only = match known("subject", asked.subject).map_err(|error| status::of(&error))? {
+        let wire = call.into_inner();
+        let only = match known("subject", wire.subject).map_err(|error| status::of(&error))? {
             v1::ProfileSubject::Unspecified => None,
             v1::ProfileSubject::Answer => Some(Subject::Answer),
             v1::ProfileSubject::Question => Some(Subject::Question),
         };
-        let known = self.engine.position_bias();
-        let profiles = profiles_to_wire(&known.profiles());
+        let generator = self.edge.engine.generator().map_err(|error| status::of(&error))?;
+        let bias = &generator.position_bias;
+        let profiles = profiles_to_wire(&bias.profiles());
         let wanted = |profile: &v1::PositionProfile| {
             only.is_none_or(|subject| profile.subject() == subject_to_wire(subject))
-                && (asked.passages == 0 || profile.passages == asked.passages)
+                && (wire.passages == 0 || profile.passages == wire.passages)
         };
         Ok(Response::new(v1::GetPositionBiasResponse {
             profiles: profiles.into_iter().filter(wanted).collect(),
-            model_sha256: self.engine.info().sha256.clone(),
+            model_sha256: generator.info.sha256.clone(),
             template_version: TEMPLATE_VERSION.to_owned(),
-            problems: known.problems(),
+            problems: bias.problems(),
         }))
     }
 }
 
-const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
+fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
+    v1::ModelInfo {
+        name: info.name.clone(),
+        sha256: info.sha256.clone(),
+        description: info.description.clone(),
+        bytes: info.bytes,
+        trained_context: narrow(info.trained_context),
+        chat_template: info.chat,
+        encoding: info.encoding.clone(),
+        running_sha256: info.running_sha256.clone(),
+    }
+}
+
+pub(super) const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
     match subject {
         Subject::Answer => v1::ProfileSubject::Answer,
         Subject::Question => v1::ProfileSubject::Question,
     }
 }
 
-/// All profiles on the wire; the command line prints them from there, so that a server's and its own look the same.
-pub(super) fn profiles_to_wire(profiles: &Profiles) -> Vec<v1::PositionProfile> {
-    let entry = |(subject, passages, profile): (Subject, usize, &Profile)| v1::PositionProfile {
+pub(super) const fn origin_to_wire(origin: Origin) -> v1::ProfileOrigin {
+    match origin {
+        Origin::Calibrated => v1::ProfileOrigin::Calibrated,
+        Origin::Learnt => v1::ProfileOrigin::Learnt,
+    }
+}
+
+/// Converts profiles to messages. The command line prints local profiles from the same messages.
+pub(super) fn profiles_to_wire(profiles: &[(Origin, Profiles)]) -> Vec<v1::PositionProfile> {
+    let entry = |origin: Origin, (subject, passages, profile): (Subject, usize, &Profile)| v1::PositionProfile {
         subject: subject_to_wire(subject).into(),
         passages: narrow(passages),
         observations: profile.count(),
         means: profile.means().to_vec(),
         standard_errors: profile.standard_errors().unwrap_or_default(),
+        origin: origin_to_wire(origin).into(),
     };
-    profiles.iter().map(entry).collect()
+    profiles.iter().flat_map(|(origin, profiles)| profiles.iter().map(move |each| entry(*origin, each))).collect()
 }

@@ -1,4 +1,4 @@
-//! Many questions on one stream, answered as they end.
+//! Bidirectional streams of questions. Each answer is sent as soon as it is ready.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-/// Questions of one stream that are worked on at once; more wait in the transport.
-const AT_ONCE: usize = 4;
+/// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
+const IN_FLIGHT: usize = 4;
 
-/// Answers on a stream.
+/// The stream of answers.
 pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
-/// Answers each question of a stream; a question's own failure is part of its answer. Questions in flight end with the
-/// stream, and it ends when the caller leaves.
+/// Answers each question of a stream; answers are sent in the order in which they are ready. `answer` must report
+/// failures in the answer itself. Questions in flight are cancelled when the caller disconnects.
 pub(super) fn answer_each<Q, A, W>(
-    mut asked: Streaming<Q>,
+    mut questions: Streaming<Q>,
     answer: impl Fn(Q) -> W + Send + Sync + 'static,
 ) -> Answers<A>
 where
@@ -26,23 +26,23 @@ where
     A: Send + 'static,
     W: Future<Output = A> + Send + 'static,
 {
-    let (sender, answers) = mpsc::channel(AT_ONCE);
+    let (sender, answers) = mpsc::channel(IN_FLIGHT);
     tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let permits = Arc::new(Semaphore::new(IN_FLIGHT));
         let mut work = JoinSet::new();
         loop {
-            let place = Arc::clone(&places).acquire_owned();
+            let permit = Arc::clone(&permits).acquire_owned();
             let next = tokio::select! {
                 () = sender.closed() => return,
-                next = async { place.await.ok().zip(Some(asked.next().await)) } => next,
+                next = async { permit.await.ok().zip(Some(questions.next().await)) } => next,
             };
             match next {
-                Some((place, Some(Ok(question)))) => {
+                Some((permit, Some(Ok(question)))) => {
                     let (answer, sender) = (answer(question), sender.clone());
                     work.spawn(async move {
                         let answer = answer.await;
                         let _ = sender.send(Ok(answer)).await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Some((_, Some(Err(status)))) => {

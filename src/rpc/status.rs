@@ -1,4 +1,4 @@
-//! Errors as status codes with details. Text of internal errors goes to the log, not to the caller.
+//! Converts engine errors to gRPC statuses with details. The text of internal errors is logged and not sent.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::engine::EngineError;
 
-/// When to try again while the model is loading or its worker restarts.
+/// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
 pub(super) fn of(error: &EngineError) -> Status {
@@ -23,8 +23,13 @@ pub(super) fn of(error: &EngineError) -> Status {
             Status::with_error_details(Code::InvalidArgument, message, details)
         }
         EngineError::Budget { needed, allowed } => {
-            let description = format!("needs {needed} tokens, allowed are {allowed}");
+            let description = format!("{needed} tokens needed, at most {allowed} allowed");
             let details = ErrorDetails::with_quota_failure_violation("limits.tokens_per_request", description);
+            Status::with_error_details(Code::ResourceExhausted, message, details)
+        }
+        EngineError::Pairs { allowed } => {
+            let description = format!("at most {allowed} entailment judgements allowed");
+            let details = ErrorDetails::with_quota_failure_violation("limits.pairs_per_request", description);
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
         EngineError::QueueFull { retry_after } => {
@@ -32,6 +37,7 @@ pub(super) fn of(error: &EngineError) -> Status {
             Status::with_error_details(Code::ResourceExhausted, message, details)
         }
         EngineError::Precondition(_) => Status::failed_precondition(message),
+        EngineError::Cancelled => Status::cancelled(message),
         EngineError::DeadlineExceeded => Status::deadline_exceeded(message),
         EngineError::Unavailable => {
             let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));
@@ -39,7 +45,7 @@ pub(super) fn of(error: &EngineError) -> Status {
         }
         EngineError::Internal(text) => {
             tracing::error!(error = %text, "request failed");
-            Status::internal("internal error; the server's log says more")
+            Status::internal("internal error; see the server's log")
         }
     }
 }
@@ -49,7 +55,7 @@ pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// Sets `parent` before the field paths of a status, for a message that wraps another.
+/// Prefixes the field paths of a status with `parent`, the field that holds the refused message.
 pub(super) fn under(parent: &str, status: Status) -> Status {
     let Some(request) = status.get_details_bad_request() else { return status };
     let mut details = status.get_error_details();

@@ -1,30 +1,30 @@
-//! UtilityService.
-
-use std::time::Instant;
+//! gRPC handlers of UtilityService.
 
 use tonic::{Request, Response, Status, Streaming};
 
-use super::deadline::within;
+use super::edge::{Edge, answer, terms};
 use super::questions::{Answers, answer_each};
 use super::v1::utility_service_server::UtilityService;
-use super::{convert_belief, convert_evaluate, deadline, status, v1};
-use crate::engine::{Engine, EngineError};
+use super::{convert_belief, convert_evaluate, status, v1};
+use crate::call::{Call, Terms};
+use crate::engine::EngineError;
 
 #[derive(Clone)]
 pub(super) struct Service {
-    pub engine: Engine,
+    pub edge: Edge,
 }
 
 impl Service {
     async fn measure(
         &self,
+        call: &Call,
         wire: v1::MeasureUtilityRequest,
-        until: Option<Instant>,
     ) -> Result<v1::MeasureUtilityResponse, Status> {
         let whole = wire.return_answers;
         let request = convert_belief::utility_request(wire).map_err(|error| status::of(&error))?;
-        let report = within(until, self.engine.utility(request, until, None)).await;
-        let report = report.map_err(|error| status::of(&error))?;
+        let engine = &self.edge.engine;
+        let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
+        let (report, generator) = answer(call, Box::pin(work)).await?;
         tracing::info!(
             contexts = report.utilities.len(),
             tokens = report.usage.tokens,
@@ -32,19 +32,20 @@ impl Service {
             milliseconds = report.usage.total_ms,
             "utility measured"
         );
-        Ok(convert_belief::utility_response(&report, whole, self.engine.info()))
+        Ok(convert_belief::utility_response(&report, whole, &generator.info))
     }
 
     async fn evaluate(
         &self,
+        call: &Call,
         wire: v1::EvaluateRetrievalRequest,
-        until: Option<Instant>,
     ) -> Result<v1::EvaluateRetrievalResponse, Status> {
         let whole = wire.return_answers;
         let request = convert_evaluate::request(wire).map_err(|error| status::of(&error))?;
         let (metrics, threshold) = (request.metrics.clone(), request.threshold);
-        let report = within(until, self.engine.evaluate(request, until)).await;
-        let report = report.map_err(|error| status::of(&error))?;
+        let engine = &self.edge.engine;
+        let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
+        let (report, generator) = answer(call, Box::pin(work)).await?;
         tracing::info!(
             annotators = report.labels.len(),
             rankings = report.rankings.len(),
@@ -53,11 +54,20 @@ impl Service {
             milliseconds = report.usage.total_ms,
             "retrieval evaluated"
         );
-        Ok(convert_evaluate::response(&report, &metrics, threshold, whole, self.engine.info()))
+        Ok(convert_evaluate::response(&report, &metrics, threshold, whole, &generator.info))
     }
 }
 
-/// The outcome of a question on a stream, or why there is none.
+impl Service {
+    /// Admits a question of a stream as a call of its own. Its request id is `stream/question`.
+    async fn question(&self, terms: Terms, question: &str) -> Result<Call, Status> {
+        // An id stands in every log line, so only the beginning of a long one is taken.
+        let id = terms.id.as_ref().map(|stream| format!("{stream}/{}", question.chars().take(64).collect::<String>()));
+        self.edge.admit_question(Terms { id, ..terms }).await
+    }
+}
+
+/// Converts the status of a failed question to the error message of its answer.
 fn or_error<T>(outcome: Result<T, Status>) -> Result<T, v1::QuestionError> {
     outcome.map_err(|status| v1::QuestionError { code: status.code() as i32, message: status.message().to_owned() })
 }
@@ -70,30 +80,33 @@ fn missing() -> Status {
 impl UtilityService for Service {
     async fn measure_utility(
         &self,
-        call: Request<v1::MeasureUtilityRequest>,
+        request: Request<v1::MeasureUtilityRequest>,
     ) -> Result<Response<v1::MeasureUtilityResponse>, Status> {
-        let until = deadline::of(call.metadata(), Instant::now());
-        Ok(Response::new(self.measure(call.into_inner(), until).await?))
+        let call = self.edge.admit("MeasureUtility", &request)?;
+        Ok(Response::new(self.measure(&call, request.into_inner()).await?))
     }
 
     type MeasureUtilityStreamStream = Answers<v1::MeasureUtilityStreamResponse>;
 
     async fn measure_utility_stream(
         &self,
-        call: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
+        request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
     ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
         use v1::measure_utility_stream_response::Outcome;
-        let until = deadline::of(call.metadata(), Instant::now());
+        let terms = terms("MeasureUtilityStream", &request).map_err(|error| status::of(&error))?;
         let service = self.clone();
-        let answers = answer_each(call.into_inner(), move |asked: v1::MeasureUtilityStreamRequest| {
-            let service = service.clone();
+        let answers = answer_each(request.into_inner(), move |question: v1::MeasureUtilityStreamRequest| {
+            let (service, terms) = (service.clone(), terms.clone());
             async move {
-                let outcome = match asked.request {
-                    Some(request) => service.measure(request, until).await,
+                let outcome = match question.request {
+                    Some(request) => match service.question(terms, &question.id).await {
+                        Ok(call) => service.measure(&call, request).await,
+                        Err(status) => Err(status),
+                    },
                     None => Err(missing()),
                 };
                 let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
-                v1::MeasureUtilityStreamResponse { id: asked.id, outcome: Some(outcome) }
+                v1::MeasureUtilityStreamResponse { id: question.id, outcome: Some(outcome) }
             }
         });
         Ok(Response::new(answers))
@@ -101,30 +114,33 @@ impl UtilityService for Service {
 
     async fn evaluate_retrieval(
         &self,
-        call: Request<v1::EvaluateRetrievalRequest>,
+        request: Request<v1::EvaluateRetrievalRequest>,
     ) -> Result<Response<v1::EvaluateRetrievalResponse>, Status> {
-        let until = deadline::of(call.metadata(), Instant::now());
-        Ok(Response::new(self.evaluate(call.into_inner(), until).await?))
+        let call = self.edge.admit("EvaluateRetrieval", &request)?;
+        Ok(Response::new(self.evaluate(&call, request.into_inner()).await?))
     }
 
     type EvaluateRetrievalStreamStream = Answers<v1::EvaluateRetrievalStreamResponse>;
 
     async fn evaluate_retrieval_stream(
         &self,
-        call: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
+        request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
     ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
         use v1::evaluate_retrieval_stream_response::Outcome;
-        let until = deadline::of(call.metadata(), Instant::now());
+        let terms = terms("EvaluateRetrievalStream", &request).map_err(|error| status::of(&error))?;
         let service = self.clone();
-        let answers = answer_each(call.into_inner(), move |asked: v1::EvaluateRetrievalStreamRequest| {
-            let service = service.clone();
+        let answers = answer_each(request.into_inner(), move |question: v1::EvaluateRetrievalStreamRequest| {
+            let (service, terms) = (service.clone(), terms.clone());
             async move {
-                let outcome = match asked.request {
-                    Some(request) => service.evaluate(request, until).await,
+                let outcome = match question.request {
+                    Some(request) => match service.question(terms, &question.id).await {
+                        Ok(call) => service.evaluate(&call, request).await,
+                        Err(status) => Err(status),
+                    },
                     None => Err(missing()),
                 };
                 let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
-                v1::EvaluateRetrievalStreamResponse { id: asked.id, outcome: Some(outcome) }
+                v1::EvaluateRetrievalStreamResponse { id: question.id, outcome: Some(outcome) }
             }
         });
         Ok(Response::new(answers))

@@ -1,375 +1,236 @@
-//! The loop that owns the generator: admit, share a step among the active requests, decode, answer.
+//! A thread that owns a model, whatever its kind: it loads the model, serves a queue of jobs, and starts again when either
+//! fails.
+//!
+//! A [`Service`] says what is done with the model; `generator` and `entailment` are the two there are. A failure is logged
+//! with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
+//! `LAST_STEP`.
 
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 
-use super::active::Active;
-use super::prefix::PrefixCache;
-use super::queue::View;
-use super::{Job, ScheduleError, Settings, Stats, queue};
-use crate::model::{Batch, Capacity, Generator, ModelError, Row};
-use crate::plan::{NodeId, Source, Step, Walk};
+use tokio::sync::watch;
 
-/// Breadth in batches that a request is granted beside its longest path; more only makes attention longer.
-const BREADTH: usize = 1;
+use super::ScheduleError;
+use crate::call::text_of_panic;
+use crate::model::ModelError;
 
-pub(super) struct Worker<'a> {
-    generator: &'a mut dyn Generator,
-    jobs: &'a Receiver<Job>,
-    stats: &'a Stats,
-    capacity: Capacity,
-    waiting: Vec<Job>,
-    active: Vec<Active>,
-    free_sequences: Vec<usize>,
-    prefixes: PrefixCache,
-    /// What the requests behind the leader are owed.
-    claim: queue::Claim,
-    /// Every handle is gone: finish what is here, then end.
-    closing: bool,
+/// First pause before the model is loaded again; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long the end of the last handle waits for the thread.
+pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
+
+/// When the model is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// At once, and again after a pause when that fails. Jobs that come meanwhile are turned away.
+    AtStart,
+    /// When the first job comes. That job gets the error when it fails, and the next job tries again.
+    OnDemand,
 }
 
-/// A log-probability on its way: whose it is.
-struct Target {
-    active: usize,
-    node: NodeId,
-    index: usize,
-}
+/// What a worker does with its model.
+pub trait Service: Send + 'static {
+    /// One piece of work, with the channel that its answer goes to. A job that is dropped answers UNAVAILABLE.
+    type Job: Send + 'static;
+    /// What is known of the model once it is loaded.
+    type Info: Clone + Send + Sync + 'static;
 
-/// A step ready to be decoded, and whose its outcomes are, in the order of the batch.
-struct Prepared {
-    batch: Batch,
-    targets: Vec<Target>,
-    draws: Vec<(usize, NodeId)>,
-}
+    /// Loads the model, calls `ready`, and serves `first` and then `queue` until the queue is closed.
+    ///
+    /// # Errors
+    /// The model cannot be loaded.
+    fn run(
+        &mut self,
+        first: Option<Self::Job>,
+        queue: &Receiver<Self::Job>,
+        ready: &mut dyn FnMut(Self::Info),
+    ) -> Result<(), ModelError>;
 
-impl<'a> Worker<'a> {
-    pub fn new(
-        generator: &'a mut dyn Generator,
-        jobs: &'a Receiver<Job>,
-        stats: &'a Stats,
-        settings: Settings,
-    ) -> Self {
-        let capacity = generator.capacity();
-        Self {
-            generator,
-            jobs,
-            stats,
-            capacity,
-            waiting: Vec::new(),
-            active: Vec::new(),
-            free_sequences: (0..capacity.sequences).rev().collect(),
-            prefixes: PrefixCache::new(settings.prefix_cells.min(capacity.cells / 2)),
-            claim: queue::Claim::default(),
-            closing: false,
-        }
+    /// Answers the jobs it still holds after [`Service::run`] failed.
+    fn abandon(&mut self, error: &ScheduleError);
+
+    /// A job panicked while the model was there. A service that keeps the other jobs says so with [`Service::waiting`].
+    fn panicked(&mut self) {
+        self.abandon(&ScheduleError::Unavailable);
     }
 
-    /// Serves until every handle is gone and nothing is left to do.
-    pub fn serve(mut self) {
-        while self.receive() {
-            self.drop_given_up();
-            self.admit();
-            self.publish();
-            if !self.active.is_empty() {
-                self.step();
-                self.publish();
+    /// Whether jobs were kept, for which the model is loaded again at once.
+    fn waiting(&self) -> bool {
+        false
+    }
+}
+
+/// State of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status<I> {
+    /// Not loaded; the first job loads it ([`Load::OnDemand`]).
+    Idle,
+    /// The model is being loaded.
+    Loading,
+    /// Ready for jobs.
+    Ready(I),
+    /// The model failed for this reason; it will be loaded again.
+    Failed(String),
+    /// Ended for good.
+    Stopped,
+}
+
+impl<I> Status<I> {
+    /// Whether a job would be served: a model that loads on demand counts.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        matches!(self, Self::Idle | Self::Ready(_))
+    }
+}
+
+/// Handle to a worker. Cheap to clone.
+pub struct Worker<S: Service>(Arc<Handle<S>>);
+
+impl<S: Service> Clone for Worker<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Handle<S: Service> {
+    /// `None` only while the handle is dropped.
+    jobs: Option<Sender<S::Job>>,
+    status: watch::Receiver<Status<S::Info>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl<S: Service> Drop for Handle<S> {
+    fn drop(&mut self) {
+        // Closing the queue ends the thread after its current step.
+        self.jobs.take();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let end = Instant::now() + LAST_STEP;
+            while !thread.is_finished() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // A file that is being read, or a step on a very large model, cannot be interrupted.
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                tracing::warn!(worker = thread.thread().name(), "the thread is still busy and is left behind");
             }
         }
     }
+}
 
-    /// Takes in what arrived; blocks when there is nothing else to do. False at the end.
-    fn receive(&mut self) -> bool {
-        if self.active.is_empty() && self.waiting.is_empty() {
-            if self.closing {
-                return false;
-            }
-            match self.jobs.recv() {
-                Ok(job) => self.waiting.push(job),
-                Err(_) => return false,
-            }
-        }
+impl<S: Service> Worker<S> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The operating system's error when it gives no thread.
+    pub fn start(name: &'static str, load: Load, service: S) -> std::io::Result<Self> {
+        let (jobs, queue) = channel();
+        let initial = if load == Load::AtStart { Status::Loading } else { Status::Idle };
+        let (report, status) = watch::channel(initial);
+        let supervisor = Supervisor { name, load, service, queue, report };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || supervisor.run())?;
+        Ok(Self(Arc::new(Handle { jobs: Some(jobs), status, thread: Some(thread) })))
+    }
+
+    /// Hands a job over.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Unavailable`] when the worker has ended.
+    pub fn send(&self, job: S::Job) -> Result<(), ScheduleError> {
+        let jobs = self.0.jobs.as_ref().ok_or(ScheduleError::Unavailable)?;
+        jobs.send(job).map_err(|_| ScheduleError::Unavailable)
+    }
+
+    /// The state, to be watched.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status<S::Info>> {
+        self.0.status.clone()
+    }
+}
+
+struct Supervisor<S: Service> {
+    name: &'static str,
+    load: Load,
+    service: S,
+    queue: Receiver<S::Job>,
+    report: watch::Sender<Status<S::Info>>,
+}
+
+impl<S: Service> Supervisor<S> {
+    /// Runs until every handle is gone.
+    fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
         loop {
-            match self.jobs.try_recv() {
-                Ok(job) => self.waiting.push(job),
-                Err(std::sync::mpsc::TryRecvError::Empty) => return true,
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => {
-                    self.closing = true;
-                    return true;
-                }
-            }
-        }
-    }
-
-    /// Drops what nobody waits for any more, before its next step. Counted when its cells are free, not before.
-    fn drop_given_up(&mut self) {
-        let now = Instant::now();
-        let mut dropped = 0;
-        for index in (0..self.waiting.len()).rev() {
-            if let Some(reason) = self.waiting[index].given_up(now) {
-                let job = self.waiting.swap_remove(index);
-                self.forget(job.cost.tokens);
-                let _ = job.reply.send(Err(reason));
-                dropped += 1;
-            }
-        }
-        for index in (0..self.active.len()).rev() {
-            if let Some(reason) = self.active[index].job.given_up(now) {
-                self.abandon(index, reason);
-                dropped += 1;
-            }
-        }
-        if dropped > 0 {
-            self.publish();
-            self.stats.abandoned.fetch_add(dropped, Ordering::SeqCst);
-        }
-    }
-
-    /// Admits waiting requests in the order of their keys while the first in line fits.
-    fn admit(&mut self) {
-        let speed = self.stats.speed().unwrap_or(500.0);
-        let key = |job: &Job| (queue::admission_key(job.arrival, job.cost.tokens, speed), job.arrival);
-        while let Some(first) = (0..self.waiting.len()).min_by_key(|&index| key(&self.waiting[index])) {
-            let (least_cells, least_sequences) = Walk::least(&self.waiting[first].plan);
-            self.make_room(least_cells, least_sequences);
-            let (free_cells, free_sequences) = self.free();
-            if least_cells > free_cells || least_sequences > free_sequences {
-                return;
-            }
-            let job = self.waiting.swap_remove(first);
-            // Samples grow a token a step, however many grow side by side: the more, the better.
-            let breadth = if job.plan.has_samples() { self.capacity.cells } else { BREADTH * self.capacity.batch };
-            let useful = job.cost.total_cells.min(job.cost.path_cells + breadth);
-            let cells = useful.min(least_cells.max(free_cells / 2));
-            let sequences = least_sequences.max(free_sequences / 2);
-            let walk = Walk::new(std::sync::Arc::clone(&job.plan), cells, sequences);
-            let job_tokens = job.cost.tokens;
-            let mut admitted = Active::new(job, walk, cells, sequences);
-            self.prefixes.adopt(&mut admitted);
-            self.forget(job_tokens - admitted.walk.remaining());
-            self.stats.cached_tokens.fetch_add(wide(job_tokens - admitted.walk.remaining()), Ordering::Relaxed);
-            self.active.push(admitted);
-        }
-    }
-
-    /// Cells and sequences that nobody was granted.
-    fn free(&self) -> (usize, usize) {
-        let cells: usize = self.active.iter().map(|active| active.cells).sum();
-        let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
-        (
-            self.capacity.cells.saturating_sub(cells + self.prefixes.cells()),
-            self.capacity.sequences.saturating_sub(sequences + self.prefixes.sequences()),
-        )
-    }
-
-    /// Gives up kept prefixes, oldest first, until a waiting request fits.
-    fn make_room(&mut self, cells: usize, sequences: usize) {
-        loop {
-            let free = self.free();
-            if cells <= free.0 && sequences <= free.1 {
-                return;
-            }
-            let Some(sequence) = self.prefixes.evict() else { return };
-            self.release(&[sequence]);
-        }
-    }
-
-    fn step(&mut self) {
-        self.share();
-        let Prepared { batch, targets, draws } = match self.prepare() {
-            Ok(prepared) => prepared,
-            Err(error) => return self.fail_all(&error),
-        };
-        let mut drawn = Vec::new();
-        if !batch.rows.is_empty() {
-            let started = Instant::now();
-            let decoded = match self.generator.decode(&batch) {
-                Ok(decoded) => decoded,
-                Err(error) => return self.fail_all(&error),
+            let first = match self.load {
+                Load::AtStart => None,
+                Load::OnDemand if self.service.waiting() => None,
+                Load::OnDemand => match self.queue.recv() {
+                    Ok(job) => Some(job),
+                    Err(_) => break,
+                },
             };
-            self.measure(batch.rows.len(), started);
-            for (target, score) in targets.into_iter().zip(decoded.scores) {
-                self.active[target.active].score(target.node, target.index, score);
-            }
-            drawn = decoded.drawn;
-        }
-        self.advance();
-        for ((index, node), (token, log_probability)) in draws.into_iter().zip(drawn) {
-            let before = self.active[index].walk.remaining();
-            let ended = self.active[index].drawn(node, token, log_probability);
-            self.forget(before - self.active[index].walk.remaining());
-            self.release(ended.as_slice());
-        }
-        self.finish();
-    }
-
-    /// Gives every active request its part of the step.
-    fn share(&mut self) {
-        let view = |active: &mut Active| {
-            active.step = Step::default();
-            View { left: active.walk.remaining(), arrival: active.job.arrival, phase: active.phase() }
-        };
-        let views: Vec<_> = self.active.iter_mut().map(view).collect();
-        self.claim.share(self.capacity.batch, &views, |index, limit| {
-            let active = &mut self.active[index];
-            active.step = active.walk.take(limit);
-            active.step.tokens()
-        });
-    }
-
-    /// Makes the forks and lines up the rows of all steps.
-    fn prepare(&mut self) -> Result<Prepared, ModelError> {
-        let mut batch = Batch::default();
-        let mut targets = Vec::new();
-        let mut draws = Vec::new();
-        let mut sampled = Vec::new();
-        for index in 0..self.active.len() {
-            let active = &mut self.active[index];
-            for fork in &active.step.forks {
-                let from = match fork.from {
-                    Source::Own(slot) => active.held.get(&slot).copied().unwrap_or_default(),
-                    Source::Kept(sequence) => sequence,
-                };
-                if let (Source::Kept(kept), Some(old)) = (fork.from, active.held.get(&fork.to)) {
-                    // The child goes on in its parent's sequence, but with the kept cells instead.
-                    debug_assert_ne!(kept, *old);
-                    self.generator.release(*old)?;
+            self.report.send_replace(Status::Loading);
+            let (report, mut served) = (&self.report, false);
+            let (service, queue) = (&mut self.service, &self.queue);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                service.run(first, queue, &mut |info| {
+                    served = true;
+                    report.send_replace(Status::Ready(info));
+                })
+            }));
+            let problem = match outcome {
+                // The service returns only when every handle is gone.
+                Ok(Ok(())) => break,
+                Ok(Err(error)) => {
+                    self.service.abandon(&ScheduleError::Model(error.clone()));
+                    error.to_string()
                 }
-                let to = *active.held.entry(fork.to).or_insert_with(|| self.free_sequences.pop().unwrap_or_default());
-                self.generator.fork(from, to, fork.length)?;
-                if let Source::Kept(kept) = fork.from {
-                    self.prefixes.redeem(kept);
-                }
-            }
-            for piece in &active.step.pieces {
-                let sequence =
-                    *active.held.entry(piece.sequence).or_insert_with(|| self.free_sequences.pop().unwrap_or_default());
-                let mut wanted = active.walk.targets(piece).peekable();
-                let begin = batch.rows.len();
-                sampled
-                    .extend(active.walk.draws(piece).map(|(offset, node)| (begin + offset - piece.tokens.start, node)));
-                for offset in piece.tokens.clone() {
-                    let (token, position) = active.walk.token(piece.node, offset);
-                    let first = batch.targets.len();
-                    while let Some((_, node, position_in_node, predicted)) = wanted.next_if(|next| next.0 == offset) {
-                        batch.targets.push(predicted);
-                        targets.push(Target { active: index, node, index: position_in_node });
+                Err(panic) => {
+                    if served {
+                        self.service.panicked();
+                    } else {
+                        self.service.abandon(&ScheduleError::Unavailable);
                     }
-                    let row = Row { token, position, sequence, targets: first..batch.targets.len(), draws: 0..0 };
-                    batch.rows.push(row);
+                    format!("the worker panicked: {}", text_of_panic(panic.as_ref()))
                 }
+            };
+            if served {
+                pause = FIRST_PAUSE;
             }
-            for (row, node) in sampled.drain(..) {
-                let Some(draw) = active.draw(node) else { continue };
-                let row = &mut batch.rows[row];
-                let first = if row.draws.is_empty() { batch.draws.len() } else { row.draws.start };
-                batch.draws.push(draw);
-                row.draws = first..batch.draws.len();
-                draws.push((index, node));
-            }
-        }
-        Ok(Prepared { batch, targets, draws })
-    }
-
-    fn advance(&mut self) {
-        for index in (0..self.active.len()).rev() {
-            let step = std::mem::take(&mut self.active[index].step);
-            self.forget(step.tokens());
-            self.keep_prefixes(index, &step);
-            let active = &mut self.active[index];
-            let ended = active.walk.advance(&step);
-            active.step = step;
-            let sequences: Vec<usize> = ended.iter().filter_map(|slot| active.held.remove(slot)).collect();
-            self.release(&sequences);
-        }
-    }
-
-    /// Answers the requests whose walk is at its end.
-    fn finish(&mut self) {
-        let now = Instant::now();
-        for index in (0..self.active.len()).rev() {
-            self.active[index].stepped();
-            if self.active[index].walk.finished() {
-                self.active.swap_remove(index).finish(now);
+            let again = match self.load {
+                Load::AtStart => format!("in {} ms", pause.as_millis()),
+                Load::OnDemand => "when a request needs it".to_owned(),
+            };
+            tracing::error!(worker = self.name, %problem, again, "model failed; it will be loaded again");
+            self.report.send_replace(Status::Failed(problem));
+            if self.load == Load::AtStart {
+                if !self.turn_away_for(pause) {
+                    break;
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+        self.report.send_replace(Status::Stopped);
     }
 
-    /// Keeps what the step completed at the head of a prompt for later requests.
-    fn keep_prefixes(&mut self, index: usize, step: &Step) {
-        for keep in self.prefixes.candidates(&self.active[index], step) {
-            while !self.prefixes.room_for(keep.tokens.len()) {
-                let Some(oldest) = self.prefixes.evict() else { return };
-                self.release(&[oldest]);
+    /// Waits and drops the jobs that come meanwhile, which answers UNAVAILABLE. False when all handles are gone.
+    fn turn_away_for(&self, pause: Duration) -> bool {
+        let end = Instant::now() + pause;
+        loop {
+            match self.queue.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(job) => drop(job),
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
             }
-            let (cells, sequences) = self.free();
-            if cells < keep.tokens.len() || sequences == 0 {
-                return;
-            }
-            let Some(to) = self.free_sequences.pop() else { return };
-            if let Err(error) = self.generator.fork(keep.sequence, to, keep.tokens.len()) {
-                tracing::error!(%error, "prefix not kept");
-                self.free_sequences.push(to);
-                return;
-            }
-            self.prefixes.insert(keep.tokens, to);
         }
-    }
-
-    fn release(&mut self, sequences: &[usize]) {
-        for &sequence in sequences {
-            if let Err(error) = self.generator.release(sequence) {
-                // Only a sequence that does not exist cannot be released; its number is free all the same.
-                tracing::error!(%error, sequence, "sequence not released");
-            }
-            self.free_sequences.push(sequence);
-        }
-    }
-
-    fn abandon(&mut self, index: usize, reason: ScheduleError) {
-        let mut active = self.active.swap_remove(index);
-        self.forget(active.walk.remaining());
-        for kept in active.walk.promised() {
-            self.prefixes.redeem(kept);
-        }
-        let sequences: Vec<usize> = active.held.drain().map(|(_, sequence)| sequence).collect();
-        self.release(&sequences);
-        active.fail(reason);
-    }
-
-    /// A failed step leaves the sequences of its requests undefined: none of them can go on.
-    fn fail_all(&mut self, error: &ModelError) {
-        tracing::error!(%error, requests = self.active.len(), "step failed");
-        for index in (0..self.active.len()).rev() {
-            self.abandon(index, ScheduleError::Model(error.clone()));
-        }
-        let kept = self.prefixes.clear();
-        self.release(&kept);
-    }
-
-    fn forget(&self, tokens: usize) {
-        let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
-        let _ = self.stats.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    fn measure(&self, tokens: usize, started: Instant) {
-        let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
-        self.stats.tokens.fetch_add(wide(tokens), Ordering::Relaxed);
-        self.stats.busy_micros.fetch_add(micros, Ordering::Relaxed);
-        self.stats.steps.fetch_add(1, Ordering::Relaxed);
-        // A step that is mostly empty tells nothing of the machine's speed.
-        if tokens * 4 >= self.capacity.batch {
-            self.stats.best_speed.fetch_max(wide(tokens).saturating_mul(1_000_000) / micros, Ordering::Relaxed);
-        }
-    }
-
-    fn publish(&self) {
-        self.stats.active.store(self.active.len(), Ordering::Relaxed);
-        self.stats.waiting.store(self.waiting.len(), Ordering::Relaxed);
-        self.stats.cells.store(self.active.iter().map(|active| active.walk.held()).sum(), Ordering::Relaxed);
     }
 }
 
-fn wide(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
-}
+#[cfg(test)]
+mod tests;

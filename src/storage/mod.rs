@@ -1,6 +1,11 @@
-//! What is kept on disk: model files, the catalogue that pins them, where they are fetched from, and position-bias profiles.
+//! What is kept on disk: model files, the catalogue that pins them, how they are fetched, and position-bias profiles.
 //!
-//! Everything lies under one folder (`models.store`). A file appears there complete and verified, or not at all.
+//! Everything lies under one folder, the store (`models.store`):
+//!
+//! - `NAME/FILE`: models of the catalogue, verified before they appear
+//! - `.receipts/`: hashes of files, valid while size and modification time of the file are unchanged
+//! - `.encodings/`: the tensor type chosen for a generator on this CPU, and the re-encoded file
+//! - `.profiles/`: position-bias profiles
 
 pub mod catalog;
 pub mod fetch;

@@ -1,7 +1,7 @@
-//! Position-bias profiles on disk: one file a generator, template and origin, beside the models.
+//! Position-bias profiles on disk: one file per generator, prompt template and origin, beside the models.
 //!
-//! The file carries a hash of what it says. One that is damaged, or that says it is of another generator, is set aside under
-//! a name of its own and reported; it is never used.
+//! A file contains a hash of its content. A damaged file, a file of another generator, or a file of another format is renamed
+//! and reported. It is never used and never overwritten.
 
 use std::path::{Path, PathBuf};
 
@@ -9,44 +9,60 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::store::{Store, hex, write_atomically};
+pub use crate::fit::profile::Origin;
 use crate::fit::profile::{Profile, Profiles, Subject};
 
-/// Version of the file's format.
-const FORMAT: u32 = 1;
+/// Version of the file format. The layout of 2 is that of 1; the profiles of 1 may contain fits that the prior decided.
+const FORMAT: u64 = 2;
+/// The version before [`FORMAT`].
+const OUTDATED: u64 = 1;
 
-/// Where profiles come from; each has a file of its own, because a server and a calibration may write at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// `rerankd calibrate`, from labelled questions.
-    Calibrated,
-    /// The fits of served requests.
-    Learnt,
-}
-
-/// Why profiles are not to be had.
+/// Why a profile file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The file is not what was written; it was renamed.
+    /// The content cannot be trusted. The file was renamed.
     #[error("{path}: {problem}; set aside as {aside}")]
     Damaged {
-        /// The file.
+        /// Path of the file before it was renamed.
         path: String,
         /// What is wrong.
         problem: String,
-        /// Its new name.
+        /// Its new path.
         aside: String,
     },
-    /// The system refused.
+    /// An earlier version wrote the file. The file was renamed.
+    #[error(
+        "{path}: format {OUTDATED} of an earlier version, whose profiles may hold the prior of the fit; set aside as {aside}; calibrate again"
+    )]
+    Outdated {
+        /// Path of the file before it was renamed.
+        path: String,
+        /// Its new path.
+        aside: String,
+    },
+    /// The operating system refused.
     #[error("{path}: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// The system's error.
         error: std::io::Error,
     },
 }
 
-/// The place of a generator's profiles.
+/// What is wrong with a file's bytes.
+enum Fault {
+    Outdated,
+    Damaged(String),
+}
+
+impl<T: ToString> From<T> for Fault {
+    fn from(problem: T) -> Self {
+        Self::Damaged(problem.to_string())
+    }
+}
+
+/// The file of one generator, template and origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileFile {
     path: PathBuf,
@@ -56,7 +72,7 @@ pub struct ProfileFile {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
-    format: u32,
+    format: u64,
     /// SHA-256 of the generator's file.
     generator: String,
     template: String,
@@ -72,13 +88,14 @@ struct Entry {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Sealed {
-    /// SHA-256 of `content` as it stands here, in compact JSON.
+    /// SHA-256 of `content` in compact JSON, with its keys in the order of the file.
     check: String,
     content: serde_json::Value,
 }
 
 impl ProfileFile {
-    /// The file for a generator (by the SHA-256 of its file) and a version of the prompts.
+    /// The file for a generator, named by the SHA-256 of its model file, and a version of the prompts. Each origin has its own
+    /// file, because a server and a calibration may write at the same time.
     #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str, origin: Origin) -> Self {
         let kind = match origin {
@@ -89,33 +106,34 @@ impl ProfileFile {
         Self { path, generator: generator.to_owned(), template: template.to_owned() }
     }
 
-    /// The path.
+    /// Where the file is, or would be.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Changes when the file does: time of the last change and length; `None` where there is no file.
+    /// Time of the last change and length: it differs after every write. `None` where there is no file.
     #[must_use]
     pub fn stamp(&self) -> Option<(std::time::SystemTime, u64)> {
         let metadata = std::fs::metadata(&self.path).ok()?;
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
-    /// Reads the profiles; none where there is no file yet.
+    /// Reads the profiles; an empty set where there is no file yet.
     ///
     /// # Errors
-    /// [`ProfileError::Damaged`] for a file that cannot be trusted, which is then out of the way.
+    /// [`ProfileError::Damaged`] and [`ProfileError::Outdated`] for a file that cannot be used. It has then been renamed, so the
+    /// next call finds no file.
     pub fn load(&self) -> Result<Profiles, ProfileError> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Profiles::default()),
             Err(error) => return Err(self.refused(error)),
         };
-        self.parse(&bytes).map_err(|problem| self.set_aside(problem))
+        self.parse(&bytes).map_err(|fault| self.set_aside(fault))
     }
 
-    /// Writes the profiles; the file is either the old one or the new one, whatever happens on the way.
+    /// Writes the profiles atomically: after a crash the file is either the old one or the new one.
     ///
     /// # Errors
     /// [`ProfileError::File`]
@@ -136,38 +154,45 @@ impl ProfileFile {
         write_atomically(&self.path, &bytes).map_err(|error| self.refused(error))
     }
 
-    fn parse(&self, bytes: &[u8]) -> Result<Profiles, String> {
-        let sealed: Sealed = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    fn parse(&self, bytes: &[u8]) -> Result<Profiles, Fault> {
+        let sealed: Sealed = serde_json::from_slice(bytes)?;
         if seal(&sealed.content) != sealed.check {
-            return Err("the content does not have the hash that the file states".to_owned());
+            return Err("its content does not match the hash it states".into());
         }
-        let content: Content = serde_json::from_value(sealed.content).map_err(|error| error.to_string())?;
-        if content.format != FORMAT {
-            return Err(format!("has format {}, this program knows {FORMAT}", content.format));
+        match sealed.content.get("format").and_then(serde_json::Value::as_u64) {
+            Some(FORMAT) => {}
+            Some(OUTDATED) => return Err(Fault::Outdated),
+            Some(other) => return Err(format!("format {other}, this program reads {FORMAT}").into()),
+            None => return Err("states no format".into()),
         }
+        let content: Content = serde_json::from_value(sealed.content)?;
         if content.generator != self.generator || content.template != self.template {
-            return Err(format!("is of generator {} and template {}", content.generator, content.template));
+            return Err(format!("belongs to generator {} and template {}", content.generator, content.template).into());
         }
         let mut profiles = Profiles::default();
         for entry in &content.profiles {
-            if !entry.profile.is_sound(entry.passages) {
-                return Err(format!("the profile for {} passages holds impossible numbers", entry.passages));
+            if !entry.profile.is_valid(entry.passages) {
+                return Err(format!("the profile for {} passages has invalid numbers", entry.passages).into());
             }
             profiles.insert(entry.subject, &entry.profile);
         }
         Ok(profiles)
     }
 
-    fn set_aside(&self, problem: String) -> ProfileError {
-        let name = |number: u32| self.path.with_extension(format!("damaged-{number}"));
-        let aside = (1..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1000));
-        match std::fs::rename(&self.path, &aside) {
-            Ok(()) => ProfileError::Damaged {
-                path: self.path.display().to_string(),
-                problem,
-                aside: aside.display().to_string(),
-            },
-            Err(error) => self.refused(error),
+    fn set_aside(&self, fault: Fault) -> ProfileError {
+        let label = match fault {
+            Fault::Outdated => "format-1",
+            Fault::Damaged(_) => "damaged",
+        };
+        let name = |number: u32| self.path.with_extension(format!("{label}-{number}"));
+        let free = (1..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1000));
+        if let Err(error) = std::fs::rename(&self.path, &free) {
+            return self.refused(error);
+        }
+        let (path, aside) = (self.path.display().to_string(), free.display().to_string());
+        match fault {
+            Fault::Outdated => ProfileError::Outdated { path, aside },
+            Fault::Damaged(problem) => ProfileError::Damaged { path, problem, aside },
         }
     }
 
@@ -227,6 +252,27 @@ mod tests {
         }
         let other = ProfileFile { generator: "cd".into(), ..file.clone() };
         file.save(&profiles()).unwrap();
-        assert!(other.load().unwrap_err().to_string().contains("is of generator ab"));
+        assert!(other.load().unwrap_err().to_string().contains("belongs to generator ab"));
+    }
+
+    /// Format 1 was written while fits that the prior had decided were learnt. Its profiles must not come back.
+    #[test]
+    fn a_file_of_the_earlier_format_is_set_aside_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path());
+        file.save(&profiles()).unwrap();
+        for (format, reason, aside) in
+            [(1, "format 1 of an earlier version", "format-1-1"), (3, "format 3, this program reads 2", "damaged-1")]
+        {
+            file.save(&profiles()).unwrap();
+            let mut sealed: Sealed = serde_json::from_slice(&std::fs::read(&file.path).unwrap()).unwrap();
+            sealed.content["format"] = serde_json::Value::from(format);
+            sealed.check = seal(&sealed.content);
+            std::fs::write(&file.path, serde_json::to_vec(&sealed).unwrap()).unwrap();
+            let error = file.load().unwrap_err().to_string();
+            assert!(error.contains(reason) && error.contains(aside), "{error}");
+            assert!(file.path.with_extension(aside).exists());
+            assert_eq!(file.load().unwrap(), Profiles::default());
+        }
     }
 }

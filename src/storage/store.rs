@@ -1,4 +1,4 @@
-//! Models on disk: one folder a model, files that appear only when complete and verified.
+//! Model files: one folder for each model, and files that appear only when they are complete and verified.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,35 +11,35 @@ use sha2::{Digest, Sha256};
 use super::catalog::{Catalog, Companion, Entry, Role};
 use super::fetch::{self, Hub};
 
-/// Why a model is not to be had.
+/// Why a model cannot be used or fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No catalogue entry and no file of that name.
-    #[error("no model {name:?}: neither a file nor in the catalogue (known: {known})")]
+    /// Neither a catalogue entry nor a file.
+    #[error("no model {name:?}: neither a file nor in the catalogue ({catalogue})")]
     Unknown {
-        /// What was asked for.
+        /// The requested name or path.
         name: String,
-        /// Names of the catalogue.
-        known: String,
+        /// The names in the catalogue.
+        catalogue: String,
     },
-    /// In the catalogue, but for another purpose.
+    /// A catalogue entry with another role.
     #[error("model {name:?} is for {actual}, not for {wanted}")]
     WrongRole {
         /// The model.
         name: String,
-        /// What it is for.
+        /// Its role.
         actual: Role,
-        /// What was wanted.
+        /// The required role.
         wanted: Role,
     },
-    /// In the catalogue, not in the store.
+    /// A catalogue entry that was not fetched.
     #[error("model {name:?} is not in the store: run `rerankd models pull {name}`")]
     NotPulled {
         /// The model.
         name: String,
     },
-    /// The content is not what the catalogue pins.
-    #[error("{path}: SHA-256 is {actual}, the catalogue says {expected}")]
+    /// The content differs from the pinned one.
+    #[error("{path}: SHA-256 is {actual}, {expected} expected")]
     WrongHash {
         /// The file or source.
         path: String,
@@ -48,8 +48,8 @@ pub enum StoreError {
         /// Found.
         actual: String,
     },
-    /// The file ends early, or is too long.
-    #[error("{path}: has {actual} bytes, the catalogue says {expected}")]
+    /// The size differs from the pinned one.
+    #[error("{path}: {actual} bytes, {expected} expected")]
     WrongSize {
         /// The file or source.
         path: String,
@@ -63,15 +63,15 @@ pub enum StoreError {
     File {
         /// The file.
         path: String,
-        /// The system's error.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// No source gave the file.
-    #[error("model {name:?} could not be fetched: {problems}")]
+    /// Every source failed.
+    #[error("model {name:?} cannot be fetched: {problems}")]
     NoSource {
         /// The model.
         name: String,
-        /// One problem a source.
+        /// The error of each source.
         problems: String,
     },
 }
@@ -82,20 +82,20 @@ impl StoreError {
     }
 }
 
-/// A model that is there, and what its content is.
+/// A model file whose content is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    /// Catalogue name, or the file's name.
+    /// Catalogue name, or the file name of a model given by path.
     pub name: String,
     /// The file.
     pub path: PathBuf,
-    /// SHA-256 of the content.
+    /// SHA-256 of the content, lower-case hexadecimal.
     pub sha256: String,
-    /// Size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// The folder of models.
+/// The folder of models, with the catalogue that names them.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
@@ -103,7 +103,7 @@ pub struct Store {
     hub: Hub,
 }
 
-/// Proof that a file of this size and time had this hash; saves hashing gigabytes at every start.
+/// The hash of a file, with the size and modification time it had then. It saves hashing gigabytes at every start.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Receipt {
     path: PathBuf,
@@ -113,13 +113,13 @@ struct Receipt {
 }
 
 impl Store {
-    /// A store under `root`, which need not exist yet.
+    /// A store under `root`, which is created when something is written.
     #[must_use]
     pub const fn new(root: PathBuf, catalog: Catalog, hub: Hub) -> Self {
         Self { root, catalog, hub }
     }
 
-    /// The folder.
+    /// The folder of the store.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -131,48 +131,68 @@ impl Store {
         &self.catalog
     }
 
-    /// Where the file of an entry stands once it was pulled.
+    /// The path of the model file of an entry, whether it was fetched or not.
     #[must_use]
-    pub fn place(&self, entry: &Entry) -> PathBuf {
+    pub fn path_of(&self, entry: &Entry) -> PathBuf {
         self.root.join(&entry.name).join(&entry.file)
     }
 
-    fn place_of(&self, entry: &Entry, part: &Companion) -> PathBuf {
+    fn part_path(&self, entry: &Entry, part: &Companion) -> PathBuf {
         self.root.join(&entry.name).join(&part.file)
     }
 
-    /// Whether all files of an entry are there with the right sizes.
+    /// Whether all files of an entry exist with the pinned sizes. Their content is not checked.
     #[must_use]
     pub fn holds(&self, entry: &Entry) -> bool {
         entry.files().all(|part| {
-            let metadata = self.place_of(entry, &part).metadata();
+            let metadata = self.part_path(entry, &part).metadata();
             metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() == part.bytes)
         })
     }
 
-    /// Finds a model by catalogue name or by path and verifies its content.
+    /// Whether there is a model of this name for this role, by catalogue or by path. Reads no content.
     ///
     /// # Errors
-    /// [`StoreError`]: unknown, not pulled, or not what the catalogue pins.
+    /// [`StoreError`]: unknown, of another role, or not fetched.
+    pub fn find(&self, name: &str, role: Role) -> Result<(), StoreError> {
+        match self.catalog.find(name) {
+            Some(entry) if entry.role != role => {
+                Err(StoreError::WrongRole { name: name.to_owned(), actual: entry.role, wanted: role })
+            }
+            Some(entry) if !self.path_of(entry).exists() => Err(StoreError::NotPulled { name: name.to_owned() }),
+            Some(_) => Ok(()),
+            None if Path::new(name).is_file() => Ok(()),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> StoreError {
+        let names: Vec<&str> = self.catalog.models.iter().map(|entry| entry.name.as_str()).collect();
+        StoreError::Unknown { name: name.to_owned(), catalogue: names.join(", ") }
+    }
+
+    /// Finds a model by catalogue name or by path and verifies its content against the catalogue.
+    ///
+    /// # Errors
+    /// [`StoreError`]: unknown, not fetched, of another role, or with other content.
     pub fn locate(&self, name: &str, role: Role) -> Result<Located, StoreError> {
         if let Some(entry) = self.catalog.find(name) {
             if entry.role != role {
                 return Err(StoreError::WrongRole { name: name.to_owned(), actual: entry.role, wanted: role });
             }
             for part in entry.files() {
-                let path = self.place_of(entry, &part);
+                let path = self.part_path(entry, &part);
                 if !path.exists() {
                     return Err(StoreError::NotPulled { name: name.to_owned() });
                 }
                 check(&part, &path, &self.identify(&path)?)?;
             }
-            let (path, sha256) = (self.place(entry), entry.sha256.clone());
+            let (path, sha256) = (self.path_of(entry), entry.sha256.clone());
             return Ok(Located { name: name.to_owned(), path, sha256, bytes: entry.bytes });
         }
         let path = PathBuf::from(name);
         if !path.is_file() {
-            let known: Vec<&str> = self.catalog.models.iter().map(|entry| entry.name.as_str()).collect();
-            return Err(StoreError::Unknown { name: name.to_owned(), known: known.join(", ") });
+            return Err(self.unknown(name));
         }
         let sha256 = self.identify(&path)?;
         let name = path.file_name().map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned());
@@ -180,13 +200,13 @@ impl Store {
         Ok(Located { name, path, sha256, bytes })
     }
 
-    /// Hashes the files of an entry again and compares.
+    /// Hashes the files of an entry, regardless of receipts, and compares them with the catalogue.
     ///
     /// # Errors
-    /// [`StoreError`]: not there, or not what the catalogue pins.
+    /// [`StoreError`]: not fetched, or with other content.
     pub fn verify(&self, entry: &Entry) -> Result<(), StoreError> {
         for part in entry.files() {
-            let path = self.place_of(entry, &part);
+            let path = self.part_path(entry, &part);
             if !path.exists() {
                 return Err(StoreError::NotPulled { name: entry.name.clone() });
             }
@@ -195,24 +215,34 @@ impl Store {
         Ok(())
     }
 
-    /// Fetches, verifies and places the files of an entry; does nothing where they are there and right. `progress` shows bars
-    /// on standard error. Returns the place of the model itself.
+    /// Fetches and verifies the files of an entry that are missing or damaged. A complete entry needs neither the network nor a
+    /// writable store. `progress` shows bars on standard error. Returns the path of the model file.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing half done is left behind.
+    /// [`StoreError`]; incomplete files are removed.
     pub async fn pull(&self, entry: &Entry, progress: bool) -> Result<PathBuf, StoreError> {
-        // The model itself comes last: where it lies, its companions lie too.
-        let parts: Vec<Companion> = entry.files().collect();
+        let mut parts: Vec<Companion> = entry.files().filter(|part| !self.is_intact(entry, part)).collect();
+        if parts.is_empty() {
+            return Ok(self.path_of(entry));
+        }
+        // The model file comes last, so that it exists only together with its companions.
+        parts.reverse();
         std::fs::create_dir_all(&self.root).map_err(|error| StoreError::file(&self.root, error))?;
-        // Removed with all it holds when it goes out of scope, however this ends; a wheel in it serves all files of the entry.
+        // The folder is removed when the guard goes out of scope. A wheel in it is used for all files of the entry.
         let scratch = tempfile::Builder::new()
             .prefix(".pull-")
             .tempdir_in(&self.root)
             .map_err(|error| StoreError::file(&self.root, error))?;
-        for part in parts.iter().rev() {
+        for part in &parts {
             self.pull_file(entry, part, scratch.path(), progress).await?;
         }
-        Ok(self.place(entry))
+        Ok(self.path_of(entry))
+    }
+
+    /// Whether a file exists with the pinned content.
+    fn is_intact(&self, entry: &Entry, part: &Companion) -> bool {
+        let path = self.part_path(entry, part);
+        path.exists() && self.identify(&path).is_ok_and(|sha256| check(part, &path, &sha256).is_ok())
     }
 
     async fn pull_file(
@@ -222,11 +252,8 @@ impl Store {
         scratch: &Path,
         progress: bool,
     ) -> Result<(), StoreError> {
-        let place = self.place_of(entry, part);
-        if place.exists() && self.identify(&place).is_ok_and(|sha256| check(part, &place, &sha256).is_ok()) {
-            return Ok(());
-        }
-        let folder = place.parent().unwrap_or(&self.root);
+        let target = self.part_path(entry, part);
+        let folder = target.parent().unwrap_or(&self.root);
         std::fs::create_dir_all(folder).map_err(|error| StoreError::file(folder, error))?;
         let mut problems = Vec::new();
         for source in &part.sources {
@@ -235,24 +262,25 @@ impl Store {
                     check(part, &file, &hash(&file)?)?;
                     File::open(&file)
                         .and_then(|handle| handle.sync_all())
-                        .and_then(|()| std::fs::rename(&file, &place))
-                        .map_err(|error| StoreError::file(&place, error))?;
-                    self.identify(&place)?;
+                        .and_then(|()| std::fs::rename(&file, &target))
+                        .map_err(|error| StoreError::file(&target, error))?;
+                    self.identify(&target)?;
                     return Ok(());
                 }
                 Err(problem) => problems.push(format!("{source}: {problem}")),
             }
         }
         if problems.is_empty() {
-            problems.push("the catalogue names no source".to_owned());
+            problems.push("the catalogue has no source for it".to_owned());
         }
         Err(StoreError::NoSource { name: entry.name.clone(), problems: problems.join("; ") })
     }
 
-    /// SHA-256 of a file, from its receipt where size and time still match.
+    /// SHA-256 of a file: from its receipt when size and modification time match, otherwise by hashing it and writing a
+    /// receipt.
     ///
     /// # Errors
-    /// [`StoreError::File`] when it cannot be read.
+    /// [`StoreError::File`] when the file cannot be read.
     pub fn identify(&self, path: &Path) -> Result<String, StoreError> {
         let absolute = path.canonicalize().map_err(|error| StoreError::file(path, error))?;
         let metadata = absolute.metadata().map_err(|error| StoreError::file(path, error))?;
@@ -262,8 +290,8 @@ impl Store {
             .root
             .join(".receipts")
             .join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))));
-        let known = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
-        if let Some(receipt) = known
+        let receipt = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
+        if let Some(receipt) = receipt
             && (receipt.path == absolute && receipt.bytes == metadata.len() && receipt.modified_nanos == modified_nanos)
         {
             return Ok(receipt.sha256);
@@ -271,22 +299,22 @@ impl Store {
         let sha256 = hash(&absolute)?;
         let receipt = Receipt { path: absolute, bytes: metadata.len(), modified_nanos, sha256: sha256.clone() };
         if let Err(error) = write_atomically(&note, &serde_json::to_vec(&receipt).unwrap_or_default()) {
-            // A store that cannot be written is no reason not to serve; the next start hashes again.
-            tracing::debug!(%error, "receipt not kept");
+            // Models can be used from a read-only store; each start then hashes them.
+            tracing::debug!(%error, "the receipt cannot be written");
         }
         Ok(sha256)
     }
 }
 
-/// Writes a small file so that readers see the old content or the new, never a part.
+/// Writes a small file. Readers see either the old content or the new one. Missing folders are created.
 ///
 /// # Errors
-/// The system's error; the target is unchanged then.
+/// The error of the operating system; the target is then unchanged.
 pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     std::fs::create_dir_all(folder)?;
     let mut builder = tempfile::Builder::new();
-    // Temporary files are for their owner alone; these become files like any other, as far as the user's mask allows.
+    // A temporary file is readable for its owner only. This one becomes a regular file, subject to the umask.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = builder.tempfile_in(folder)?;
@@ -296,6 +324,22 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Bytes that an unprivileged user can still write to the file system of `folder`; `None` when the system does not tell.
+#[must_use]
+pub fn free_bytes(folder: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let status = rustix::fs::statvfs(folder).ok()?;
+        status.f_bavail.checked_mul(status.f_frsize)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = folder;
+        None
+    }
+}
+
+/// Compares size and hash with the pinned ones.
 fn check(entry: &Companion, path: &Path, sha256: &str) -> Result<(), StoreError> {
     let actual = path.metadata().map_err(|error| StoreError::file(path, error))?.len();
     let path = path.display().to_string();
@@ -322,7 +366,7 @@ fn hash(path: &Path) -> Result<String, StoreError> {
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Lower-case hexadecimal digits of `bytes`.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;

@@ -1,10 +1,13 @@
-//! A real server on a free port, over a scripted or the real generator.
+//! Starts the real server on a free port, with a scripted or the default generator.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rerankd::call::{Admission, Call};
 use rerankd::config::Config;
+use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
+use rerankd::engine::position_bias::PositionBias;
 use rerankd::engine::{Engine, Limits};
 pub mod scripted;
 
@@ -12,14 +15,22 @@ use rerankd::model::{Capacity, GeneratorInfo};
 use rerankd::rpc::server;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
-use rerankd::scheduler::{Scheduler, Settings, Status};
+use rerankd::scheduler::Status;
+use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
 use scripted::{ByteTokenizer, Fault, Observed, ScriptedGenerator, overlap_script};
 use tonic::transport::Channel;
 
-pub const LIMITS: Limits =
-    Limits { passages: 20, query_bytes: 1_000, passage_bytes: 3_000_000, orders: 300, tokens: 200_000, truncate: true };
+pub const LIMITS: Limits = Limits {
+    passages: 20,
+    query_bytes: 1_000,
+    passage_bytes: 3_000_000,
+    orders: 300,
+    tokens: 200_000,
+    pairs: 400,
+    truncate: true,
+};
 
-/// How a scripted server is set up.
+/// Settings of a server with a scripted generator.
 pub struct Scripted {
     pub capacity: Capacity,
     pub delay: Duration,
@@ -44,6 +55,7 @@ impl Default for Scripted {
 pub struct Running {
     pub address: String,
     pub engine: Engine,
+    pub admission: Admission,
     pub observed: Arc<Observed>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     server: tokio::task::JoinHandle<()>,
@@ -54,15 +66,14 @@ impl Scripted {
         let observed = Arc::new(Observed::default());
         let seen = Arc::clone(&observed);
         let mut fault = self.fault;
-        let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+        let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
             let mut generator = ScriptedGenerator::new(self.capacity, overlap_script(), Arc::clone(&seen));
             generator.delay = self.delay;
             generator.fault = fault.take();
-            lend(&mut generator);
+            serve(&mut generator);
             Ok(())
         });
-        let settings = Settings { queue_length: self.queue_length, prefix_cells: 0 };
-        let scheduler = Scheduler::start(settings, lender).unwrap();
+        let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
         scheduler.status().wait_for(|status| matches!(status, Status::Ready(_))).await.unwrap();
         let info = GeneratorInfo {
             name: "scripted".into(),
@@ -74,7 +85,8 @@ impl Scripted {
             trained_context: 4_096,
             chat: false,
         };
-        (Engine::new(scheduler, Arc::new(ByteTokenizer::default()), info, self.limits), observed, self.queue_length)
+        let engine = engine_of(scheduler, info, PositionBias::default(), self.limits);
+        (engine, observed, self.queue_length)
     }
 
     pub async fn serve(self) -> Running {
@@ -83,19 +95,32 @@ impl Scripted {
     }
 }
 
+/// An engine with a scripted generator whose scheduler is ready.
+pub fn engine_of(scheduler: Scheduler, info: GeneratorInfo, bias: PositionBias, limits: Limits) -> Engine {
+    let served = ServedGenerator::new(scheduler, Arc::new(ByteTokenizer::default()), info, bias);
+    Engine::new(Models::new(GeneratorModel::ready(served), None), limits)
+}
+
 pub async fn serve(engine: Engine, observed: Arc<Observed>, queue_length: usize) -> Running {
+    serve_draining(engine, observed, queue_length, Duration::from_secs(10)).await
+}
+
+/// Starts a server that waits up to `drain` for calls in flight when it stops.
+pub async fn serve_draining(engine: Engine, observed: Arc<Observed>, queue_length: usize, drain: Duration) -> Running {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let settings = server::Settings { message_bytes: 16 << 20, queue_length, drain: Duration::from_secs(10) };
+    let options = server::ServerOptions { message_bytes: 16 << 20, drain };
+    let admission = Admission::new(queue_length);
+    let admitted = admission.clone();
     let inner = engine.clone();
     let server = tokio::spawn(async move {
         let until = async {
             let _ = stopped.await;
         };
-        server::serve(inner, settings, listener, until).await.unwrap();
+        server::serve(inner, admitted, options, listener, until).await.unwrap();
     });
-    Running { address, engine, observed, stop: Some(stop), server }
+    Running { address, engine, admission, observed, stop: Some(stop), server }
 }
 
 impl Running {
@@ -113,12 +138,13 @@ impl Running {
     }
 }
 
-/// The configuration of the real generator: the default one, in the user's store.
+/// The default configuration: the default models in the user's store.
 pub fn real_config() -> Config {
     Config::load(None, &[]).unwrap()
 }
 
-/// One real generator for all tests of a file. It lives on its own thread, so runtimes of single tests may come and go.
+/// The default generator, shared by all tests of a file. It runs on its own thread, independent of the tests'
+/// runtimes.
 pub async fn real_engine() -> Engine {
     static ENGINE: tokio::sync::OnceCell<Engine> = tokio::sync::OnceCell::const_new();
     let load = || async {
@@ -140,28 +166,51 @@ pub fn wire(query: &str, passages: &[&str]) -> v1::RerankRequest {
     }
 }
 
-/// The real entailment model, with a verdict cache of its own.
+/// The ready generator of an engine.
+pub fn generator(engine: &Engine) -> Arc<ServedGenerator> {
+    engine.generator().unwrap()
+}
+
+/// A local call, for tests that do not test calls.
+pub fn call() -> Call {
+    Call::local()
+}
+
+/// The default entailment model, with its own verdict cache. `batch` is the number of pairs per step.
 pub fn real_judge(batch: usize) -> rerankd::scheduler::entailment::Judge {
     let mut config = real_config();
     config.entailment.batch = batch;
     rerankd::app::judge(&config).unwrap().unwrap()
 }
 
-/// The engine with entailment by words in common.
-pub fn with_scripted_judge(engine: Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
-    use rerankd::scheduler::entailment::{Judge, Settings};
+/// A copy of the engine that uses this entailment model.
+pub fn with_judge(engine: &Engine, judge: rerankd::scheduler::entailment::Judge) -> Engine {
+    let generator = engine.models().generator(None).unwrap().clone();
+    Engine::new(Models::new(generator, Some(judge)), *engine.limits())
+}
+
+/// A copy of the engine that uses these position-bias profiles.
+pub fn with_position_bias(engine: &Engine, bias: PositionBias) -> Engine {
+    let served = engine.generator().unwrap();
+    engine_of(served.scheduler.clone(), served.info.clone(), bias, *engine.limits())
+}
+
+/// A copy of the engine with scripted entailment, and the counter of judged pairs.
+pub fn with_scripted_judge(engine: &Engine, delay: Duration) -> (Engine, Arc<std::sync::atomic::AtomicUsize>) {
+    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
     use scripted::ScriptedEntailment;
     let judged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let seen = Arc::clone(&judged);
-    let lender = Box::new(move |lend: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
-        lend(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics: false, three_way: true });
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        serve(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics: false, three_way: true });
         Ok(())
     });
-    let judge = Judge::start(Settings { queue_length: 16, cache_entries: 1_000 }, lender).unwrap();
-    (engine.with_judge(judge), judged)
+    let options = EntailmentOptions { cache_entries: 1_000 };
+    let judge = Judge::start(options, ConfiguredModel::default(), loader).unwrap();
+    (with_judge(engine, judge), judged)
 }
 
-/// The fields that a refusal names.
+/// Fields named by the violations of a bad request.
 pub fn fields(status: &tonic::Status) -> Vec<String> {
     use tonic_types::StatusExt;
     status.get_details_bad_request().unwrap().field_violations.into_iter().map(|violation| violation.field).collect()

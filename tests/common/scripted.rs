@@ -1,6 +1,6 @@
-//! A generator and a tokenizer for tests: exact, tiny, and able to fail on purpose.
+//! Scripted models for tests: a generator, a tokenizer and an entailment model with exact results and injected faults.
 //!
-//! They sit under the scheduler, so that queue, threads, engine and RPC are the real ones in every test.
+//! They implement the traits of `rerankd::model`, so every test uses the real queue, threads, engine and RPC.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,47 +13,47 @@ use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer}
 use rerankd::numeric::sampling::draw;
 use rerankd::plan::Token;
 
-/// Scores a token after the tokens before it.
+/// Returns the log-probability of a token given the preceding tokens.
 pub type Script = dyn Fn(&[Token], Token) -> f64 + Send + Sync;
 
-/// Tokens that a scripted sample is drawn from: the bytes, and [`END`].
+/// Vocabulary size of scripted samples: 256 bytes, the opening token 256 and [`END`].
 const VOCABULARY: Token = 258;
 /// The token that ends a scripted model's turn.
 pub const END: Token = 257;
 
-/// A fault to inject at a step, counted from 1 over the life of the generator.
+/// A fault injected at a step. Steps count from 1 over the lifetime of the generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The step returns an error.
     Error(usize),
-    /// The step panics, as a broken runtime would.
+    /// The step panics, like a faulty runtime.
     Panic(usize),
 }
 
-/// What a test can see from outside while the generator lives on the worker's thread.
+/// Counters that a test can read while the generator runs on the worker's thread.
 #[derive(Debug, Default)]
 pub struct Observed {
-    /// Steps decoded.
+    /// Number of decoded steps.
     pub steps: AtomicUsize,
-    /// Tokens decoded.
+    /// Number of decoded tokens.
     pub tokens: AtomicUsize,
-    /// Cells in use after the last call.
+    /// Number of cells in use after the last call.
     pub cells: AtomicUsize,
-    /// Generators built.
+    /// Number of generators built.
     pub built: AtomicUsize,
 }
 
-/// A generator that plays a script.
+/// A generator that scores tokens with a script.
 pub struct ScriptedGenerator {
-    /// What it can hold.
+    /// Capacity; exceeding it is a decode error.
     pub capacity: Capacity,
-    /// The script.
+    /// Log-probability of each token.
     pub script: Arc<Script>,
-    /// Time a token takes.
+    /// Simulated time per token.
     pub delay: Duration,
-    /// Fault to inject.
+    /// Fault to inject, if any.
     pub fault: Option<Fault>,
-    /// Shared with the test.
+    /// Counters, shared with the test.
     pub observed: Arc<Observed>,
     sequences: HashMap<usize, Vec<(usize, Token)>>,
     next_cell: usize,
@@ -127,9 +127,12 @@ impl Generator for ScriptedGenerator {
             for wanted in &batch.draws[row.draws.clone()] {
                 #[expect(clippy::cast_possible_truncation, reason = "a real model's logits are single precision")]
                 let logits: Vec<f32> = (0..VOCABULARY).map(|token| (self.script)(&history, token) as f32).collect();
-                let found = draw(&logits, &wanted.sampling, wanted.uniform);
-                let found = found.ok_or_else(|| ModelError::Decode("nothing to draw from".into()))?;
-                drawn.push((Token::try_from(found.token).unwrap_or_default(), found.log_probability));
+                // A script that returns a non-finite value makes the draw fail, like broken weights.
+                let token = draw(&logits, &wanted.sampling, wanted.uniform);
+                let token = token.filter(|token| token.log_probability.is_finite());
+                drawn.push(
+                    token.map(|chosen| (Token::try_from(chosen.token).unwrap_or_default(), chosen.log_probability)),
+                );
             }
         }
         if self.publish() > self.capacity.cells || self.sequences.len() > self.capacity.sequences {
@@ -139,10 +142,10 @@ impl Generator for ScriptedGenerator {
     }
 }
 
-/// One token a byte; control text is `<|` … `|>`, which [`Tokenizer::text`] leaves as bytes.
+/// One token per byte. [`Tokenizer::template`] adds the opening token 256; no text is parsed as a control token.
 #[derive(Debug, Clone, Default)]
 pub struct ByteTokenizer {
-    /// The frame to report.
+    /// Chat frame to report; `None` for a model without a chat template.
     pub frame: Option<(String, String)>,
 }
 
@@ -156,9 +159,8 @@ impl Tokenizer for ByteTokenizer {
         begin.into_iter().chain(self.text(text)).collect()
     }
 
-    fn detokenize(&self, tokens: &[Token]) -> String {
-        let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+    fn bytes(&self, tokens: &[Token]) -> Vec<u8> {
+        tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect()
     }
 
     fn ends_turn(&self, token: Token) -> bool {
@@ -170,8 +172,8 @@ impl Tokenizer for ByteTokenizer {
     }
 }
 
-/// A script in which a query token is likelier the more often it occurs before it, early occurrences counting more: enough
-/// of a language model for the fit to have something to find.
+/// A script in which a token is likelier the more often it occurred before, with more weight on early occurrences.
+/// Scores therefore depend on passages and positions, as the fit expects.
 #[must_use]
 pub fn overlap_script() -> Arc<Script> {
     Arc::new(|history, target| {
@@ -179,25 +181,25 @@ pub fn overlap_script() -> Arc<Script> {
         let mut mass = 0.1;
         for (index, token) in history.iter().enumerate() {
             if *token == target {
-                let place = f64::from(u32::try_from(index).unwrap_or(u32::MAX)) / length;
-                mass += 1.5 - place;
+                let position = f64::from(u32::try_from(index).unwrap_or(u32::MAX)) / length;
+                mass += 1.5 - position;
             }
         }
         (mass / (length + 10.0)).ln()
     })
 }
 
-/// Entailment for tests: a text entails another when it has all its words; texts that share a word are neutral, others
-/// contradict.
+/// Entailment by shared words: a premise with all words of the hypothesis entails it; with some it is neutral; with
+/// none it contradicts.
 #[derive(Debug)]
 pub struct ScriptedEntailment {
-    /// Time a pair takes.
+    /// Simulated time per pair.
     pub delay: Duration,
-    /// Pairs judged so far, shared with the test.
+    /// Number of pairs judged so far, shared with the test.
     pub judged: Arc<AtomicUsize>,
-    /// Whether the next call panics, as a broken runtime would.
+    /// Whether the next call panics, like a faulty runtime.
     pub panics: bool,
-    /// Whether it tells neutral from contradiction.
+    /// Whether the model reports that it distinguishes neutral from contradiction.
     pub three_way: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics for people, for programs, for spreadsheets, and as trec_eval prints them.
+//! Output of `rerankd metrics`: a table, JSON, CSV, and the layout of trec_eval.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::{Evaluated, Report};
 use crate::cli::{Failure, output};
 use crate::metrics::rank::Kind;
 use crate::metrics::rank::summary::Summary;
-use crate::metrics::resample::{Compared, Interval};
+use crate::metrics::resample::{Compared, Interval, format_p_value};
 
 fn number(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))
@@ -16,16 +16,6 @@ fn with_interval(summary: &Summary) -> String {
     match summary.interval {
         Some(Interval { low, high }) => format!("{} [{low:.4}, {high:.4}]", number(summary.value)),
         None => number(summary.value),
-    }
-}
-
-/// A p-value with as many digits as it needs.
-pub(in crate::cli) fn p_value(p: Option<f64>) -> String {
-    match p {
-        None => "–".to_owned(),
-        Some(p) if p < 1e-15 => "<1e-15".to_owned(),
-        Some(p) if p < 0.001 => format!("{p:.1e}"),
-        Some(p) => format!("{p:.3}"),
     }
 }
 
@@ -45,7 +35,7 @@ pub(super) fn table(report: &Report) -> String {
             table.add_row([
                 metric.to_string(),
                 difference(one),
-                p_value(one.p_value),
+                format_p_value(one.p_value),
                 one.wins.to_string(),
                 one.ties.to_string(),
                 one.losses.to_string(),
@@ -76,8 +66,7 @@ fn difference(compared: &Compared) -> String {
     }
 }
 
-/// A comparison for programs; `evaluate` writes the same.
-pub(in crate::cli) fn compared_json(compared: &Compared) -> Value {
+fn compared_json(compared: &Compared) -> Value {
     json!({
         "difference": compared.difference,
         "low": compared.interval.map(|interval| interval.low),
@@ -87,8 +76,7 @@ pub(in crate::cli) fn compared_json(compared: &Compared) -> Value {
     })
 }
 
-/// A summary for programs; `evaluate` writes the same.
-pub(in crate::cli) fn summary_json(summary: &Summary) -> Value {
+fn summary_json(summary: &Summary) -> Value {
     json!({
         "value": summary.value,
         "low": summary.interval.map(|interval| interval.low),
@@ -104,7 +92,7 @@ pub(super) fn json(report: &Report) -> Value {
             summaries.map(|(metric, summary)| (metric.to_string(), summary_json(summary))).collect();
         let mut whole = json!({
             "name": run.name, "queries": run.queries.len(), "metrics": metrics,
-            "judged_queries_without_results": run.without.0, "queries_without_judgements": run.without.1,
+            "judged_queries_without_results": run.missing, "queries_without_judgements": run.unjudged,
         });
         if report.per_query {
             let query = |(query, values): (&String, &Vec<Option<f64>>)| {
@@ -167,7 +155,7 @@ pub(super) fn trec(report: &Report) -> String {
                 }
             }
         }
-        // trec_eval names the run beside the number of its queries.
+        // trec_eval prints the run's tag where it prints the number of queries.
         if report.metrics.iter().any(|metric| metric.kind == Kind::NumQ) {
             text.push_str(&format!("{:<22}\tall\t{}\n", "runid", run.name));
         }

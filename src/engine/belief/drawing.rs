@@ -1,50 +1,47 @@
-//! Answers drawn from many prompts in one plan.
+//! Sampled answers of many prompts in one plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::stop::TextStop;
 use super::{Answer, SampleOptions};
+use crate::call::Call;
 use crate::engine::answers::{AnswerPrompts, Asked};
+use crate::engine::models::ServedGenerator;
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError};
 use crate::plan::{Grow, NodeId, Plan, Stop};
-use crate::scheduler::{Event, Outcome, Sample};
+use crate::scheduler::generator::{Event, Outcome, Sample};
 
-/// A plan under construction, and which prompt each of its samples follows.
+/// A plan under construction, with the length of the prompt before each of its samples.
 pub(in crate::engine) struct Drawing {
-    /// The plan; prompts of another kind may be added to it.
+    /// The plan. Prompts of another kind may be added to it.
     pub plan: Plan,
-    /// The prompts for answers, passages cut to fit.
+    /// The prompts for answers; their passages are cut to fit.
     pub prompts: AnswerPrompts,
     stop: Arc<TextStop>,
-    /// Tokens of the prompt before each sample.
+    /// Number of tokens of the prompt before each sample.
     before: HashMap<NodeId, usize>,
 }
 
-/// How far the work may go.
-pub(in crate::engine) struct Bounds {
-    pub token_budget: Option<usize>,
-    pub deadline: Option<Instant>,
-}
-
 impl Drawing {
-    /// `longest` is the number of passages in the longest prompt, `room` the tokens that must be left after it.
+    /// `longest` is the number of passages in the longest prompt, `room` the number of tokens that must fit after it.
     pub fn new(
         engine: &Engine,
+        model: &ServedGenerator,
+        call: &Call,
         asked: Asked<'_>,
         (longest, room): (usize, usize),
         options: &SampleOptions,
     ) -> Result<Self, EngineError> {
-        let prompts = AnswerPrompts::new(engine, asked, longest, room)?;
-        let stop = Arc::new(TextStop::new(Arc::clone(&engine.tokenizer), options.stops()));
+        let prompts = AnswerPrompts::new(model, engine.limits(), call, asked, longest, room)?;
+        let stop = Arc::new(TextStop::new(Arc::clone(&model.language.tokenizer), options.stops()));
         Ok(Self { plan: Plan::new(), prompts, stop, before: HashMap::new() })
     }
 
-    /// Adds the prompt with these passages in this order and draws answers from it, by their numbers.
+    /// Adds the prompt with these passages in this order, and its samples. Returns the nodes of the samples.
     pub fn draw(&mut self, question: &str, order: &[usize], options: &SampleOptions) -> Vec<NodeId> {
         let segments = self.prompts.prompt(order);
         let tokens = segments.iter().map(|segment| segment.tokens.len()).sum();
@@ -64,7 +61,7 @@ impl Drawing {
         (0..options.count()).map(sample).collect()
     }
 
-    /// What a sample says.
+    /// The answer that a sample holds, cut at its first stop string.
     pub fn answer(&self, sample: &Sample) -> Answer {
         let (text, tokens) = self.stop.text(sample);
         Answer { text, log_probabilities: sample.log_probabilities[..tokens].to_vec(), finish: sample.finish }
@@ -76,29 +73,33 @@ impl Drawing {
         Ok(self.answer(outcome.samples.get(&node).ok_or_else(missing)?))
     }
 
-    /// Tokens that the samples would take, each run from its prompt's beginning.
+    /// Tokens to evaluate if every sample read its prompt from the beginning.
     pub fn naive_tokens(&self, outcome: &Outcome) -> usize {
-        let taken = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
-        self.before.iter().filter_map(taken).sum()
+        let tokens = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
+        self.before.iter().filter_map(tokens).sum()
     }
 }
 
 impl Engine {
-    /// Has a plan carried out within its bounds. `tell` hears what happens on the way; without it nothing is reported.
+    /// Runs a plan within its bounds. `tell` is called with every event; if it is `None`, the scheduler reports none.
     pub(in crate::engine) async fn carry_out(
         &self,
+        call: &Call,
         plan: Plan,
-        bounds: Bounds,
+        token_budget: Option<usize>,
         mut tell: Option<impl FnMut(Event)>,
     ) -> Result<(Outcome, Usage), EngineError> {
-        let allowed = self.limits.tokens.min(bounds.token_budget.unwrap_or(usize::MAX));
-        let needed = plan.cost().tokens;
+        let allowed = self.limits.tokens.min(token_budget.unwrap_or(usize::MAX));
+        let plan = Arc::new(plan);
+        let costed = Arc::clone(&plan);
+        let needed = call.compute(move |_| Ok::<_, EngineError>(costed.cost().tokens)).await?;
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
         let (sender, mut events) = unbounded_channel();
         let listened = tell.is_some().then_some(sender);
-        let mut work = std::pin::pin!(self.scheduler.run(Arc::new(plan), bounds.deadline, listened));
+        let generator = self.generator()?;
+        let mut work = std::pin::pin!(generator.scheduler.run(plan, call, listened));
         let mut tell = move |event: Event| tell.as_mut().map_or((), |tell| tell(event));
         let outcome = loop {
             tokio::select! {
@@ -110,14 +111,8 @@ impl Engine {
         while let Ok(event) = events.try_recv() {
             tell(event);
         }
-        let usage = Usage {
-            tokens: outcome.tokens,
-            cached_tokens: outcome.cached_tokens,
-            steps: outcome.steps,
-            queue_ms: outcome.queued.as_secs_f64() * 1e3,
-            score_ms: outcome.running.as_secs_f64() * 1e3,
-            ..Usage::default()
-        };
+        let mut usage = Usage::default();
+        usage.add(&outcome);
         Ok((outcome, usage))
     }
 }

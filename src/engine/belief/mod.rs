@@ -1,85 +1,88 @@
-//! Beliefs: answers sampled from the generator, and what they say together.
+//! Beliefs: answers sampled from the generator, and their measures.
 
 mod drawing;
 pub mod options;
 pub mod report;
 mod stop;
+pub(in crate::engine) mod texts;
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-pub(super) use drawing::{Bounds, Drawing};
+pub(super) use drawing::Drawing;
 pub use options::{MeasureOptions, SampleOptions};
 use report::Verdicts;
+use texts::Texts;
 
 use super::answers::Asked;
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::cluster::Clusters;
 use crate::belief::{Likelihood, Rule};
+use crate::call::Call;
 use crate::model::entailment::TextPair;
 use crate::plan::{Finish, NodeId};
-use crate::scheduler::Event;
 use crate::scheduler::entailment::Judged;
+use crate::scheduler::generator::Event;
 
 /// A sampled answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Its text, trimmed; may be empty.
+    /// The text before the first stop string, trimmed; may be empty.
     pub text: String,
-    /// Natural log-probability of each of its tokens at the sampling temperature; for an empty answer that of the token that
-    /// ended it.
+    /// Natural log-probability of each token of the text at the sampling temperature; for an empty answer that of its first
+    /// token.
     pub log_probabilities: Vec<f64>,
     /// Why it ended.
     pub finish: Finish,
 }
 
 impl Answer {
-    /// What the measures need of it.
+    /// Its likelihood, for the measures.
     #[must_use]
     pub fn likelihood(&self) -> Likelihood {
         Likelihood { sum: self.log_probabilities.iter().sum(), tokens: self.log_probabilities.len() }
     }
 }
 
-/// A question, its passages, and the contexts made of them in which answers are wanted.
+/// A question, its passages, and the contexts in which answers are sampled.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BeliefRequest {
     /// The question.
     pub question: String,
     /// The passages.
     pub passages: Vec<Passage>,
-    /// Passage indices of each context, in the order of reading; an empty one is the question alone.
+    /// Passage indices of each context, in the order of reading. An empty list is the question alone.
     pub contexts: Vec<Vec<usize>>,
     /// How answers are sampled.
     pub options: SampleOptions,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens of a passage; bounded by the context only if `None`.
     pub passage_tokens: Option<usize>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// Whether passages may be cut to fit; the server's default if `None`.
     pub truncate: Option<bool>,
-    /// Most tokens to evaluate; the server's limit where `None`.
+    /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
 }
 
-/// Something that happened on the way.
+/// Progress of [`Engine::sample`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum BeliefEvent {
     /// A sample ended: context, number within it, answer.
     Sampled(usize, usize, Answer),
-    /// A step ended: tokens done, tokens at most.
+    /// A step ended: tokens evaluated so far, and the most that may be.
     Progress(usize, usize),
 }
 
-/// Answers by context.
+/// The sampled answers.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sampled {
-    /// For each context its answers, in the order of their numbers.
+    /// Answers of each context, in the order of their numbers.
     pub answers: Vec<Vec<Answer>>,
-    /// Tokens cut from each passage.
+    /// Number of tokens cut from each passage.
     pub cut: Vec<usize>,
-    /// What it took.
+    /// Cost of the generator.
     pub usage: Usage,
 }
 
@@ -87,7 +90,7 @@ impl BeliefRequest {
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         check_texts(&self.question, &self.passages, limits)?;
         if self.contexts.len() > limits.orders {
-            let problem = format!("are {}, the limit is {}", self.contexts.len(), limits.orders);
+            let problem = format!("{} given, at most {} allowed", self.contexts.len(), limits.orders);
             return Err(EngineError::invalid("contexts", problem));
         }
         check_orders("contexts", &self.contexts, self.passages.len())?;
@@ -95,18 +98,18 @@ impl BeliefRequest {
     }
 }
 
-/// Refuses a question or passages that are empty or beyond the bounds.
+/// Refuses a question or passages that are empty or exceed the limits.
 pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if question.trim().is_empty() {
         return invalid("question".into(), "must not be empty".into());
     }
     if question.len() > limits.query_bytes {
-        let problem = format!("has {} bytes, the limit is {}", question.len(), limits.query_bytes);
+        let problem = format!("{} bytes given, at most {} allowed", question.len(), limits.query_bytes);
         return invalid("question".into(), problem);
     }
     if passages.len() > limits.passages {
-        let problem = format!("are {}, the limit is {}", passages.len(), limits.passages);
+        let problem = format!("{} given, at most {} allowed", passages.len(), limits.passages);
         return invalid("passages".into(), problem);
     }
     for (index, passage) in passages.iter().enumerate() {
@@ -116,21 +119,43 @@ pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits)
         }
         let bytes = passage.text.len() + passage.title.len();
         if bytes > limits.passage_bytes {
-            return invalid(field, format!("has {bytes} bytes, the limit is {}", limits.passage_bytes));
+            return invalid(field, format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes));
         }
     }
     Ok(())
 }
 
-/// Refuses lists of passage indices that name one twice, or one that is not there.
+/// Most references of one request.
+pub const MOST_REFERENCES: usize = 64;
+
+/// Refuses references that are empty, too many or too long.
+pub(super) fn check_references(references: &[String], limits: &Limits) -> Result<(), EngineError> {
+    if references.len() > MOST_REFERENCES {
+        let problem = format!("{} given, at most {MOST_REFERENCES} allowed", references.len());
+        return Err(EngineError::invalid("references", problem));
+    }
+    for (index, reference) in references.iter().enumerate() {
+        let field = || format!("references[{index}]");
+        if reference.trim().is_empty() {
+            return Err(EngineError::invalid(field(), "must not be empty"));
+        }
+        if reference.len() > limits.query_bytes {
+            let problem = format!("{} bytes given, at most {} allowed", reference.len(), limits.query_bytes);
+            return Err(EngineError::invalid(field(), problem));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses lists of passage indices with a duplicate or an index out of range.
 pub(super) fn check_orders(field: &str, orders: &[Vec<usize>], passages: usize) -> Result<(), EngineError> {
     for (number, order) in orders.iter().enumerate() {
         let mut seen = std::collections::HashSet::new();
         for index in order {
             let problem = if *index >= passages {
-                format!("names passage {index}, there are {passages}")
+                format!("passage {index} is out of range, {passages} given")
             } else if !seen.insert(index) {
-                format!("names passage {index} twice")
+                format!("passage {index} is listed twice")
             } else {
                 continue;
             };
@@ -141,22 +166,21 @@ pub(super) fn check_orders(field: &str, orders: &[Vec<usize>], passages: usize) 
 }
 
 impl Engine {
-    /// Samples answers in every context. All contexts share one plan: a prompt is evaluated once, and so is what prompts
-    /// begin with alike. Dropping the future cancels the work.
+    /// Samples answers in every context. All contexts share one plan: a prompt is evaluated once, and so is a common
+    /// beginning of prompts. Dropping the future cancels the work.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
     pub async fn sample(
         &self,
+        call: &Call,
         request: BeliefRequest,
-        deadline: Option<Instant>,
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<Sampled, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
         let (engine, inner) = (self.clone(), request.clone());
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&inner));
-        let (mut drawing, nodes) = laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??;
+        let (mut drawing, nodes) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
         let numbered = |(context, nodes): (usize, &Vec<NodeId>)| {
             nodes.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
@@ -166,37 +190,44 @@ impl Engine {
         let tell = listener.map(|listener| {
             let (drawing, of) = (&drawing, &of);
             move |event: Event| {
-                let told = match event {
+                let progress = match event {
                     Event::Sampled(node, sample) => of
                         .get(&node)
                         .map(|&(context, number)| BeliefEvent::Sampled(context, number, drawing.answer(&sample))),
                     Event::Progress { done, total } => Some(BeliefEvent::Progress(done, total)),
                     Event::Scored(..) => None,
                 };
-                if let Some(told) = told {
-                    let _ = listener.send(told);
+                if let Some(progress) = progress {
+                    let _ = listener.send(progress);
                 }
             }
         });
-        let bounds = Bounds { token_budget: request.token_budget, deadline };
-        let (outcome, mut usage) = self.carry_out(plan, bounds, tell).await?;
-        usage.naive_tokens = drawing.naive_tokens(&outcome);
-        usage.tokenise_ms = tokenise_ms;
-        usage.total_ms = milliseconds(started);
-        let answers = nodes.iter().map(|nodes| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect());
-        Ok(Sampled { answers: answers.collect::<Result<_, _>>()?, cut: drawing.prompts.cut, usage })
+        let (outcome, mut usage) = self.carry_out(call, plan, request.token_budget, tell).await?;
+        let decode = move |_: &Call| {
+            let context = |nodes: &Vec<NodeId>| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect();
+            let answers = nodes.iter().map(context).collect::<Result<_, EngineError>>()?;
+            usage.naive_tokens = drawing.naive_tokens(&outcome);
+            Ok::<_, EngineError>(Sampled { answers, cut: drawing.prompts.cut, usage })
+        };
+        let mut sampled = call.compute(decode).await?;
+        sampled.usage.tokenise_ms = tokenise_ms;
+        sampled.usage.total_ms = milliseconds(started);
+        Ok(sampled)
     }
 
-    /// The most tokens that [`Engine::sample`] may evaluate; nothing is.
-    pub(super) async fn sampling_cost(&self, request: BeliefRequest) -> Result<usize, EngineError> {
+    /// The most tokens that [`Engine::sample`] may evaluate. Evaluates nothing.
+    pub(super) async fn sampling_cost(&self, call: &Call, request: BeliefRequest) -> Result<usize, EngineError> {
         request.check(&self.limits)?;
         let engine = self.clone();
-        let laid_out = tokio::task::spawn_blocking(move || engine.lay_samples_out(&request));
-        Ok(laid_out.await.map_err(|error| EngineError::Internal(error.to_string()))??.0.plan.cost().tokens)
+        call.compute(move |call| Ok(engine.lay_samples_out(call, &request)?.0.plan.cost().tokens)).await
     }
 
-    /// The plan, and the samples of each context.
-    fn lay_samples_out(&self, request: &BeliefRequest) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
+    /// The plan, and the nodes of the samples of each context.
+    fn lay_samples_out(
+        &self,
+        call: &Call,
+        request: &BeliefRequest,
+    ) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let asked = Asked {
             question: &request.question,
@@ -205,30 +236,26 @@ impl Engine {
             truncate: request.truncate,
         };
         let options = &request.options;
-        let mut drawing = Drawing::new(self, asked, (longest, options.most_tokens()), options)?;
+        let room = (longest, options.most_tokens());
+        let mut drawing = Drawing::new(self, &*self.generator()?, call, asked, room, options)?;
         let nodes = request.contexts.iter().map(|order| drawing.draw(&request.question, order, options)).collect();
         Ok((drawing, nodes))
     }
 }
 
-/// Pairs in one list.
+/// Most pairs in one request.
 const MOST_PAIRS: usize = 10_000;
-/// Texts to be clustered at once.
+/// Most texts to cluster at once.
 const MOST_TEXTS: usize = 1_000;
 
 impl Engine {
-    /// Judges pairs, each text after `question` where that is not empty.
+    /// Judges pairs of texts. `question` precedes every text unless it is empty.
     ///
     /// # Errors
-    /// [`EngineError`]: no pairs or too many, no entailment model, or one that cannot be loaded.
-    pub async fn entail(
-        &self,
-        pairs: Vec<TextPair>,
-        question: &str,
-        deadline: Option<Instant>,
-    ) -> Result<Judged, EngineError> {
+    /// [`EngineError`]: no pairs or too many, no entailment model configured, or one that cannot be loaded.
+    pub async fn entail(&self, call: &Call, pairs: Vec<TextPair>, question: &str) -> Result<Judged, EngineError> {
         if pairs.is_empty() || pairs.len() > MOST_PAIRS {
-            let problem = format!("must be between 1 and {MOST_PAIRS}, are {}", pairs.len());
+            let problem = format!("{} given, 1 to {MOST_PAIRS} allowed", pairs.len());
             return Err(EngineError::invalid("pairs", problem));
         }
         for (index, pair) in pairs.iter().enumerate() {
@@ -236,25 +263,34 @@ impl Engine {
                 self.check_text(&format!("pairs[{index}].{field}"), text)?;
             }
         }
-        let verdicts =
-            Verdicts::new(self.judge.as_ref(), Some(question).filter(|question| !question.trim().is_empty()), deadline);
-        let pairs = pairs.iter().map(|pair| verdicts.pair(&pair.premise, &pair.hypothesis)).collect();
-        Ok(self.judge_or_refuse()?.judge(pairs, deadline).await?)
+        if pairs.len() > self.limits.pairs {
+            return Err(EngineError::Pairs { allowed: self.limits.pairs });
+        }
+        let judge = self.models().judge()?;
+        let mut texts = self.conditioned(question)?;
+        let condition = move |_: &Call| {
+            let pair = |pair: &TextPair| {
+                let (premise, hypothesis) = (texts.number(&pair.premise)?, texts.number(&pair.hypothesis)?);
+                Ok::<_, EngineError>(texts.pair((premise, hypothesis)))
+            };
+            pairs.iter().map(pair).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(judge.judge(call.compute(condition).await?, call).await?)
     }
 
-    /// Clusters texts, each after `question` where that is not empty. Returns the pairs judged, too.
+    /// Clusters texts. `question` precedes every text unless it is empty. Also returns the number of pairs judged.
     ///
     /// # Errors
     /// As [`Engine::entail`].
     pub async fn cluster(
         &self,
+        call: &Call,
         texts: &[String],
         question: &str,
         rule: Rule,
-        deadline: Option<Instant>,
     ) -> Result<(Clusters, usize), EngineError> {
         if texts.is_empty() || texts.len() > MOST_TEXTS {
-            let problem = format!("must be between 1 and {MOST_TEXTS}, are {}", texts.len());
+            let problem = format!("{} given, 1 to {MOST_TEXTS} allowed", texts.len());
             return Err(EngineError::invalid("texts", problem));
         }
         for (index, text) in texts.iter().enumerate() {
@@ -265,16 +301,25 @@ impl Engine {
         {
             return Err(EngineError::invalid("threshold", "must be above 0 and at most 1"));
         }
-        let question = Some(question).filter(|question| !question.trim().is_empty());
-        let mut verdicts = Verdicts::new(self.judge.as_ref(), question, deadline);
-        self.judge_or_refuse()?;
+        let texts_of = self.conditioned(question)?;
+        self.models().judge()?;
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts_of, call, self.limits().pairs);
         let clusters = report::cluster(&mut verdicts, texts, rule).await?;
         Ok((clusters, verdicts.judged))
     }
 
+    /// Texts after a question of the caller; bare ones where it is empty.
+    fn conditioned(&self, question: &str) -> Result<Texts, EngineError> {
+        if question.len() > self.limits.query_bytes {
+            let problem = format!("{} bytes given, at most {} allowed", question.len(), self.limits.query_bytes);
+            return Err(EngineError::invalid("question", problem));
+        }
+        Ok(Texts::after(Some(question).filter(|question| !question.trim().is_empty())))
+    }
+
     fn check_text(&self, field: &str, text: &str) -> Result<(), EngineError> {
         if text.len() > self.limits.passage_bytes {
-            let problem = format!("has {} bytes, the limit is {}", text.len(), self.limits.passage_bytes);
+            let problem = format!("{} bytes given, at most {} allowed", text.len(), self.limits.passage_bytes);
             return Err(EngineError::invalid(field, problem));
         }
         Ok(())

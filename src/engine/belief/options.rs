@@ -10,19 +10,19 @@ pub const MOST_SAMPLES: usize = 100;
 /// Most tokens of a sample.
 pub const MOST_TOKENS: usize = 512;
 
-/// How answers are sampled. `None` asks for the default.
+/// How answers are sampled.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SampleOptions {
-    /// Samples of each prompt; 10 where `None`.
+    /// Samples of each prompt, 1 to 100; 10 if `None`.
     pub samples: Option<usize>,
-    /// Most tokens of a sample; 64 where `None`.
+    /// Most tokens of a sample, 1 to 512; 64 if `None`.
     pub max_tokens: Option<usize>,
-    /// How tokens are drawn.
+    /// How each token is drawn.
     pub sampling: Sampling,
-    /// Strings that end a sample; where `None` those of the authors' code.
+    /// Strings that end a sample. If `None`, those of the code of the SePer authors: line end, `Question:` and `Context:`.
     pub stop: Option<Vec<String>>,
-    /// Seed. Samples of the same number take the same random numbers in every context of a question, and others for every
-    /// other question.
+    /// Seed. Samples of the same number draw the same random numbers in every context of a question, so that differences
+    /// between contexts can be paired. Every other question has other random numbers.
     pub seed: u64,
 }
 
@@ -34,13 +34,13 @@ impl SampleOptions {
         Self { samples: Some(1), sampling, ..Self::default() }
     }
 
-    /// Samples of a prompt.
+    /// Number of samples of a prompt, with the default applied.
     #[must_use]
     pub fn count(&self) -> usize {
         self.samples.unwrap_or(10)
     }
 
-    /// Most tokens of a sample.
+    /// Most tokens of a sample, with the default applied.
     #[must_use]
     pub fn most_tokens(&self) -> usize {
         self.max_tokens.unwrap_or(64)
@@ -51,12 +51,12 @@ impl SampleOptions {
         self.stop.clone().unwrap_or_else(usual)
     }
 
-    /// The seed of a sample: a number of its own for each, by FNV-1a of the question and the finaliser of SplitMix64.
+    /// The seed of one sample: seed, FNV-1a of the question and number, mixed by the finaliser of SplitMix64.
     pub(super) fn seed_of(&self, question: &str, number: usize) -> u64 {
-        let asked = question
+        let hash = question
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        let mut mixed = self.seed ^ asked ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.seed ^ hash ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -64,7 +64,7 @@ impl SampleOptions {
 
     pub(in crate::engine) fn check(&self) -> Result<(), EngineError> {
         let between = |field: &str, value: usize, most: usize| {
-            let problem = format!("must be between 1 and {most}, is {value}");
+            let problem = format!("{value} given, 1 to {most} allowed");
             if (1..=most).contains(&value) { Ok(()) } else { Err(EngineError::invalid(field, problem)) }
         };
         between("sampling.samples", self.count(), MOST_SAMPLES)?;
@@ -80,18 +80,18 @@ impl SampleOptions {
     }
 }
 
-/// How samples become measures.
+/// How answers are measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasureOptions {
-    /// How responses are weighed.
+    /// How responses are weighted.
     pub weighting: Weighting,
     /// When two answers mean the same.
     pub rule: Rule,
-    /// Soft kernel: the better of the two directions instead of response to reference.
+    /// Soft SePer takes the larger entailment of the two directions instead of response to reference.
     pub either_direction: bool,
-    /// How several references become one number.
+    /// How the values for several references become one.
     pub aggregate: Aggregate,
-    /// Whether texts are judged with the question before them.
+    /// Whether the question precedes the texts that the entailment model judges.
     pub conditioned: bool,
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sample_has_a_seed_of_its_own() {
+    fn seeds_differ_by_sample_question_and_seed() {
         let of = |seed| SampleOptions { seed, ..SampleOptions::default() };
         let seeds = |seed, question| (0..100).map(|n| of(seed).seed_of(question, n)).collect::<Vec<_>>();
         let mut all = [seeds(0, "a"), seeds(1, "a"), seeds(0, "b")].concat();

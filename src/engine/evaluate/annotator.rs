@@ -1,38 +1,38 @@
-//! What gives a passage its label (eRAG, Eq. 1, and the baselines of its Table 1).
+//! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
 
 use crate::metrics::lexical;
 
-/// A way to label passages.
+/// What labels a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Annotator {
-    /// Exact match of the answer from the passage alone.
+    /// Exact match of the generator's answer from the passage alone with a reference.
     ExactMatch,
-    /// F1 over its words.
+    /// F1 of that answer over its words.
     TokenF1,
-    /// ROUGE-L of it.
+    /// ROUGE-L of that answer.
     RougeL,
-    /// Whether it contains a reference.
+    /// Whether that answer contains a reference.
     Containment,
-    /// Whether it is one of the class labels.
+    /// Whether that answer is one of the class labels.
     Accuracy,
-    /// SePer of answers sampled from the passage alone, soft.
+    /// Soft SePer of answers sampled from the passage alone.
     SeperSoft,
-    /// The same, hard.
+    /// Hard SePer of those answers.
     SeperHard,
-    /// SePer with the passage less SePer without context, soft.
+    /// Soft SePer with the passage less soft SePer without context.
     DeltaSeperSoft,
-    /// The same, hard.
+    /// Hard SePer with the passage less hard SePer without context.
     DeltaSeperHard,
     /// Whether the passage contains a reference.
     ContainsAnswer,
     /// The caller's labels.
     Provenance,
-    /// The generator's probability of Yes against No when asked whether the passage helps.
+    /// The generator's probability of "Yes" against "No" to the question whether the passage helps.
     LlmJudgement,
 }
 
 impl Annotator {
-    /// All, in the order of the protocol.
+    /// All annotators, in the order of the protocol.
     pub const ALL: [Self; 12] = [
         Self::ExactMatch,
         Self::TokenF1,
@@ -67,7 +67,7 @@ impl Annotator {
         }
     }
 
-    /// Its score of an answer, where it is a lexical one.
+    /// Its score of an answer; `None` for annotators that do not compare words.
     pub(super) fn lexical(self) -> Option<fn(&str, &[String]) -> f64> {
         Some(match self {
             Self::ExactMatch => lexical::exact_match,
@@ -79,30 +79,30 @@ impl Annotator {
         })
     }
 
-    /// Whether it needs sampled answers and an entailment model.
+    /// Whether it takes sampled answers and an entailment model.
     #[must_use]
     pub const fn is_belief(self) -> bool {
         matches!(self, Self::SeperSoft | Self::SeperHard) || self.is_delta()
     }
 
-    /// Whether it needs clusters of answers.
+    /// Whether it takes clusters of answers, which only a three-way entailment model gives.
     pub(super) const fn is_hard(self) -> bool {
         matches!(self, Self::SeperHard | Self::DeltaSeperHard)
     }
 
-    /// Whether it needs answers without context.
+    /// Whether it takes answers sampled without context.
     #[must_use]
     pub const fn is_delta(self) -> bool {
         matches!(self, Self::DeltaSeperSoft | Self::DeltaSeperHard)
     }
 
-    /// Whether it scores answers, and so an answer from a whole ranking, too.
+    /// Whether it scores answers, so that it can score an end-to-end answer as well.
     #[must_use]
     pub fn scores_answers(self) -> bool {
         self.lexical().is_some() || self.is_belief()
     }
 
-    /// Whether it needs references.
+    /// Whether it compares with reference answers.
     #[must_use]
     pub const fn needs_references(self) -> bool {
         !matches!(self, Self::Provenance | Self::LlmJudgement)

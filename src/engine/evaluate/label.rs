@@ -1,134 +1,195 @@
-//! The labels: one plan for all prompts of a question, then its answers measured.
+//! Labels and end-to-end scores of one question: one plan holds all its prompts, then the answers are measured.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Annotator, EvaluateRequest};
-use crate::engine::answers::Asked;
+use super::{Annotator, EvaluateRequest, judgement};
+use crate::call::Call;
+use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
-use crate::engine::belief::{Answer, Bounds, Drawing};
-use crate::engine::prompt::query_tokens;
+use crate::engine::belief::texts::Texts;
+use crate::engine::belief::{Answer, Drawing};
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
 use crate::numeric::sigmoid;
 use crate::plan::NodeId;
-use crate::scheduler::{Event, Outcome};
+use crate::scheduler::generator::{Event, Outcome};
 
-/// What all annotators say.
+/// The labels and scores of all annotators.
 pub(super) struct Labelled {
     /// Labels by annotator, one a passage.
     pub labels: Vec<(Annotator, Vec<f64>)>,
-    /// For each ranking its score by each annotator.
+    /// For each ranking the scores of its end-to-end answer, one an annotator.
     pub end_to_end: Vec<Vec<Option<f64>>>,
-    /// Greedy answers, one a passage or none.
+    /// Greedy answers from each passage alone; empty where no annotator needs them.
     pub passage_answers: Vec<Answer>,
-    /// Greedy answers, one a ranking or none.
-    pub answers: Vec<Answer>,
+    /// Greedy answers from each ranking's context; empty where none were wanted.
+    pub answers: Vec<Option<Answer>>,
     pub usage: Usage,
     pub judged_pairs: usize,
     pub warnings: Vec<String>,
 }
 
-/// The nodes of one context.
+/// The nodes of one context in the plan.
 #[derive(Debug, Clone, Default)]
-struct Context {
+struct ContextNodes {
     greedy: Option<NodeId>,
     samples: Vec<NodeId>,
 }
 
-/// The whole plan with what stands where.
-struct LaidOut {
+/// The plan of one question and the nodes of its contexts.
+struct QuestionPlan {
     drawing: Drawing,
-    /// One a passage; no nodes where no annotator needs answers.
-    alone: Vec<Context>,
-    /// One a ranking, where end-to-end answers are wanted.
-    whole: Vec<Context>,
-    without: Context,
-    /// For each passage the scored Yes and the scored No.
-    verdicts: Vec<[NodeId; 2]>,
-    /// Tokens of those prompts, each from its beginning.
-    verdict_tokens: usize,
+    /// One a passage; without nodes where no annotator needs answers.
+    single: Vec<ContextNodes>,
+    /// Distinct contexts of the rankings; empty where no end-to-end answers are wanted.
+    whole: Vec<ContextNodes>,
+    /// For each ranking the index of its context in `whole`.
+    whole_of: Vec<usize>,
+    context_free: ContextNodes,
+    /// For each passage the nodes of "Yes" and "No".
+    judgements: Vec<[NodeId; 2]>,
+    /// Tokens of the judgement prompts without sharing.
+    judgement_tokens: usize,
 }
 
-/// What is known of one context.
+/// The answers of one context, measured.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct ContextScores {
+    /// The greedy answer.
     answer: Option<Answer>,
+    /// SePer of the sampled answers.
     soft: Option<f64>,
     hard: Option<f64>,
 }
 
+/// Answers of one context, as text.
+#[derive(Debug, Clone, Default)]
+struct Answers {
+    greedy: Option<Answer>,
+    samples: Vec<Response>,
+}
+
+/// The answers of all contexts of a question.
+struct Decoded {
+    single: Vec<Answers>,
+    whole: Vec<Answers>,
+    whole_of: Vec<usize>,
+    context_free: Answers,
+    /// For each passage the probability of "Yes".
+    judgements: Vec<f64>,
+    shortened: usize,
+    naive_tokens: usize,
+}
+
 pub(super) async fn label(
     engine: &Engine,
-    request: &EvaluateRequest,
-    deadline: Option<Instant>,
+    call: &Call,
+    request: &Arc<EvaluateRequest>,
 ) -> Result<Labelled, EngineError> {
     let started = Instant::now();
-    let (laying, inner) = (engine.clone(), request.clone());
-    let laid_out = tokio::task::spawn_blocking(move || lay_out(&laying, &inner)).await;
-    let mut laid_out = laid_out.map_err(|error| EngineError::Internal(error.to_string()))??;
+    let (owned, inner) = (engine.clone(), Arc::clone(request));
+    let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
-    let plan = std::mem::take(&mut laid_out.drawing.plan);
-    let bounds = Bounds { token_budget: request.token_budget, deadline };
+    let plan = std::mem::take(&mut planned.drawing.plan);
     let (outcome, mut usage) = if plan.is_empty() {
         (Outcome::default(), Usage::default())
     } else {
-        engine.carry_out(plan, bounds, None::<fn(Event)>).await?
+        engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
     };
+    let decoded = call.compute(move |call| decode(&planned, &outcome, call)).await?;
     let question = request.measure.conditioned.then_some(request.question.as_str());
-    let mut verdicts = Verdicts::new(engine.judge.as_ref(), question, deadline);
-    let without = know(&laid_out.drawing, &laid_out.without, &outcome, request, &mut verdicts).await?;
-    let mut alone = Vec::with_capacity(laid_out.alone.len());
-    for context in &laid_out.alone {
-        alone.push(know(&laid_out.drawing, context, &outcome, request, &mut verdicts).await?);
+    let judge = engine.models().judge_if_any();
+    let mut verdicts = Verdicts::new(judge, Texts::after(question), call, engine.limits().pairs);
+    let context_free = measure_context(decoded.context_free, request, &mut verdicts).await?;
+    let mut single = Vec::with_capacity(decoded.single.len());
+    for answers in decoded.single {
+        single.push(measure_context(answers, request, &mut verdicts).await?);
     }
-    let mut whole = Vec::with_capacity(laid_out.whole.len());
-    for context in &laid_out.whole {
-        whole.push(know(&laid_out.drawing, context, &outcome, request, &mut verdicts).await?);
+    let mut whole = Vec::with_capacity(decoded.whole.len());
+    for answers in decoded.whole {
+        whole.push(measure_context(answers, request, &mut verdicts).await?);
     }
-    let sum = |node: NodeId| outcome.scores.get(node.0).map_or(0.0, |scores| scores.iter().sum::<f64>());
-    let mut labels = Vec::with_capacity(request.annotators.len());
-    for &annotator in &request.annotators {
-        let of = |index: usize| -> Result<f64, EngineError> {
-            match annotator {
-                Annotator::Provenance => Ok(request.provenance[index]),
-                Annotator::ContainsAnswer => {
-                    let passage = &request.passages[index];
-                    let text = format!("{}\n{}", passage.title, passage.text);
-                    Ok(lexical::contains(&text, &request.references))
-                }
-                Annotator::LlmJudgement => {
-                    let [yes, no] = laid_out.verdicts[index];
-                    Ok(sigmoid(sum(yes) - sum(no)))
-                }
-                _ => score(annotator, &alone[index], &without, request).ok_or_else(two_way),
-            }
-        };
-        let column: Result<Vec<f64>, EngineError> = (0..request.passages.len()).map(of).collect();
-        labels.push((annotator, column?));
-    }
-    let end_to_end = |number: usize| -> Vec<Option<f64>> {
-        let known = whole.get(number);
-        request.annotators.iter().map(|annotator| score(*annotator, known?, &without, request)).collect()
-    };
-    let end_to_end = (0..request.rankings().len()).map(end_to_end).collect();
-    let mut warnings = Vec::new();
-    let shortened = laid_out.drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count();
-    if shortened > 0 {
-        warnings.push(format!("{shortened} passages were cut to fit"));
-    }
-    usage.naive_tokens = laid_out.verdict_tokens + laid_out.drawing.naive_tokens(&outcome);
+    usage.naive_tokens = decoded.naive_tokens;
     usage.tokenise_ms = tokenise_ms;
-    usage.total_ms = milliseconds(started);
-    let judged_pairs = verdicts.judged;
-    Ok(Labelled {
-        labels,
-        end_to_end,
-        passage_answers: alone.into_iter().filter_map(|known| known.answer).collect(),
-        answers: whole.into_iter().filter_map(|known| known.answer).collect(),
-        usage,
-        judged_pairs,
-        warnings,
+    let mut warnings = Vec::new();
+    if decoded.shortened > 0 {
+        warnings.push(format!("{} passages were cut to fit", decoded.shortened));
+    }
+    let (request, judged_pairs) = (Arc::clone(request), verdicts.judged);
+    let (judgements, whole_of) = (decoded.judgements, decoded.whole_of);
+    let work = move |call: &Call| {
+        let labels = labels(&request, &single, &context_free, &judgements, call)?;
+        // Rankings with the same context share its scores.
+        let mut scores_of = Vec::with_capacity(whole.len());
+        for scores in &whole {
+            call.check()?;
+            let score = |annotator: &Annotator| score(*annotator, scores, &context_free, &request);
+            scores_of.push(request.annotators.iter().map(score).collect::<Vec<_>>());
+        }
+        let none = vec![None; request.annotators.len()];
+        let of = |number: usize| whole_of.get(number).and_then(|&context| scores_of.get(context)).unwrap_or(&none);
+        let end_to_end = (0..request.rankings().len()).map(|number| of(number).clone()).collect();
+        let answers = whole_of.iter().map(|&context| whole[context].answer.clone()).collect();
+        let passage_answers = single.into_iter().filter_map(|scores| scores.answer).collect();
+        Ok::<_, EngineError>(Labelled { labels, end_to_end, passage_answers, answers, usage, judged_pairs, warnings })
+    };
+    let mut labelled = call.compute(work).await?;
+    labelled.usage.total_ms = milliseconds(started);
+    Ok(labelled)
+}
+
+/// The labels of every annotator, one a passage.
+fn labels(
+    request: &EvaluateRequest,
+    single: &[ContextScores],
+    context_free: &ContextScores,
+    judgements: &[f64],
+    call: &Call,
+) -> Result<Vec<(Annotator, Vec<f64>)>, EngineError> {
+    let label = |annotator: Annotator, index: usize| -> Result<f64, EngineError> {
+        // Words are compared with up to 64 long references.
+        call.check()?;
+        match annotator {
+            Annotator::Provenance => Ok(request.provenance[index]),
+            Annotator::ContainsAnswer => {
+                let passage = &request.passages[index];
+                let text = format!("{}\n{}", passage.title, passage.text);
+                Ok(lexical::contains(&text, &request.references))
+            }
+            Annotator::LlmJudgement => Ok(judgements[index]),
+            _ => score(annotator, &single[index], context_free, request).ok_or_else(two_way),
+        }
+    };
+    let column = |&annotator: &Annotator| {
+        let labels = (0..request.passages.len()).map(|index| label(annotator, index));
+        Ok((annotator, labels.collect::<Result<_, EngineError>>()?))
+    };
+    request.annotators.iter().map(column).collect()
+}
+
+/// Turns the tokens of a finished plan into text.
+fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Decoded, EngineError> {
+    let drawing = &planned.drawing;
+    let answers = |context: &ContextNodes| -> Result<Answers, EngineError> {
+        call.check()?;
+        let greedy = context.greedy.map(|node| drawing.answer_at(outcome, node)).transpose()?;
+        let samples = context.samples.iter().map(|node| {
+            let answer = drawing.answer_at(outcome, *node)?;
+            Ok(Response { likelihood: answer.likelihood(), text: answer.text })
+        });
+        Ok(Answers { greedy, samples: samples.collect::<Result<_, EngineError>>()? })
+    };
+    let sum = |node: NodeId| outcome.scores.get(node.0).map_or(0.0, |scores| scores.iter().sum::<f64>());
+    Ok(Decoded {
+        single: planned.single.iter().map(answers).collect::<Result<_, _>>()?,
+        whole: planned.whole.iter().map(answers).collect::<Result<_, _>>()?,
+        whole_of: planned.whole_of.clone(),
+        context_free: answers(&planned.context_free)?,
+        judgements: planned.judgements.iter().map(|&[yes, no]| sigmoid(sum(yes) - sum(no))).collect(),
+        shortened: drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count(),
+        naive_tokens: planned.judgement_tokens + drawing.naive_tokens(outcome),
     })
 }
 
@@ -136,83 +197,91 @@ fn two_way() -> EngineError {
     EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
 }
 
-fn lay_out(engine: &Engine, request: &EvaluateRequest) -> Result<LaidOut, EngineError> {
+fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
     let asked = Asked {
         question: &request.question,
         passages: &request.passages,
         passage_tokens: request.passage_tokens,
         truncate: request.truncate,
     };
-    let rankings = request.rankings();
-    let answered = request.has(Annotator::scores_answers);
-    let longest = if request.end_to_end { rankings.iter().map(Vec::len).max().unwrap_or(1) } else { 1 };
+    let end_to_end = request.end_to_end && request.has(Annotator::scores_answers);
+    let contexts = if end_to_end { request.contexts() } else { Vec::new() };
+    let longest = contexts.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let greedy = request.greedy();
-    // A judgement asks for more around its passage than an answer does.
-    let judging = engine.template.judgement_overhead().saturating_sub(engine.template.answer_overhead());
+    let generator = engine.generator()?;
+    let language = &generator.language;
+    // The prompt of a judgement has more text around its passage than that of an answer.
+    let judging = judgement::overhead(language).saturating_sub(answers::overhead(language));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
-    let mut drawing = Drawing::new(engine, asked, (longest, room), &greedy)?;
+    let mut drawing = Drawing::new(engine, &generator, call, asked, (longest, room), &greedy)?;
     let lexical = request.has(|annotator| annotator.lexical().is_some());
     let beliefs = request.has(Annotator::is_belief);
-    let mut context = |order: &[usize], lexical: bool| Context {
+    let mut context = |order: &[usize], lexical: bool| ContextNodes {
         greedy: if lexical { drawing.draw(&request.question, order, &greedy).first().copied() } else { None },
         samples: if beliefs { drawing.draw(&request.question, order, &request.sampling) } else { Vec::new() },
     };
-    let alone = (0..request.passages.len()).map(|index| context(&[index], lexical)).collect();
-    let ends = if request.end_to_end && answered { &rankings[..] } else { &[] };
-    let whole = ends.iter().map(|order| context(order, lexical)).collect();
-    let without = if request.has(Annotator::is_delta) { context(&[], false) } else { Context::default() };
-    let (mut verdicts, mut verdict_tokens) = (Vec::new(), 0);
+    let single = (0..request.passages.len()).map(|index| context(&[index], lexical)).collect();
+    // Rankings with the same context have the same answer.
+    let mut distinct: Vec<&Vec<usize>> = Vec::new();
+    let mut whole_of = Vec::with_capacity(contexts.len());
+    for order in &contexts {
+        let at = distinct.iter().position(|other| *other == order).unwrap_or(distinct.len());
+        if at == distinct.len() {
+            distinct.push(order);
+        }
+        whole_of.push(at);
+    }
+    let whole = distinct.into_iter().map(|order| context(order, lexical)).collect();
+    let context_free = if request.has(Annotator::is_delta) { context(&[], false) } else { ContextNodes::default() };
+    let (mut judgements, mut judgement_tokens) = (Vec::new(), 0);
     if request.has(|annotator| annotator == Annotator::LlmJudgement) {
-        let question = query_tokens(engine.tokenizer.as_ref(), &request.question);
+        let judgement = judgement::JudgementPrompt::new(language, &request.question);
         for index in 0..request.passages.len() {
-            let prompts = engine.template.judgements(drawing.prompts.passage(index), &question);
-            verdicts.push(prompts.map(|segments| {
-                // The last token is predicted, never read.
-                verdict_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
+            let prompts = judgement.verdicts(drawing.prompts.passage(index));
+            judgements.push(prompts.map(|segments| {
+                // The last token is predicted and never evaluated.
+                judgement_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
                 let path = drawing.plan.add(&segments);
                 path[path.len() - 1]
             }));
         }
     }
-    Ok(LaidOut { drawing, alone, whole, without, verdicts, verdict_tokens })
+    Ok(QuestionPlan { drawing, single, whole, whole_of, context_free, judgements, judgement_tokens })
 }
 
-async fn know(
-    drawing: &Drawing,
-    context: &Context,
-    outcome: &Outcome,
+async fn measure_context(
+    answers: Answers,
     request: &EvaluateRequest,
     verdicts: &mut Verdicts<'_>,
-) -> Result<Known, EngineError> {
-    let mut known = Known::default();
-    if let Some(node) = context.greedy {
-        known.answer = Some(drawing.answer_at(outcome, node)?);
+) -> Result<ContextScores, EngineError> {
+    let mut scores = ContextScores { answer: answers.greedy, ..ContextScores::default() };
+    let responses = answers.samples;
+    if responses.is_empty() {
+        return Ok(scores);
     }
-    if context.samples.is_empty() {
-        return Ok(known);
-    }
-    let answers = context.samples.iter().map(|node| drawing.answer_at(outcome, *node));
-    let responses: Vec<Response> = answers
-        .map(|answer| answer.map(|answer| Response { likelihood: answer.likelihood(), text: answer.text }))
-        .collect::<Result<_, _>>()?;
     if request.has(Annotator::is_hard) {
         let belief = measure(verdicts, &responses, &request.references, &request.measure).await?;
-        known.soft = belief.seper_soft.map(|soft| soft.value);
-        known.hard = belief.seper_hard.map(|hard| hard.value);
+        scores.soft = belief.seper_soft.map(|soft| soft.value);
+        scores.hard = belief.seper_hard.map(|hard| hard.value);
     } else {
         let soft = measure_soft(verdicts, &responses, &request.references, &request.measure).await?;
-        known.soft = soft.map(|soft| soft.value);
+        scores.soft = soft.map(|soft| soft.value);
     }
-    Ok(known)
+    Ok(scores)
 }
 
-/// An annotator's score of what is known of a context.
-fn score(annotator: Annotator, known: &Known, without: &Known, request: &EvaluateRequest) -> Option<f64> {
+/// An annotator's score of a context; `None` for the baselines, and for hard SePer under a two-way model.
+fn score(
+    annotator: Annotator,
+    scores: &ContextScores,
+    context_free: &ContextScores,
+    request: &EvaluateRequest,
+) -> Option<f64> {
     match annotator {
-        Annotator::SeperSoft => known.soft,
-        Annotator::SeperHard => known.hard,
-        Annotator::DeltaSeperSoft => Some(known.soft? - without.soft?),
-        Annotator::DeltaSeperHard => Some(known.hard? - without.hard?),
-        lexical => Some(lexical.lexical()?(&known.answer.as_ref()?.text, &request.references)),
+        Annotator::SeperSoft => scores.soft,
+        Annotator::SeperHard => scores.hard,
+        Annotator::DeltaSeperSoft => Some(scores.soft? - context_free.soft?),
+        Annotator::DeltaSeperHard => Some(scores.hard? - context_free.hard?),
+        lexical => Some(lexical.lexical()?(&scores.answer.as_ref()?.text, &request.references)),
     }
 }

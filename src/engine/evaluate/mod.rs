@@ -1,23 +1,26 @@
-//! eRAG: each passage alone before the generator, the answer's quality as the passage's label, rank metrics over the labels
-//! (Salemi and Zamani, 2024, sections 2 and 3).
+//! eRAG (Salemi and Zamani, 2024, sections 2 and 3): the generator answers from each passage alone, the quality of that answer
+//! is the passage's label, and rank metrics are computed over the labels.
 
 mod annotator;
+mod judgement;
 mod label;
 
-use std::time::Instant;
+use std::sync::Arc;
 
 pub use annotator::Annotator;
+use label::Labelled;
 
-use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_texts};
+use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_references, check_texts};
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
-use crate::metrics::MOST_METRICS;
+use crate::call::Call;
+use crate::metrics::input::check_metrics;
 use crate::metrics::rank::{Grading, Metric, Ranking};
 
-/// Rankings of one request.
-const MOST_RANKINGS: usize = 64;
+/// Most rankings of one request.
+pub const MOST_RANKINGS: usize = 64;
 
-/// A question, its passages, and how its retrieval is judged.
+/// A question, its passages, and how its retrieval is evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateRequest {
     /// The question.
@@ -26,23 +29,27 @@ pub struct EvaluateRequest {
     pub passages: Vec<Passage>,
     /// Reference answers or class labels.
     pub references: Vec<String>,
-    /// What gives labels.
+    /// What labels the passages; each annotator once.
     pub annotators: Vec<Annotator>,
-    /// The caller's labels, one a passage, for [`Annotator::Provenance`].
+    /// The caller's labels for [`Annotator::Provenance`], one a passage.
     pub provenance: Vec<f64>,
     /// Metrics over the labels.
     pub metrics: Vec<Metric>,
     /// Least label of a relevant passage.
     pub threshold: f64,
-    /// Rankings to be scored, by index; the passages as they stand where empty. A ranking may leave passages out, or hold none.
+    /// Rankings of passage indices, best first; the order of the passages where empty. A ranking may leave passages out and
+    /// may be empty.
     pub rankings: Vec<Vec<usize>>,
-    /// Answer from each whole ranking, too.
+    /// For each ranking the order in which its passages stand in the prompt of the end-to-end answer; the rankings where
+    /// empty. Each context holds the passages of its ranking.
+    pub contexts: Vec<Vec<usize>>,
+    /// Answer from each whole context, too, and score that answer.
     pub end_to_end: bool,
     /// Most tokens of a greedy answer; 64 where `None`.
     pub answer_tokens: Option<usize>,
-    /// How answers are sampled for SePer.
+    /// How answers are sampled for the SePer annotators.
     pub sampling: SampleOptions,
-    /// How those are measured.
+    /// How sampled answers are measured.
     pub measure: MeasureOptions,
     /// Most tokens of a passage; no bound but the context where `None`.
     pub passage_tokens: Option<usize>,
@@ -63,6 +70,7 @@ impl Default for EvaluateRequest {
             metrics: default_metrics(),
             threshold: Grading::ERAG.threshold,
             rankings: Vec::new(),
+            contexts: Vec::new(),
             end_to_end: false,
             answer_tokens: None,
             sampling: SampleOptions::default(),
@@ -74,35 +82,37 @@ impl Default for EvaluateRequest {
     }
 }
 
-/// The paper's metrics, each of the whole list.
+/// The paper's metrics, over the whole list.
 #[must_use]
 pub fn default_metrics() -> Vec<Metric> {
     ["P", "Success", "AP", "RR", "nDCG", "R"].iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// One annotator's verdict on a ranking.
+/// A ranking's scores by one annotator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnnotatorScores {
     /// The annotator.
     pub annotator: Annotator,
     /// The metrics over its labels, in the request's order; `None` where one is not defined.
     pub metrics: Vec<Option<f64>>,
-    /// Its score of the answer from the whole ranking.
+    /// Its score of the answer from the whole context; `None` where there is no answer, and for the baselines.
     pub end_to_end: Option<f64>,
 }
 
 /// A ranking's scores.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankingScores {
-    /// Its passages.
+    /// Its passages, best first.
     pub indices: Vec<usize>,
+    /// The same passages in the order of the prompt of the end-to-end answer.
+    pub context: Vec<usize>,
     /// One an annotator.
     pub scores: Vec<AnnotatorScores>,
-    /// The greedy answer from the whole ranking.
+    /// The greedy answer from the whole context; `None` where no lexical annotator needs one.
     pub answer: Option<Answer>,
 }
 
-/// Labels and what they say of the rankings.
+/// The labels, and the scores of the rankings over them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluateReport {
     /// Labels by annotator, one a passage.
@@ -132,6 +142,36 @@ impl EvaluateRequest {
         if self.rankings.is_empty() { vec![(0..self.passages.len()).collect()] } else { self.rankings.clone() }
     }
 
+    /// The prompt order of each ranking.
+    fn contexts(&self) -> Vec<Vec<usize>> {
+        if self.contexts.is_empty() { self.rankings() } else { self.contexts.clone() }
+    }
+
+    /// Refuses contexts that do not hold the passages of their rankings.
+    fn check_contexts(&self) -> Result<(), EngineError> {
+        if self.contexts.is_empty() {
+            return Ok(());
+        }
+        let rankings = self.rankings();
+        if self.contexts.len() != rankings.len() {
+            let problem = format!("{} given, must be one for each of {} rankings", self.contexts.len(), rankings.len());
+            return Err(EngineError::invalid("contexts", problem));
+        }
+        check_orders("contexts", &self.contexts, self.passages.len())?;
+        let sorted = |indices: &[usize]| {
+            let mut sorted = indices.to_vec();
+            sorted.sort_unstable();
+            sorted
+        };
+        for (number, (context, ranking)) in self.contexts.iter().zip(&rankings).enumerate() {
+            if sorted(context) != sorted(ranking) {
+                let problem = format!("must hold the same passages as rankings[{number}]");
+                return Err(EngineError::invalid(format!("contexts[{number}]"), problem));
+            }
+        }
+        Ok(())
+    }
+
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         let invalid = |field: &str, problem: String| Err(EngineError::invalid(field, problem));
         if self.passages.is_empty() {
@@ -140,46 +180,40 @@ impl EvaluateRequest {
         if self.annotators.is_empty() {
             return invalid("annotators", "must not be empty".into());
         }
-        if let Some(twice) =
+        if let Some(repeated) =
             self.annotators.iter().enumerate().find_map(|(at, a)| self.annotators[..at].iter().find(|b| *b == a))
         {
-            return invalid("annotators", format!("names {twice:?} twice"));
+            return invalid("annotators", format!("{} given twice", repeated.name()));
         }
-        if self.metrics.is_empty() || self.metrics.len() > MOST_METRICS {
-            return invalid("metrics", format!("must be between 1 and {MOST_METRICS}, are {}", self.metrics.len()));
-        }
+        check_metrics(&self.metrics)?;
         if !self.threshold.is_finite() {
             return invalid("threshold", "must be a finite number".into());
         }
         if self.has(Annotator::needs_references) && self.references.is_empty() {
             return invalid("references", "must not be empty for these annotators".into());
         }
-        if self.references.len() > 64 {
-            return invalid("references", format!("are {}, the limit is 64", self.references.len()));
-        }
-        if let Some(index) = self.references.iter().position(|reference| reference.trim().is_empty()) {
-            return invalid(&format!("references[{index}]"), "must not be empty".into());
-        }
+        check_references(&self.references, limits)?;
         if self.has(|a| a == Annotator::Provenance) && self.provenance.len() != self.passages.len() {
             let (labels, passages) = (self.provenance.len(), self.passages.len());
             return invalid(
                 "provenance",
-                format!("must hold a label for each of the {passages} passages, has {labels}"),
+                format!("{labels} labels given, must be one for each of {passages} passages"),
             );
         }
         if let Some(index) = self.provenance.iter().position(|label| !label.is_finite() || *label < 0.0) {
-            return invalid(&format!("provenance[{index}]"), "must be a number from 0".into());
+            return invalid(&format!("provenance[{index}]"), "must be a finite number of at least 0".into());
         }
         if self.end_to_end && !self.has(Annotator::scores_answers) {
             return invalid("end_to_end", "needs an annotator that scores answers".into());
         }
         let most = MOST_RANKINGS.min(limits.orders);
         if self.rankings.len() > most {
-            return invalid("rankings", format!("are {}, the limit is {most}", self.rankings.len()));
+            return invalid("rankings", format!("{} given, at most {most} allowed", self.rankings.len()));
         }
         self.measure.check()?;
         check_texts(&self.question, &self.passages, limits)?;
         check_orders("rankings", &self.rankings, self.passages.len())?;
+        self.check_contexts()?;
         self.sampling.check()?;
         self.greedy().check().map_err(|error| match error {
             EngineError::Invalid { field, problem } if field == "sampling.max_tokens" => {
@@ -191,35 +225,43 @@ impl EvaluateRequest {
 }
 
 impl Engine {
-    /// Evaluates the retrieval of one question. All prompts share one plan; dropping the future cancels the work.
+    /// Evaluates the retrieval of one question. All prompts share one plan. Dropping the future cancels the work.
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn evaluate(
-        &self,
-        request: EvaluateRequest,
-        deadline: Option<Instant>,
-    ) -> Result<EvaluateReport, EngineError> {
+    pub async fn evaluate(&self, call: &Call, request: EvaluateRequest) -> Result<EvaluateReport, EngineError> {
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
-            self.judge_or_refuse()?;
+            self.models().judge()?;
         }
-        let labelled = label::label(self, &request, deadline).await?;
-        let grading = Grading { threshold: request.threshold, graded: true };
-        let rankings = request.rankings().into_iter().enumerate().map(|(number, indices)| {
+        let request = Arc::new(request);
+        let labelled = label::label(self, call, &request).await?;
+        call.compute(move |call| request.report(labelled, call)).await
+    }
+}
+
+impl EvaluateRequest {
+    /// Computes the metrics of every ranking over the labels.
+    fn report(&self, labelled: Labelled, call: &Call) -> Result<EvaluateReport, EngineError> {
+        let grading = Grading { threshold: self.threshold, graded: true };
+        let pairs = self.rankings().into_iter().zip(self.contexts()).enumerate();
+        let rankings = pairs.map(|(number, (indices, context))| {
+            call.check()?;
             let scores = labelled.labels.iter().enumerate().map(|(at, (annotator, labels))| {
-                // What the other rankings found is known, too, so recall and ideal count it.
+                // Recall and the ideal list count all passages of the request, also those that this ranking leaves out.
                 let listed = indices.iter().map(|&index| Some(labels[index])).collect();
                 let listed = Ranking::new(listed, labels.clone());
                 AnnotatorScores {
                     annotator: *annotator,
-                    metrics: request.metrics.iter().map(|metric| metric.of(&listed, grading)).collect(),
+                    metrics: self.metrics.iter().map(|metric| metric.of(&listed, grading)).collect(),
                     end_to_end: labelled.end_to_end[number][at],
                 }
             });
-            RankingScores { scores: scores.collect(), answer: labelled.answers.get(number).cloned(), indices }
+            let scores = scores.collect();
+            let answer = labelled.answers.get(number).cloned().flatten();
+            Ok(RankingScores { indices, context, scores, answer })
         });
-        let rankings = rankings.collect();
+        let rankings = rankings.collect::<Result<_, EngineError>>()?;
         Ok(EvaluateReport {
             rankings,
             labels: labelled.labels,

@@ -1,62 +1,60 @@
-//! What the passages do for the generator, measured beside a ranking: in the given order and in the new one.
-
-use std::time::Instant;
+//! Inline utility: measures how the returned passages change the generator's belief, in the given and in the new order.
 
 use super::{Arrangement, RerankRequest};
-use crate::belief::Measured;
+use crate::belief::{Estimate, Measured};
+use crate::call::Call;
 use crate::engine::belief::SampleOptions;
 use crate::engine::rerank::Usage;
 use crate::engine::utility::{Utility, UtilityRequest};
 use crate::engine::{Engine, EngineError};
 
-/// What is to be measured.
+/// Options of the inline utility.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inline {
-    /// Reference answers; without them only entropies are measured.
+    /// Reference answers; if empty, only entropies are measured.
     pub references: Vec<String>,
     /// How answers are sampled.
     pub sampling: SampleOptions,
 }
 
-/// What was measured.
+/// The measured inline utility.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InlineReport {
-    /// As many passages as are returned, in the given order.
+    /// Utility of the first passages of the request, as many as are returned, in the order of the request.
     pub given: Utility,
-    /// The returned passages in their context order.
+    /// Utility of the returned passages in their context order.
     pub arranged: Utility,
-    /// SePer without passages, soft.
+    /// Context-free soft SePer; `None` without references.
     pub without: Option<Measured>,
-    /// Pairs that the entailment model judged.
+    /// Number of pairs that the entailment model judged.
     pub judged_pairs: usize,
 }
 
 impl Engine {
-    /// The most tokens that measuring will take, before any work; 0 where nothing is to be measured. The new order is not
-    /// known yet: it is taken to share nothing with the given one.
-    pub(super) async fn inline_cost(&self, request: &RerankRequest) -> Result<usize, EngineError> {
+    /// Upper bound on the tokens of the measurement; 0 if the request does not ask for one. The new order is not known
+    /// yet and is counted in full, as if it shared no prefix with the given order.
+    pub(super) async fn inline_cost(&self, call: &Call, request: &RerankRequest) -> Result<usize, EngineError> {
         let Some(inline) = &request.inline else { return Ok(0) };
-        self.judge_or_refuse()?;
+        self.models().judge()?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(request.passages.len());
         let given: Vec<usize> = (0..returned).collect();
-        let (once, without) = (vec![given], vec![Vec::new()]);
-        let one = self.sampling_cost(utility(request, inline, once).belief()).await?;
-        let other = self.sampling_cost(utility(request, inline, without).belief()).await?;
-        Ok(2 * one + other)
+        let (one_order, no_passages) = (vec![given], vec![Vec::new()]);
+        let order_cost = self.sampling_cost(call, utility(request, inline, one_order).belief()).await?;
+        let context_free_cost = self.sampling_cost(call, utility(request, inline, no_passages).belief()).await?;
+        Ok(2 * order_cost + context_free_cost)
     }
 
-    /// Measures both orders and adds what it took to `usage`.
+    /// Measures both orders and adds the cost to `usage`. `None` if the request does not ask for it.
     pub(super) async fn measure_inline(
         &self,
+        call: &Call,
         request: &RerankRequest,
         arrangement: &Arrangement,
         usage: &mut Usage,
-        deadline: Option<Instant>,
     ) -> Result<Option<InlineReport>, EngineError> {
         let Some(inline) = &request.inline else { return Ok(None) };
         let given: Vec<usize> = (0..arrangement.order.len()).collect();
-        let report =
-            self.utility(utility(request, inline, vec![given, arrangement.order.clone()]), deadline, None).await?;
+        let report = self.utility(call, utility(request, inline, vec![given, arrangement.order.clone()]), None).await?;
         usage.tokens += report.usage.tokens;
         usage.naive_tokens += report.usage.naive_tokens;
         usage.cached_tokens += report.usage.cached_tokens;
@@ -64,7 +62,8 @@ impl Engine {
         usage.tokenise_ms += report.usage.tokenise_ms;
         usage.queue_ms += report.usage.queue_ms;
         usage.score_ms += report.usage.score_ms;
-        let (without, judged_pairs) = (report.without.seper_soft, report.judged_pairs);
+        let without = report.context_free.seper_soft.as_ref().map(Estimate::measured);
+        let judged_pairs = report.judged_pairs;
         let mut utilities = report.utilities.into_iter();
         let both = utilities.next().zip(utilities.next());
         Ok(both.map(|(given, arranged)| InlineReport { given, arranged, without, judged_pairs }))

@@ -1,133 +1,121 @@
-//! Reranking: checks a request, tokenises it, and hands it to its method.
+//! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), and `inline` measures
+//! utility. This file applies threshold and count to the ranking and arranges the context.
 
+mod check;
+mod driver;
 mod inline;
-mod moi;
-mod pointwise;
-mod prepared;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
+use driver::{Driven, Driver};
 pub use inline::{Inline, InlineReport};
-pub use moi::{MoiOptions, Outcome, Scheme};
-use prepared::Prepared;
 
+use super::methods::{MethodRef, Scored};
+use super::models::ServedGenerator;
 use super::position_bias::{Arrangement, ContextOrder};
 use super::{Engine, EngineError};
+use crate::call::Call;
 use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
-use crate::numeric::{descending, sigmoid};
+use crate::numeric::sigmoid;
 use crate::plan::Cost;
-use crate::scheduler;
+use crate::scheduler::generator::Outcome as PlanOutcome;
 
-/// A passage to be placed.
+/// A passage to be ranked.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Passage {
-    /// The caller's name for it; unique in the request.
+    /// Identifier that the caller chooses; unique in the request.
     pub id: String,
-    /// Title, may be empty.
+    /// Title, set before the text in prompts; may be empty.
     pub title: String,
     /// Text; not empty.
     pub text: String,
-    /// Score of the retriever, finite.
+    /// Score of the retriever; finite. Higher is better.
     pub retriever_score: Option<f64>,
 }
 
-/// How passages are scored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Method {
-    /// Mixture of Interventions over whole orders. The default.
-    #[default]
-    Moi,
-    /// log P(query | passage), each passage alone (QG; Sachan et al.).
-    QueryGeneration,
-    /// log P(query | passage) + log P(passage) (Bayes saliency; Merth et al., Eq. 1 of MOI).
-    BayesSaliency,
-    /// Σ P·log P over the query's tokens (LongLLMLingua as MOI section 4.1 states it).
-    LongLlmLingua,
-    /// The retriever's own scores, or the given order where there are none. Evaluates nothing.
-    Retriever,
-}
-
-/// A query and its passages.
+/// A query, the passages to rerank, and options.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RerankRequest {
-    /// The query.
+    /// The query; not empty.
     pub query: String,
     /// The passages in the retriever's order.
     pub passages: Vec<Passage>,
-    /// The method.
-    pub method: Method,
-    /// Options of the MOI method.
+    /// Method that scores the passages.
+    pub method: MethodRef,
+    /// Options of the MOI method. Its token budget applies to every method.
     pub moi: MoiOptions,
-    /// How many results to return; all where `None`.
+    /// Most results to return, best first; `None` returns all.
     pub top_n: Option<usize>,
-    /// Results with a lower score are left out.
+    /// Results with a lower score are omitted; in [0, 1].
     pub score_threshold: Option<f64>,
-    /// Whether passages may be cut to fit; the server's default where `None`.
+    /// Whether passages may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
-    /// Most tokens of a passage; no bound but the context where `None`.
+    /// Most tokens per passage; if `None`, only the context bounds them.
     pub passage_tokens: Option<usize>,
-    /// How the returned passages are arranged in a context.
+    /// Order of the returned passages in the generator's context.
     pub context_order: ContextOrder,
-    /// What is to be measured beside the ranking.
+    /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
 }
 
-/// A passage in its new place.
+/// A ranked passage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
-    /// Index in the request.
+    /// Index of the passage in the request.
     pub index: usize,
-    /// `sigmoid(utility per query token)`: in (0, 1), never rescaled to the list.
+    /// `sigmoid(utility / unit)`, in (0, 1) and not normalised over the list. The method sets the unit: the number of
+    /// query tokens for sums over the query, 1 for means over tokens.
     pub score: f64,
-    /// Utility in nats; for the retriever's method its score.
+    /// Utility in the method's unit: nats, nats per token, or the retriever's score.
     pub utility: f64,
-    /// Standard error of the utility in nats, where the method has one.
+    /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
-    /// Probability that it outranks the next one, where the method has one and there is a next.
+    /// Probability that this passage outranks the next result; `None` for the last one and for methods without a fit.
     pub outranks_next: Option<f64>,
-    /// Tokens cut from its end.
+    /// Tokens truncated from the end of its text.
     pub tokens_cut: usize,
 }
 
-/// What the fit says of itself.
+/// Position bias, quality and size of a fit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FitReport {
-    /// Position weights of each prompt length, ascending by length; each sums to one.
+    /// Position weights for each prompt length, ascending by length; each vector sums to 1.
     pub bias: Vec<Vec<f64>>,
     /// Quality of the fit.
     pub diagnostics: Diagnostics,
-    /// What settled the direction of the bias.
+    /// What determined the direction of the position bias.
     pub orientation: Orientation,
-    /// Correlation of the utilities with the one-passage scores.
+    /// Pearson correlation of the utilities with the one-passage scores; `None` if undefined or not scored.
     pub anchor_correlation: Option<f64>,
-    /// Kendall tau to expect between this ranking and the true one.
+    /// Expected Kendall tau between this ranking and the true one, in [0, 1].
     pub expected_tau: f64,
-    /// Which prompts were scored.
+    /// Design of the prompts.
     pub scheme: Scheme,
-    /// Prompts that were scored.
+    /// Number of prompts that were scored.
     pub observations: usize,
-    /// Passage blocks without sharing, and with leading blocks shared.
+    /// Number of passage blocks: without prefix sharing, and with it.
     pub blocks: (usize, usize),
-    /// Passages in the longest prompt.
+    /// Number of passages in the longest prompt.
     pub depth: usize,
-    /// Rounds of prompts, 1 but for an adaptive run.
+    /// Rounds of prompts; 1 unless the design is adaptive.
     pub rounds: usize,
-    /// Value of the objective, in the units of the fitted scores.
+    /// Value of the objective, in squared units of the fitted scores.
     pub objective: f64,
 }
 
-/// What a request took.
+/// Cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
-    /// Tokens evaluated.
+    /// Tokens that the generator evaluated.
     pub tokens: usize,
-    /// Tokens a program would evaluate that runs every prompt from its beginning.
+    /// Tokens of all prompts if every prompt were evaluated from its beginning.
     pub naive_tokens: usize,
-    /// Tokens taken from the prefixes of earlier requests.
+    /// Tokens reused from the cached prefixes of earlier requests.
     pub cached_tokens: usize,
     /// Steps of the generator in which the request took part.
     pub steps: usize,
@@ -139,171 +127,145 @@ pub struct Usage {
     pub score_ms: f64,
     /// Milliseconds in the fit.
     pub fit_ms: f64,
-    /// Milliseconds over all.
+    /// Milliseconds in total.
     pub total_ms: f64,
 }
 
-/// The answer.
+/// The result of a rerank request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reranked {
-    /// Passages from best to worst; ties keep the given order.
+    /// Passages from best to worst; ties keep the order of the request.
     pub passages: Vec<Ranked>,
-    /// The fit, for methods that have one.
+    /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
-    /// The returned passages in the order in which they are to be read.
+    /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
-    /// What was measured beside the ranking.
+    /// The measured utility; `None` if not requested.
     pub inline: Option<InlineReport>,
-    /// What it took.
+    /// Cost of the request.
     pub usage: Usage,
-    /// What the caller should know.
+    /// Warnings for the caller, such as truncated passages.
     pub warnings: Vec<String>,
 }
 
-/// Something that happened on the way.
+/// An event of a running request, sent to its listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RerankEvent {
-    /// The work is known.
+    /// The first round is planned and fits the limits.
     Planned(Cost),
-    /// A step ended.
+    /// A step of the generator ended.
     Progress {
-        /// Tokens done.
+        /// Tokens evaluated so far.
         done: usize,
-        /// Tokens in all.
+        /// Total number of tokens.
         total: usize,
     },
-    /// The order so far, by passage index, from the first `observations` scores.
+    /// The current ranking.
     Interim {
-        /// Indices from best to worst.
+        /// Passage indices from best to worst.
         order: Vec<usize>,
-        /// Scores it rests on.
+        /// Number of scores that it is based on.
         observations: usize,
     },
 }
 
-/// Scores of passages before they are ranked.
-struct Scored {
-    utilities: Vec<f64>,
-    standard_errors: Option<Vec<f64>>,
-    ranking: Vec<usize>,
-    outranks_next: Option<Vec<f64>>,
-    fit: Option<FitReport>,
+impl Usage {
+    /// Adds the cost of a plan.
+    pub(super) fn add(&mut self, outcome: &PlanOutcome) {
+        self.tokens += outcome.tokens;
+        self.cached_tokens += outcome.cached_tokens;
+        self.steps += outcome.steps;
+        self.queue_ms += outcome.queued.as_secs_f64() * 1e3;
+        self.score_ms += outcome.running.as_secs_f64() * 1e3;
+    }
 }
 
 impl Engine {
-    /// Reranks the passages of one query. Dropping the future cancels the work.
+    /// Reranks the passages of one query. The work ends when the call stops.
     ///
     /// # Errors
-    /// [`EngineError`] with the field at fault, before any work where that is possible.
+    /// [`EngineError`], which names the field at fault. Invalid requests are refused before any work.
     pub async fn rerank(
         &self,
+        call: &Call,
         request: RerankRequest,
-        deadline: Option<Instant>,
         listener: Option<UnboundedSender<RerankEvent>>,
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
-        prepared::check(&request, self.limits())?;
-        self.position_bias.check(request.context_order)?;
-        let reserved = self.inline_cost(&request).await?;
-        let allowed = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        if reserved > allowed {
-            return Err(EngineError::Budget { needed: reserved, allowed });
-        }
-        if request.method == Method::Retriever {
-            let (scored, warnings) = by_retriever(&request);
-            let placed = place(self, &request, scored, &[], 1.0, (Usage::default(), warnings))?;
-            return self.complete(&request, placed, deadline, started).await;
-        }
-        let mut task = Prepared::new(self, request, started).await?;
-        task.listener = listener;
-        task.deadline = deadline;
-        task.reserved = reserved;
-        let scored = match task.request.method {
-            Method::Moi => moi::score(self, &mut task).await?,
-            _ => pointwise::score(self, &mut task).await?,
-        };
-        let query_tokens = crate::numeric::real(task.query_tokens.max(1));
+        check::check(&request, self.limits())?;
+        let generator = self.generator()?;
+        generator.position_bias.check(request.context_order)?;
+        let reserved = self.inline_cost(call, &request).await?;
+        let mut driver = self.driver(call, &request, &generator);
+        driver.reserved = reserved;
+        driver.listener = listener;
+        let Driven { scored, cut } = driver.drive(request.clone()).await?;
+        let usage = driver.usage;
         if let Some(fit) = &scored.fit
-            && self.position_bias.learn(fit)
+            && request.moi.is_plain()
+            && generator.position_bias.learn(fit)
         {
-            // A disk that is slow or full is no caller's concern.
-            let known = Arc::clone(&self.position_bias);
-            tokio::task::spawn_blocking(move || known.save());
+            // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
+            let bias = Arc::clone(&generator.position_bias);
+            tokio::task::spawn_blocking(move || bias.save());
         }
-        let placed = place(self, &task.request, scored, &task.cut, query_tokens, (task.usage, task.warnings))?;
-        self.complete(&task.request, placed, deadline, started).await
-    }
-
-    /// Measures what is asked for beside the ranking, and closes the account.
-    async fn complete(
-        &self,
-        request: &RerankRequest,
-        mut placed: Reranked,
-        deadline: Option<Instant>,
-        started: Instant,
-    ) -> Result<Reranked, EngineError> {
+        let mut placed = place(&generator, &request, scored, &cut, usage)?;
         if !placed.passages.is_empty() {
-            let measured = self.measure_inline(request, &placed.arrangement, &mut placed.usage, deadline).await;
-            placed.inline = measured?;
+            placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)
     }
-}
 
-impl Engine {
-    /// What the first round of a MOI request would cost; nothing is evaluated.
+    /// Computes the cost of the first round of prompts without evaluating anything.
     ///
     /// # Errors
-    /// As [`Engine::rerank`], before any work.
-    pub async fn cost(&self, request: RerankRequest) -> Result<Cost, EngineError> {
-        prepared::check(&request, self.limits())?;
-        let task = Prepared::new(self, request, Instant::now()).await?;
-        Ok(moi::plan(self, &task)?.cost())
+    /// As [`Engine::rerank`] before any work.
+    pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
+        check::check(&request, self.limits())?;
+        let generator = self.generator()?;
+        self.driver(call, &request, &generator).first_round(request).await
+    }
+
+    fn driver<'a>(&self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
+        let asks_model = request.method.prompts(request, &generator.language).is_some();
+        Driver {
+            call,
+            model: asks_model.then(|| Arc::clone(generator)),
+            limits: self.limits,
+            reserved: 0,
+            listener: None,
+            usage: Usage::default(),
+            passages: request.passages.len(),
+        }
     }
 }
 
+/// Applies threshold and count to a ranking and arranges the remaining passages for the generator.
 fn place(
-    engine: &Engine,
+    generator: &ServedGenerator,
     request: &RerankRequest,
     scored: Scored,
     cut: &[usize],
-    unit: f64,
-    (usage, warnings): (Usage, Vec<String>),
+    usage: Usage,
 ) -> Result<Reranked, EngineError> {
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
-        score: sigmoid(scored.utilities[index] / unit),
+        score: sigmoid(scored.utilities[index] / scored.unit),
         utility: scored.utilities[index],
         standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]),
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
     });
-    let passages: Vec<Ranked> = ranked
+    let mut passages: Vec<Ranked> = ranked
         .filter(|passage| request.score_threshold.is_none_or(|least| passage.score >= least))
         .take(request.top_n.unwrap_or(usize::MAX))
         .collect();
-    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
-    let arrangement = engine.position_bias.arrange(&returned, request.context_order)?;
-    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings })
-}
-
-fn by_retriever(request: &RerankRequest) -> (Scored, Vec<String>) {
-    let count = request.passages.len();
-    let given: Option<Vec<f64>> = request.passages.iter().map(|passage| passage.retriever_score).collect();
-    let mut warnings = Vec::new();
-    let utilities = given.unwrap_or_else(|| {
-        warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
-        (0..count).map(|index| -crate::numeric::real(index)).collect()
-    });
-    let ranking = descending(&utilities);
-    (Scored { utilities, standard_errors: None, ranking, outranks_next: None, fit: None }, warnings)
-}
-
-/// Turns what the scheduler tells into what the caller hears.
-fn relay(event: &scheduler::Event) -> Option<RerankEvent> {
-    match event {
-        scheduler::Event::Progress { done, total } => Some(RerankEvent::Progress { done: *done, total: *total }),
-        scheduler::Event::Scored(..) | scheduler::Event::Sampled(..) => None,
+    if let Some(last) = passages.last_mut() {
+        // The next passage of the ranking is not among the results.
+        last.outranks_next = None;
     }
+    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
+    let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
+    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings: scored.warnings })
 }

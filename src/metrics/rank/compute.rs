@@ -1,17 +1,17 @@
-//! The metrics themselves.
+//! The formulas of the metrics.
 
 use std::borrow::Cow;
 
 use super::{Grading, Kind, Metric, Ranking};
 use crate::metrics::recall;
-use crate::numeric::real;
+use crate::numeric::{Interrupt, real};
 
 /// ERR's highest label, as in gdeval.
 const HIGHEST: f64 = 4.0;
 /// infAP's smoothing, as in trec_eval.
 const EPSILON: f64 = 1e-5;
 
-/// A list as metrics of one threshold see it.
+/// A list as the metrics of one [`Group`] see it.
 struct View<'a> {
     labels: Cow<'a, [Option<f64>]>,
     /// Least label of a relevant document.
@@ -22,27 +22,57 @@ struct View<'a> {
     hits: Vec<usize>,
 }
 
-/// Several metrics of one list. Metrics of one threshold share the search for the relevant documents.
-pub(super) fn values(metrics: &[Metric], ranking: &Ranking, grading: Grading) -> Vec<Option<f64>> {
-    let mut views: Vec<(u64, bool, View<'_>)> = Vec::new();
-    let value = |metric: &Metric| {
-        let least = metric.rel.unwrap_or(grading.threshold);
-        let key = (least.to_bits(), metric.judged_only);
-        let at = views.iter().position(|(bits, judged_only, _)| (*bits, *judged_only) == key).unwrap_or_else(|| {
-            views.push((key.0, key.1, View::new(ranking, least, metric.judged_only)));
-            views.len() - 1
-        });
-        // An empty sum is -0, which nobody wants to read.
-        of(metric, &views[at].2, ranking, grading).map(|value| value + 0.0)
-    };
-    metrics.iter().map(value).collect()
+/// Metrics that see a list alike: the same threshold, with or without the documents that were not judged.
+#[derive(Debug)]
+pub(super) struct Group {
+    least: f64,
+    judged_only: bool,
+    /// Indices of the metrics.
+    metrics: Vec<usize>,
+}
+
+/// Groups metrics by how they see a list.
+pub(super) fn groups(metrics: &[Metric], grading: Grading) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, metric) in metrics.iter().enumerate() {
+        let (least, judged_only) = (metric.rel.unwrap_or(grading.threshold), metric.judged_only);
+        let same = |group: &&mut Group| group.least.to_bits() == least.to_bits() && group.judged_only == judged_only;
+        match groups.iter_mut().find(same) {
+            Some(group) => group.metrics.push(index),
+            None => groups.push(Group { least, judged_only, metrics: vec![index] }),
+        }
+    }
+    groups
+}
+
+/// All metrics of one list, in their order. A view can be as large as the list, so only one exists at a time. Metrics
+/// that an interrupt leaves out are `None`.
+pub(super) fn values(
+    metrics: &[Metric],
+    groups: &[Group],
+    ranking: &Ranking,
+    grading: Grading,
+    interrupt: Interrupt<'_>,
+) -> Vec<Option<f64>> {
+    let mut values = vec![None; metrics.len()];
+    for group in groups {
+        if interrupt() {
+            break;
+        }
+        let view = View::new(ranking, group.least, group.judged_only);
+        for &index in &group.metrics {
+            // Adding 0 turns -0, the value of an empty sum, into 0.
+            values[index] = of(&metrics[index], &view, ranking, grading).map(|value| value + 0.0);
+        }
+    }
+    values
 }
 
 fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> Option<f64> {
     let k = metric.cutoff.unwrap_or(view.labels.len());
     let graded = grading.graded && metric.rel.is_none();
     let labels = || view.labels.iter().take(k).map(|label| label.unwrap_or(0.0));
-    // Labels below 0 gain nothing: as judgements they mean pooled and not judged, as a change of belief a loss.
+    // Labels below 0 gain nothing. As judgements they mean pooled but not judged; as DeltaSePer they mean harm.
     let gains = || labels().map(|label| label.max(0.0));
     let found = || real(view.found(k));
     Some(match metric.kind {
@@ -57,7 +87,7 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
             let mut ideal: Vec<f64> = if within_list {
                 gains().collect()
             } else {
-                // Without a cut-off the ideal list holds every judged document, not only as many as were retrieved.
+                // Without a cut-off the ideal list holds every judged document, whatever the length of the list.
                 ranking.judged.iter().take(metric.cutoff.unwrap_or(usize::MAX)).map(|label| label.max(0.0)).collect()
             };
             ideal.sort_by(|left, right| right.total_cmp(left));
@@ -104,7 +134,7 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
     })
 }
 
-/// 0 where there is nothing to divide by.
+/// The quotient; 0 where the divisor is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -149,7 +179,7 @@ impl<'a> View<'a> {
         ratio(precisions.sum(), real(self.relevant))
     }
 
-    /// Judged and not relevant.
+    /// Whether a document was judged not relevant.
     fn is_miss(&self, label: Option<f64>) -> bool {
         label.is_some_and(|label| (0.0..self.least).contains(&label))
     }
@@ -185,7 +215,7 @@ impl<'a> View<'a> {
         ratio(sum, real(self.relevant))
     }
 
-    /// The highest precision at or below the rank where this recall is reached.
+    /// The highest precision at or below the first rank with at least this recall.
     fn interpolated(&self, recall: f64) -> f64 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -195,7 +225,7 @@ impl<'a> View<'a> {
         let needed = (recall * real(self.relevant) + 0.9) as usize;
         let at_hits: Vec<f64> =
             self.hits(usize::MAX).enumerate().map(|(before, rank)| real(before + 1) / real(rank)).collect();
-        // Precision falls between two relevant documents, so its maximum is reached at one of them.
+        // Precision falls between two relevant documents, so its maximum is at one of them.
         at_hits.get(needed.saturating_sub(1)..).unwrap_or_default().iter().copied().fold(0.0, f64::max)
     }
 }

@@ -1,16 +1,17 @@
 //! Rank metrics by trec_eval's conventions, under the names of ir-measures.
 //!
-//! A ranking is the labels of the retrieved documents from the first rank on, with the labels of all judged documents of
-//! the query. With R = relevant documents of the query, n = retrieved documents, rel(i) = label at rank i:
+//! A ranking holds the labels of the retrieved documents from the first rank on, and the labels of all judged documents of
+//! the query. R is the number of relevant documents of the query.
 //!
-//! - a document is relevant where its label is at least the metric's `rel`, else the grading's threshold;
-//! - P@k divides by k, however short the list; a query without relevant documents scores 0;
-//! - nDCG's gain is the label (or 2^label - 1), its discount 1/log2(rank + 1), its ideal the judged documents of the query
-//!   (or, `ideal='list'`, those of the list up to the cut-off: the nDCG of "Beyond recall", which does not know R);
-//! - a label below 0 is pooled but not judged: it counts as not relevant, gains nothing, and Bpref passes over it.
+//! - A document is relevant where its label is at least the metric's `rel`, or the grading's threshold where the metric has
+//!   none.
+//! - P@k divides by k, however short the list. A query without relevant documents scores 0.
+//! - nDCG's gain is the label (or 2^label - 1), its discount 1/log2(rank + 1). Its ideal list holds the judged documents of
+//!   the query, or with `ideal='list'` those of the list up to the cut-off: the nDCG of "Beyond recall", which needs no R.
+//! - A label below 0 means pooled but not judged. It counts as not relevant and gains nothing, and Bpref ignores it.
 //!
 //! With graded labels ([`Grading::graded`], eRAG section 2) P is the mean of the labels in the top k and Success their
-//! maximum; the other metrics take the threshold.
+//! maximum. The other metrics take the threshold.
 
 mod compute;
 mod parse;
@@ -24,7 +25,9 @@ use std::hash::BuildHasher;
 
 pub use parse::MetricError;
 
-/// What a metric counts.
+use super::never;
+
+/// The formula of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// Precision.
@@ -33,7 +36,7 @@ pub enum Kind {
     R,
     /// Average precision; divides by R.
     Ap,
-    /// Average precision, meant over queries geometrically with a floor of 1e-5.
+    /// Average precision whose mean over queries is geometric, with a floor of 1e-5.
     GmAp,
     /// Reciprocal rank of the first relevant document.
     Rr,
@@ -44,9 +47,9 @@ pub enum Kind {
         /// Ideal from the list's own labels up to the cut-off.
         within_list: bool,
     },
-    /// Whether a relevant document was found.
+    /// Whether a relevant document was retrieved.
     Success,
-    /// Number of relevant documents found.
+    /// Number of relevant documents retrieved.
     Hits,
     /// Precision at R.
     Rprec,
@@ -62,7 +65,7 @@ pub enum Kind {
     SetP,
     /// Recall of the whole list.
     SetR,
-    /// F of the whole list: (1 + beta) P R / (beta P + R), which is how trec_eval and with it ir-measures read the weight.
+    /// F of the whole list: (1 + beta) P R / (beta P + R), the formula of trec_eval and ir-measures.
     SetF(f64),
     /// P times R of the whole list.
     SetAp,
@@ -74,7 +77,7 @@ pub enum Kind {
     Rbp(f64),
     /// F of "Beyond recall", Eq. 2, with this alpha.
     F(f64),
-    /// The same with the positives among the top 2K for R.
+    /// F with the positives of the top 2K in place of R.
     Fe(f64),
     /// T of "Beyond recall", Eq. 3.
     T(f64),
@@ -93,39 +96,39 @@ pub enum Kind {
 /// A metric with its parameters. Parses from the names of ir-measures, trec_eval and ranx; prints ir-measures'.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
-    /// What is counted.
+    /// The formula.
     pub kind: Kind,
-    /// Ranks that count; all where `None`.
+    /// Number of ranks that count; all where `None`.
     pub cutoff: Option<usize>,
     /// Least label of a relevant document; the grading's threshold where `None`.
     pub rel: Option<f64>,
-    /// Leave documents out that were not judged.
+    /// Leave out documents that were not judged.
     pub judged_only: bool,
 }
 
 /// How labels are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grading {
-    /// Least label of a relevant document, for metrics that do not say themselves.
+    /// Least label of a relevant document, for metrics without a `rel`.
     pub threshold: f64,
     /// P and Success take the labels themselves where the metric has no `rel` (eRAG section 2).
     pub graded: bool,
 }
 
 impl Grading {
-    /// trec_eval's: relevant from 1 on.
+    /// trec_eval's grading: relevant from 1 on.
     pub const TREC: Self = Self { threshold: 1.0, graded: false };
-    /// eRAG's: labels in [0, 1], relevant from one half on where a metric needs a threshold.
+    /// eRAG's grading: labels in [0, 1], relevant from 0.5 on where a metric needs a threshold.
     pub const ERAG: Self = Self { threshold: 0.5, graded: true };
 }
 
-/// How documents of one score are ordered.
+/// How documents with the same score are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ties {
-    /// As they were given.
+    /// In the order of the input.
     #[default]
     InputOrder,
-    /// As trec_eval does: scores are compared in single precision, and of equal ones the id that sorts last comes first.
+    /// As in trec_eval: scores are compared in single precision, and among equal ones the id that sorts last comes first.
     TrecEval,
 }
 
@@ -139,15 +142,15 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// `retrieved` are the labels from the first rank on, `judged` those of every judged document of the query, the
-    /// retrieved ones included. Labels are finite.
+    /// `retrieved` holds the labels from the first rank on, `judged` those of every judged document of the query, including
+    /// the retrieved ones. Labels must be finite.
     #[must_use]
     pub fn new(retrieved: Vec<Option<f64>>, mut judged: Vec<f64>) -> Self {
         judged.sort_by(|left, right| right.total_cmp(left));
         Self { retrieved, judged }
     }
 
-    /// A list whose every document is judged, and nothing else is: what eRAG knows.
+    /// A list whose documents are all judged, and no others are, as in eRAG.
     #[must_use]
     pub fn of_labels(labels: &[f64]) -> Self {
         Self::new(labels.iter().copied().map(Some).collect(), labels.to_vec())
@@ -160,21 +163,21 @@ impl Ranking {
         Self::new(retrieved.collect(), judged.values().copied().collect())
     }
 
-    /// The same with the label of each document beside it, and those of judged documents that are not in the list.
+    /// Ranks documents whose labels are given beside them; `missed` holds the labels of judged documents outside the list.
     #[must_use]
     pub fn labelled(documents: &[(&str, f64)], labels: &[Option<f64>], missed: &[f64], ties: Ties) -> Self {
         let retrieved = order(documents, ties).into_iter().map(|index| labels[index]).collect();
         Self::new(retrieved, labels.iter().flatten().chain(missed).copied().collect())
     }
 
-    /// The first `depth` documents alone.
+    /// Keeps only the first `depth` documents.
     #[must_use]
     pub fn cut(mut self, depth: usize) -> Self {
         self.retrieved.truncate(depth);
         self
     }
 
-    /// Documents in the list.
+    /// Number of documents in the list.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.retrieved.len()
@@ -205,11 +208,12 @@ impl Metric {
     /// The metric of one query; `None` where it is not defined (Fe without a list of 2K, an alpha that divides by 0).
     #[must_use]
     pub fn of(&self, ranking: &Ranking, grading: Grading) -> Option<f64> {
-        compute::values(std::slice::from_ref(self), ranking, grading).pop().flatten()
+        let alone = std::slice::from_ref(self);
+        compute::values(alone, &compute::groups(alone, grading), ranking, grading, &never).pop().flatten()
     }
 
-    /// One number for many queries: the mean of the defined values, the sum of counts, the geometric mean of GMAP. `None`
-    /// where no value is defined.
+    /// One number for many queries: the mean of the values, the sum of counts, the geometric mean for GMAP. `None` for no
+    /// values.
     #[must_use]
     pub fn aggregate(&self, values: &[f64]) -> Option<f64> {
         if values.is_empty() {
@@ -224,7 +228,7 @@ impl Metric {
         })
     }
 
-    /// Whether [`Metric::aggregate`] is a mean, so that intervals and differences of it make sense.
+    /// Whether [`Metric::aggregate`] is an arithmetic mean, so that it has an interval and differences.
     #[must_use]
     pub const fn is_mean(&self) -> bool {
         !self.is_count() && !matches!(self.kind, Kind::GmAp)
@@ -236,7 +240,7 @@ impl Metric {
         !matches!(self.kind, Kind::GmAp | Kind::NumQ)
     }
 
-    /// Whether it counts things.
+    /// Whether it is a number of queries or documents.
     #[must_use]
     pub const fn is_count(&self) -> bool {
         matches!(self.kind, Kind::NumQ | Kind::NumRet | Kind::NumRel | Kind::NumRelRet)

@@ -10,19 +10,20 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{Kind, Metric};
+use crate::metrics::quoted;
 use crate::metrics::recall::alpha_of_beta;
 
-/// Why a name is no metric.
+/// A name that is no metric.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("metric {name:?}: {problem}")]
+#[error("metric {}: {problem}", quoted(name))]
 pub struct MetricError {
     /// The name as given.
     pub name: String,
-    /// What is wrong.
+    /// What is wrong with it.
     pub problem: String,
 }
 
-/// Names by which a kind is known, ir-measures' first; matched without regard to case, `-` like `_`.
+/// Names of each kind, that of ir-measures first. Matching ignores case and takes `-` for `_`.
 const NAMES: &[(&[&str], Kind)] = &[
     (&["P", "precision"], Kind::P),
     (&["R", "recall"], Kind::R),
@@ -55,10 +56,10 @@ const NAMES: &[(&[&str], Kind)] = &[
     (&["NumRelRet", "num_rel_ret"], Kind::NumRelRet),
 ];
 
-/// Cut-offs that trec_eval takes where none is named.
+/// trec_eval's cut-offs where none is named.
 const TREC_CUTOFFS: [usize; 9] = [5, 10, 15, 20, 30, 100, 200, 500, 1000];
 
-/// What trec_eval prints without being asked, in its order.
+/// What trec_eval prints by default, in its order.
 const OFFICIAL: [&str; 11] = [
     "num_q",
     "num_ret",
@@ -78,7 +79,6 @@ fn folded(name: &str) -> String {
 }
 
 fn kind_of(name: &str) -> Option<Kind> {
-    // T and F are told from t and f by nothing, but "fe" and "f1" are names of their own.
     let name = folded(name);
     let alias = match name.as_str() {
         "num_q" => "numq",
@@ -86,12 +86,12 @@ fn kind_of(name: &str) -> Option<Kind> {
         "num_rel" => "numrel",
         other => other,
     };
-    NAMES.iter().find(|(names, _)| names.iter().any(|known| folded(known) == alias)).map(|(_, kind)| *kind)
+    NAMES.iter().find(|(names, _)| names.iter().any(|name| folded(name) == alias)).map(|(_, kind)| *kind)
 }
 
 impl Metric {
-    /// One or more metrics from one name: trec_eval's lists (`P.5,10`, `ndcg_cut`, `official`) are several, all other names
-    /// one.
+    /// The metrics of one name. trec_eval's families (`P.5,10`, `ndcg_cut`, `official`) are several metrics, every other name
+    /// is one.
     ///
     /// # Errors
     /// [`MetricError`] with the name and what is wrong with it.
@@ -114,7 +114,7 @@ impl Metric {
     }
 }
 
-/// trec_eval's measures that stand for several where no cut-off is named. `P` alone is trec_eval's there, too.
+/// Whether trec_eval takes the name for several cut-offs where none is named. `P` alone is one of them.
 fn is_trec_family(name: &str) -> bool {
     ["P", "ndcg_cut", "map_cut", "recall", "success", "iprec_at_recall"].contains(&name)
 }
@@ -154,11 +154,11 @@ impl FromStr for Metric {
                 kind = Some(Kind::Rbp(value));
             }
         }
-        let kind = kind.ok_or_else(|| bad(format!("is not known; known are {}", known().join(", "))))?;
+        let kind = kind.ok_or_else(|| bad(format!("is no metric; metrics are {}", names().join(", "))))?;
         let mut metric = Self { kind, cutoff: None, rel, judged_only: false };
         for parameter in parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty()) {
             let (key, value) =
-                parameter.split_once('=').ok_or_else(|| bad(format!("{parameter:?} must be key=value")))?;
+                parameter.split_once('=').ok_or_else(|| bad(format!("{} must be key=value", quoted(parameter))))?;
             metric.set(key.trim(), value.trim().trim_matches(['\'', '"'])).map_err(bad)?;
         }
         if let Some(cutoff) = cutoff {
@@ -173,7 +173,7 @@ impl FromStr for Metric {
     }
 }
 
-fn known() -> Vec<&'static str> {
+fn names() -> Vec<&'static str> {
     NAMES.iter().map(|(names, _)| names[0]).filter(|name| !name.contains('(')).collect()
 }
 
@@ -181,30 +181,32 @@ impl Metric {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let number = || value.parse::<f64>().ok().filter(|value| value.is_finite());
         let within = |low: f64, high: f64| {
-            let problem = format!("{key} must be a number from {low} to {high}, is {value:?}");
+            let problem = format!("{key} must be a number from {low} to {high}, is {}", quoted(value));
             number().filter(|value| (low..=high).contains(value)).ok_or(problem)
         };
         match (key, &mut self.kind) {
-            ("rel", _) => self.rel = Some(number().ok_or_else(|| format!("rel must be a number, is {value:?}"))?),
+            ("rel", _) => {
+                self.rel = Some(number().ok_or_else(|| format!("rel must be a number, is {}", quoted(value)))?);
+            }
             ("judged_only", _) => {
                 self.judged_only = match value.to_lowercase().as_str() {
                     "true" => true,
                     "false" => false,
-                    _ => return Err(format!("judged_only must be True or False, is {value:?}")),
+                    _ => return Err(format!("judged_only must be True or False, is {}", quoted(value))),
                 };
             }
             ("dcg", Kind::Ndcg { exponential, .. }) => {
                 *exponential = match value {
                     "log2" => false,
                     "exp-log2" => true,
-                    _ => return Err(format!("dcg must be 'log2' or 'exp-log2', is {value:?}")),
+                    _ => return Err(format!("dcg must be 'log2' or 'exp-log2', is {}", quoted(value))),
                 };
             }
             ("ideal", Kind::Ndcg { within_list, .. }) => {
                 *within_list = match value {
                     "judged" => false,
                     "list" => true,
-                    _ => return Err(format!("ideal must be 'judged' or 'list', is {value:?}")),
+                    _ => return Err(format!("ideal must be 'judged' or 'list', is {}", quoted(value))),
                 };
             }
             ("beta", Kind::SetF(beta)) => *beta = within(0.0, 1e6)?,
@@ -214,16 +216,16 @@ impl Metric {
                 *alpha = within(0.0, 1.0)?;
             }
             ("beta", Kind::F(alpha) | Kind::Fe(alpha)) => *alpha = alpha_of_beta(within(0.0, 1e6)?),
-            _ => return Err(format!("has no parameter {key:?}")),
+            _ => return Err(format!("has no parameter {}", quoted(key))),
         }
         Ok(())
     }
 
     fn cut(&mut self, text: &str) -> Result<(), String> {
         if let Kind::IPrec(recall) = &mut self.kind {
-            let value: f64 = text.parse().map_err(|_| format!("recall must be a number, is {text:?}"))?;
+            let value: f64 = text.parse().map_err(|_| format!("recall must be a number, is {}", quoted(text)))?;
             if !(0.0..=1.0).contains(&value) {
-                return Err(format!("recall must be from 0 to 1, is {text}"));
+                return Err(format!("recall must be from 0 to 1, is {}", quoted(text)));
             }
             *recall = value;
             return Ok(());
@@ -249,7 +251,7 @@ impl Metric {
         }
         match text.parse::<usize>() {
             Ok(k) if k >= 1 => self.cutoff = Some(k),
-            _ => return Err(format!("the cut-off must be a whole number from 1, is {text:?}")),
+            _ => return Err(format!("the cut-off must be a whole number from 1, is {}", quoted(text))),
         }
         Ok(())
     }
@@ -276,9 +278,9 @@ impl Metric {
 
 impl fmt::Display for Metric {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known =
+        let same =
             |(_, kind): &&(&[&'static str], Kind)| std::mem::discriminant(kind) == std::mem::discriminant(&self.kind);
-        formatter.write_str(NAMES.iter().find(known).map_or("?", |(names, _)| names[0]))?;
+        formatter.write_str(NAMES.iter().find(same).map_or("?", |(names, _)| names[0]))?;
         let parameters = self.parameters();
         if !parameters.is_empty() {
             write!(formatter, "({})", parameters.join(","))?;

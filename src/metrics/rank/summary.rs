@@ -1,12 +1,13 @@
-//! Many lists under many metrics.
+//! Tables of many lists and many metrics, with their means.
 
 use rayon::prelude::*;
 
-use super::compute::values;
+use super::compute::{groups, values};
 use super::{Grading, Metric, Ranking};
 use crate::metrics::resample::{Interval, Resampling, mean_interval};
+use crate::numeric::Interrupt;
 
-/// A metric over all lists.
+/// One metric over all lists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// [`Metric::aggregate`] of the lists on which it is defined.
@@ -20,27 +21,30 @@ pub struct Summary {
 /// Metrics of lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// For each list its metrics, in their order; `None` where one is not defined.
+    /// One row a list, one value a metric; `None` where it is not defined.
     pub values: Vec<Vec<Option<f64>>>,
     /// One a metric.
     pub summary: Vec<Summary>,
 }
 
-/// Evaluates every metric on every list; intervals only where asked for.
+/// Evaluates every metric on every list. Intervals are drawn only where `resampling` is given. After an interrupt the table
+/// is incomplete.
 #[must_use]
-pub fn evaluate(metrics: &[Metric], rankings: &[Ranking], grading: Grading, resampling: Option<Resampling>) -> Table {
-    let of = |ranking: &Ranking| values(metrics, ranking, grading);
+pub fn evaluate(
+    metrics: &[Metric],
+    rankings: &[Ranking],
+    grading: Grading,
+    resampling: Option<Resampling>,
+    interrupt: Interrupt<'_>,
+) -> Table {
+    let groups = groups(metrics, grading);
+    let of = |ranking: &Ranking| values(metrics, &groups, ranking, grading, interrupt);
     let values: Vec<Vec<Option<f64>>> = rankings.par_iter().map(of).collect();
     let summary = metrics.par_iter().enumerate().map(|(at, metric)| {
         let column: Vec<f64> = values.iter().filter_map(|row| row[at]).collect();
-        summarise(*metric, &column, resampling)
+        let how = resampling.filter(|_| metric.is_mean());
+        let interval = how.and_then(|how| mean_interval(&column, how, interrupt));
+        Summary { value: metric.aggregate(&column), interval, lists: column.len() }
     });
     Table { summary: summary.collect(), values }
-}
-
-/// One metric's values as one number.
-#[must_use]
-pub fn summarise(metric: Metric, values: &[f64], resampling: Option<Resampling>) -> Summary {
-    let interval = resampling.filter(|_| metric.is_mean()).and_then(|how| mean_interval(values, how));
-    Summary { value: metric.aggregate(values), interval, lists: values.len() }
 }

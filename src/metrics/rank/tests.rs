@@ -104,10 +104,10 @@ fn names_of_three_programs_mean_the_same() {
 }
 
 #[test]
-fn wrong_names_are_told_what_is_wrong() {
+fn a_wrong_name_is_refused_with_its_fault() {
     for (name, problem) in [
-        ("", "is not known"),
-        ("nDGC@10", "known are P, R, AP"),
+        ("", "is no metric"),
+        ("nDGC@10", "metrics are P, R, AP"),
         ("P@0", "whole number from 1"),
         ("P@-5", "whole number from 1"),
         ("P@ten", "whole number from 1"),

@@ -3,7 +3,7 @@
 use super::{Kind, Metric};
 
 impl Metric {
-    /// The name under which trec_eval prints it; ir-measures' where trec_eval has none.
+    /// trec_eval's name of the metric, or that of ir-measures where trec_eval has none.
     #[must_use]
     pub fn trec_name(&self) -> String {
         let plain = self.rel.is_none() && !self.judged_only;
@@ -35,7 +35,7 @@ impl Metric {
         name.unwrap_or_else(|| self.to_string())
     }
 
-    /// A line as trec_eval prints it: counts whole, the rest with four digits.
+    /// A line in trec_eval's layout: counts as whole numbers, other values with four digits.
     #[must_use]
     pub fn trec_line(&self, query: &str, value: f64) -> String {
         let number = if self.is_count() { format!("{value:.0}") } else { format!("{value:.4}") };

@@ -18,12 +18,14 @@ fn forest(lengths: &[usize], orders: &[Vec<usize>], query: usize) -> Plan {
     plan
 }
 
-/// Runs a walk against a model of the cache: every sequence is the list of (node, offset) it can see.
+/// Runs a walk on a simulated cache, in which a sequence is the list of `(node, offset)` cells it contains. Returns
+/// the number of steps and the peak number of cells.
 fn simulate(plan: Plan, cells: usize, sequences: usize, batch: usize) -> (usize, usize) {
     simulate_with(plan, cells, sequences, batch, &[])
 }
 
-/// The same with promises for the given nodes; a promised node stands for itself as the kept sequence.
+/// [`simulate`] with the nodes `promised` registered as cached. The number of the cached sequence is the node's own
+/// number.
 fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, promised: &[usize]) -> (usize, usize) {
     let plan = Arc::new(plan);
     let mut total = plan.cost().tokens;
@@ -39,14 +41,14 @@ fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, promi
     while !walk.finished() {
         let step = walk.take(batch);
         idle = if step.tokens() == 0 { idle + 1 } else { 0 };
-        // Steps without tokens: a promise taken up, or leaves whose only token is predicted and never read.
-        assert!(idle <= plan.len(), "a walk that is not finished has something to do");
+        // A step has no tokens if it only copies a cached node, or starts leaves whose only token is predicted.
+        assert!(idle <= plan.len(), "an unfinished walk makes progress");
         assert!(step.tokens() <= batch);
         for fork in &step.forks {
             match fork.from {
                 Source::Own(from) => {
                     let copy = cache[&from][..fork.length].to_vec();
-                    assert!(cache.insert(fork.to, copy).is_none(), "a fork goes to a fresh sequence");
+                    assert!(cache.insert(fork.to, copy).is_none(), "the destination of a fork is empty");
                 }
                 Source::Kept(node) => {
                     let mut path = Vec::new();
@@ -70,12 +72,12 @@ fn simulate_with(plan: Plan, cells: usize, sequences: usize, batch: usize, promi
                 while let Some(node) = ancestor {
                     assert!(
                         sequence.contains(&(node, plan.nodes[node].tokens.len() - 1)),
-                        "a token sees the nodes above it and nothing else"
+                        "the sequence contains all ancestors of the token"
                     );
                     ancestor = plan.nodes[node].parent;
                 }
                 sequence.push((piece.node.0, offset));
-                assert!(seen.insert((piece.node.0, offset)), "nothing is evaluated twice");
+                assert!(seen.insert((piece.node.0, offset)), "no token is evaluated twice");
             }
         }
         let live: HashSet<(usize, usize)> = cache.values().flatten().copied().collect();
@@ -124,7 +126,8 @@ fn a_walk_given_up_names_every_sequence_it_holds() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Any plan, any budget from the least upward, any batch: all is evaluated once and nothing is left behind.
+    /// For any plan, any batch and any budget of at least [`Walk::least`], every token is evaluated once and all cells
+    /// and sequences are released.
     #[test]
     fn every_walk_ends_within_its_budget(
         lengths in proptest::collection::vec(1_usize..9, 1..6),

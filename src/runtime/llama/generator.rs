@@ -1,8 +1,8 @@
-//! A causal model and its unified cache.
+//! A causal model with a unified key-value cache.
 //!
-//! The cache is unified because a partial copy of a sequence aborts the process without it; a copy then moves no data. One
-//! step is one physical batch, so the logits of a step are reduced to log-probabilities before the next begins and never
-//! pile up (a row is 192 KiB for a vocabulary of 49k).
+//! With a cache per sequence, llama.cpp aborts the process when part of a sequence is copied. In a unified cache such a copy
+//! is allowed and moves no data. A step is one physical batch. Its logits are reduced to log-probabilities before the next
+//! step starts, so that at most one batch of rows is in memory (a row takes 192 KiB for a vocabulary of 49k tokens).
 
 use std::num::NonZeroU32;
 
@@ -20,8 +20,8 @@ use crate::numeric::logspace::logsumexp;
 use crate::numeric::sampling::draw;
 use crate::plan::Token;
 
-/// llama.cpp's own bound on sequences in one context.
-const MOST_SEQUENCES: u32 = 256;
+/// The maximum number of sequences in one context (LLAMA_MAX_SEQ).
+const MAX_SEQUENCES: u32 = 256;
 
 pub(super) struct LlamaGenerator<'m> {
     context: LlamaContext<'m>,
@@ -34,12 +34,13 @@ impl<'m> LlamaGenerator<'m> {
     pub fn new(model: &'m LlamaModel, backend: &LlamaBackend, settings: &Settings) -> Result<Self, ModelError> {
         let unusable = |problem: String| ModelError::Unusable { path: settings.path.display().to_string(), problem };
         let narrow = |what: &str, value: usize| {
-            u32::try_from(value).map_err(|_| unusable(format!("{what} of {value} is too large")))
+            u32::try_from(value).map_err(|_| unusable(format!("{what}: {value} given, at most {} allowed", u32::MAX)))
         };
-        let threads = i32::try_from(settings.threads).map_err(|_| unusable("too many threads".into()))?;
+        let threads = i32::try_from(settings.threads)
+            .map_err(|_| unusable(format!("threads: {} given, at most {} allowed", settings.threads, i32::MAX)))?;
         let step = narrow("batch", settings.batch)?;
-        // llama.cpp aborts the process where a batch cannot hold a row of logits for every sequence.
-        let sequences = MOST_SEQUENCES.min(step);
+        // llama.cpp aborts the process when a batch cannot hold one row of logits for every sequence.
+        let sequences = MAX_SEQUENCES.min(step);
         let flash = if settings.flash_attention {
             llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED
         } else {
@@ -57,37 +58,40 @@ impl<'m> LlamaGenerator<'m> {
             .with_no_perf(true);
         let context = model
             .new_context(backend, params)
-            .map_err(|error| unusable(format!("no context of {} cells: {error}", settings.cells)))?;
-        let capacity = Capacity { cells: settings.cells, sequences: MOST_SEQUENCES as usize, batch: settings.batch };
-        let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("has no vocabulary".into()))?;
+            .map_err(|error| unusable(format!("cannot create a context of {} cells: {error}", settings.cells)))?;
+        let capacity = Capacity { cells: settings.cells, sequences: sequences as usize, batch: settings.batch };
+        let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
         Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary })
     }
 
+    /// Copies the rows into llama.cpp's batch.
     fn fill(&mut self, batch: &Batch) -> Result<(), ModelError> {
-        let refused = |problem: String| ModelError::Decode(problem);
+        let failed = |problem: String| ModelError::Decode(problem);
         self.batch.clear();
         for row in &batch.rows {
-            let position = i32::try_from(row.position).map_err(|_| refused("position too large".into()))?;
+            let position =
+                i32::try_from(row.position).map_err(|_| failed(format!("position {} is too large", row.position)))?;
             self.batch
                 .add(LlamaToken::new(row.token), position, &[sequence(row.sequence)?], row.is_read())
-                .map_err(|error| refused(error.to_string()))?;
+                .map_err(|error| failed(error.to_string()))?;
         }
         Ok(())
     }
 }
 
 fn sequence(number: usize) -> Result<i32, ModelError> {
-    i32::try_from(number).map_err(|_| ModelError::Decode("sequence number too large".into()))
+    i32::try_from(number).map_err(|_| ModelError::Decode(format!("sequence number {number} is too large")))
 }
 
-/// Natural log-probability of `token` under the row of logits.
+/// Natural log-probability of `token`; NaN for a token outside the vocabulary.
 fn log_probability(logits: &[f32], normaliser: f64, token: Token) -> f64 {
     usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x) - normaliser)
 }
 
+/// `None` when the logits have no finite normaliser (one is NaN or infinite): there is no distribution to draw from.
 fn drawn(logits: &[f32], wanted: &Draw) -> Option<(Token, f64)> {
-    let found = draw(logits, &wanted.sampling, wanted.uniform)?;
-    Some((Token::try_from(found.token).ok()?, found.log_probability))
+    let token = draw(logits, &wanted.sampling, wanted.uniform).filter(|token| token.log_probability.is_finite())?;
+    Some((Token::try_from(token.token).ok()?, token.log_probability))
 }
 
 impl Generator for LlamaGenerator<'_> {
@@ -96,17 +100,19 @@ impl Generator for LlamaGenerator<'_> {
     }
 
     fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError> {
-        let end = u32::try_from(length).map_err(|_| ModelError::Decode("prefix too long".into()))?;
+        let end = u32::try_from(length)
+            .map_err(|_| ModelError::Decode(format!("a prefix of {length} tokens is too long")))?;
         self.context
             .copy_kv_cache_seq(sequence(from)?, sequence(to)?, Some(0), Some(end))
             .map_err(|error| ModelError::Decode(error.to_string()))
     }
 
     fn release(&mut self, number: usize) -> Result<(), ModelError> {
-        let number = u32::try_from(number).map_err(|_| ModelError::Decode("sequence number too large".into()))?;
+        let number =
+            u32::try_from(number).map_err(|_| ModelError::Decode(format!("sequence number {number} is too large")))?;
         match self.context.clear_kv_cache_seq(Some(number), None, None) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(ModelError::Decode(format!("sequence {number} not removed"))),
+            Ok(false) => Err(ModelError::Decode(format!("llama.cpp did not remove sequence {number}"))),
             Err(error) => Err(ModelError::Decode(error.to_string())),
         }
     }
@@ -119,12 +125,12 @@ impl Generator for LlamaGenerator<'_> {
         self.context.decode(&mut self.batch).map_err(|error| ModelError::Decode(error.to_string()))?;
         let mut wanted = Vec::new();
         for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.is_read()) {
-            let index = i32::try_from(index).map_err(|_| ModelError::Decode("batch too large".into()))?;
+            let index = i32::try_from(index).map_err(|_| ModelError::Decode("the batch is too large".into()))?;
             let (targets, draws) = (&batch.targets[row.targets.clone()], &batch.draws[row.draws.clone()]);
             wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
         debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
-        let read: Vec<(Vec<f64>, Vec<_>)> = wanted
+        let rows: Vec<(Vec<f64>, Vec<_>)> = wanted
             .par_iter()
             .map(|(logits, targets, draws)| {
                 let scores = if targets.is_empty() {
@@ -137,12 +143,9 @@ impl Generator for LlamaGenerator<'_> {
             })
             .collect();
         let mut decoded = Decoded::default();
-        for (scores, drawn) in read {
+        for (scores, drawn) in rows {
             decoded.scores.extend(scores);
-            for found in drawn {
-                let nothing = || ModelError::Decode("the logits are not finite: nothing to draw from".to_owned());
-                decoded.drawn.push(found.ok_or_else(nothing)?);
-            }
+            decoded.drawn.extend(drawn);
         }
         Ok(decoded)
     }

@@ -1,6 +1,7 @@
-//! Generators in llama.cpp.
+//! Generators and tokenizers in llama.cpp.
 
 mod generator;
+mod gguf;
 pub mod reencode;
 mod vocabulary;
 
@@ -19,24 +20,25 @@ use crate::model::{Generator, ModelError};
 /// How a generator is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// GGUF file.
+    /// The GGUF file.
     pub path: PathBuf,
-    /// Cache cells.
+    /// Size of the key-value cache in tokens, over all sequences.
     pub cells: usize,
-    /// Tokens evaluated in one step.
+    /// Maximum number of tokens in one step. A value below 256 also bounds the sequences held at once.
     pub batch: usize,
-    /// Threads of a step.
+    /// Threads that evaluate a step.
     pub threads: usize,
-    /// Layers on the accelerator, where the build has one.
+    /// Layers on the accelerator; ignored when the build supports none.
     pub gpu_layers: u32,
-    /// Whether to use flash attention.
+    /// Whether attention is computed in one fused kernel.
     pub flash_attention: bool,
 }
 
-/// llama.cpp is initialised once a process and never taken down: tests and restarts build many models.
+/// Initialises llama.cpp at the first call. It stays initialised to the end of the process, because a process may load
+/// several models one after another.
 ///
 /// # Errors
-/// [`ModelError::Decode`] when llama.cpp does not start.
+/// [`ModelError::Decode`] when llama.cpp cannot be initialised.
 pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
     static BACKEND: OnceLock<Result<LlamaBackend, String>> = OnceLock::new();
     BACKEND
@@ -47,7 +49,7 @@ pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
             LlamaBackend::init().map_err(|error| error.to_string())
         })
         .as_ref()
-        .map_err(|error| ModelError::Decode(format!("llama.cpp does not start: {error}")))
+        .map_err(|error| ModelError::Decode(format!("llama.cpp cannot be initialised: {error}")))
 }
 
 fn load(path: &Path, params: &LlamaModelParams) -> Result<LlamaModel, ModelError> {
@@ -58,27 +60,29 @@ fn load(path: &Path, params: &LlamaModelParams) -> Result<LlamaModel, ModelError
     let model = LlamaModel::load_from_file(backend()?, path, params)
         .map_err(|error| unusable(format!("llama.cpp cannot read it: {error}")))?;
     if model.is_recurrent() || model.is_hybrid() {
-        return Err(unusable("recurrent and hybrid models are not supported: their cache cannot be forked".into()));
+        return Err(unusable(
+            "recurrent and hybrid models are not supported, because their state cannot be forked".into(),
+        ));
     }
     Ok(model)
 }
 
-/// Whether layers will run on an accelerator.
+/// Whether some layers run on an accelerator.
 ///
 /// # Errors
-/// [`ModelError::Decode`] when llama.cpp does not start.
+/// [`ModelError::Decode`] when llama.cpp cannot be initialised.
 pub fn offloads(settings: &Settings) -> Result<bool, ModelError> {
     Ok(settings.gpu_layers > 0 && backend()?.supports_gpu_offload())
 }
 
-/// Builds the generator on this thread's stack and lends it to `lend`.
+/// Loads the model, calls `serve` with it, and frees it when `serve` returns. Model and context stay on the calling thread.
 ///
 /// # Errors
 /// [`ModelError::Unusable`] for a file that cannot be loaded or a context that does not fit into memory.
-pub fn lend(settings: &Settings, lend: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
+pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
     let model = load(&settings.path, &params)?;
     let mut generator = generator::LlamaGenerator::new(&model, backend()?, settings)?;
-    lend(&mut generator);
+    serve(&mut generator);
     Ok(())
 }

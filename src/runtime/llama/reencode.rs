@@ -1,11 +1,14 @@
-//! The same weights in a tensor type that this machine multiplies fast.
+//! The same weights in the tensor type that this CPU multiplies fastest.
 //!
-//! The type of a file decides its prefill speed: four-bit blocks are unpacked again for every product, while 16-bit floats
-//! go straight into the widest instructions of the CPU. On the first load the file is re-encoded into the candidates, each
-//! is timed for a second or two, and the fastest is kept beside the models, named by the hash of the original and the
-//! features of the CPU; the original stays and wins unless another is faster by a margin. Candidates are no less
-//! precise than any block type of eight bits or fewer: the products of their scales and small integers fit 16-bit floats to
-//! within half a unit in the last place.
+//! The type of a file decides its prefill speed: blocks of four bits are unpacked again for every product, while 16-bit
+//! floats go straight into the widest instructions of the CPU. [`measure`] re-encodes the file to the candidate types, times
+//! each for a second or two, and keeps the fastest beside the models, named by the hash of the original and the features of
+//! the CPU. The original stays, and it wins unless another type is faster by a margin. A 16-bit float represents the product
+//! of a block's scale and a small integer to within half a unit in the last place, so a candidate is no less precise than a
+//! block type of eight bits or fewer.
+//!
+//! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
+//! ([`chosen`]).
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -13,63 +16,182 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Settings, backend, lend};
+use super::gguf::reencoded_bytes;
+use super::{Settings, backend, with_model};
 use crate::model::{Batch, ModelError, Row};
-use crate::storage::store::{Store, write_atomically};
+use crate::storage::store::{Store, free_bytes, write_atomically};
 
-/// How much faster an encoding must be to be preferred to the file as it is.
-const WORTH_IT: f64 = 1.15;
+/// How many times faster than the original a candidate must be.
+const MARGIN: f64 = 1.15;
 
-/// Tokens of one timed prompt.
+/// Tokens of a timed prompt.
 const PROBE: usize = 256;
 
-/// Timed prompts; the fastest counts, for everything that disturbs a measurement slows it.
+/// Timed prompts. The fastest counts, because every disturbance makes a measurement slower.
 const ROUNDS: usize = 3;
+
+/// Bytes that must remain free on the file system after a file was written.
+const RESERVE: u64 = 512 << 20;
+
+/// The encoding of a file that runs as it is.
+pub const AS_SHIPPED: &str = "as shipped";
 
 const CANDIDATES: [(&str, u32); 2] =
     [("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16), ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16)];
 
-/// What was found out about a file on this CPU.
+/// The result of measuring a file on this CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
-    /// `as shipped`, or the type it was re-encoded to.
+    /// [`AS_SHIPPED`], or the type that the file was re-encoded to.
     pub encoding: String,
     /// SHA-256 of the file that runs.
     pub sha256: String,
     /// The file that runs.
+    #[serde(skip)]
     pub path: PathBuf,
-    /// Prefill speed of every candidate in tokens a second, as measured then.
+    /// Prefill speed of every measured type, in tokens a second.
     pub tokens_per_second: Vec<(String, f64)>,
+    /// Size in bytes of a candidate that exceeded `generator.reencode_megabytes` or the free disk space. It is measured when
+    /// it fits.
+    #[serde(default)]
+    pub too_large: Option<u64>,
 }
 
-/// Finds the fastest encoding of the file in `settings`, from an earlier measurement or a new one. `most_bytes` bounds the
-/// size of a re-encoded file.
+impl Choice {
+    fn as_shipped(settings: &Settings, sha256: &str) -> Self {
+        Self {
+            encoding: AS_SHIPPED.to_owned(),
+            sha256: sha256.to_owned(),
+            path: settings.path.clone(),
+            tokens_per_second: Vec::new(),
+            too_large: None,
+        }
+    }
+}
+
+/// Where results for one file on this CPU are kept.
+struct Kept<'a> {
+    store: &'a Store,
+    folder: PathBuf,
+    stem: String,
+}
+
+impl<'a> Kept<'a> {
+    fn new(sha256: &str, store: &'a Store) -> Self {
+        let stem = format!("{}-{:08x}", &sha256[..sha256.len().min(16)], fingerprint());
+        Self { store, folder: store.root().join(".encodings"), stem }
+    }
+
+    fn note(&self) -> PathBuf {
+        self.folder.join(format!("{}.json", self.stem))
+    }
+
+    fn file(&self, encoding: &str) -> PathBuf {
+        self.folder.join(format!("{}-{encoding}.gguf", self.stem))
+    }
+
+    /// The result of an earlier measurement, if the file that it chose is unchanged.
+    fn read(&self, settings: &Settings, sha256: &str) -> Option<Choice> {
+        let mut choice: Choice = serde_json::from_slice(&std::fs::read(self.note()).ok()?).ok()?;
+        if choice.encoding == AS_SHIPPED {
+            choice.path.clone_from(&settings.path);
+            return Some(choice).filter(|choice| choice.sha256 == sha256);
+        }
+        let (encoding, _) = CANDIDATES.iter().find(|(name, _)| *name == choice.encoding)?;
+        choice.path = self.file(encoding);
+        match self.store.identify(&choice.path) {
+            Ok(sha256) if sha256 == choice.sha256 => Some(choice),
+            outcome => {
+                tracing::warn!(path = %choice.path.display(), ?outcome, "the re-encoded file is missing or was changed");
+                None
+            }
+        }
+    }
+}
+
+/// The file that an earlier measurement chose for this CPU; `None` when there was none. Takes milliseconds, unless the
+/// re-encoded file has no valid receipt and must be hashed.
+#[must_use]
+pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice> {
+    let choice = Kept::new(sha256, store).read(settings, sha256);
+    if choice.is_none() {
+        tracing::info!(
+            path = %settings.path.display(),
+            "the model runs as shipped; `rerankd models pull` measures the tensor types for this CPU, and its choice holds from the next start"
+        );
+    }
+    choice
+}
+
+/// Finds the fastest tensor type for this CPU and keeps the result for [`chosen`]. An earlier result is returned as it is,
+/// unless a candidate that was too large then fits now. `most_bytes` bounds the size of a re-encoded file; `report` is
+/// called before every step that takes long.
 ///
 /// # Errors
-/// [`ModelError`] when the original itself cannot be loaded. What goes wrong with a candidate is logged and the candidate
+/// [`ModelError`] when the original cannot be loaded or the store cannot be written. A candidate that fails is logged and
 /// passed over.
-pub fn choose(settings: &Settings, sha256: &str, store: &Store, most_bytes: u64) -> Result<Choice, ModelError> {
-    let folder = store.root().join(".encodings");
-    let stem = format!("{}-{:08x}", &sha256[..sha256.len().min(16)], fingerprint());
-    let note = folder.join(format!("{stem}.json"));
-    if let Some(choice) = known(&note, store) {
+pub fn measure(
+    settings: &Settings,
+    sha256: &str,
+    store: &Store,
+    most_bytes: u64,
+    report: &dyn Fn(&str),
+) -> Result<Choice, ModelError> {
+    // Starts the log of llama.cpp.
+    backend()?;
+    let bytes = reencoded_bytes(&settings.path).map_err(|problem| unusable(&settings.path, problem))?;
+    let kept = Kept::new(sha256, store);
+    if let Some(choice) = kept.read(settings, sha256)
+        && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
+    {
         return Ok(choice);
     }
-    tracing::info!(path = %settings.path.display(), "measuring tensor types for this CPU, once");
-    let original = Choice {
-        encoding: "as shipped".into(),
-        sha256: sha256.to_owned(),
-        path: settings.path.clone(),
-        tokens_per_second: Vec::new(),
+    // A store that cannot be written is reported before minutes are spent.
+    std::fs::create_dir_all(&kept.folder)
+        .and_then(|()| tempfile::tempfile_in(&kept.folder))
+        .map_err(|error| unusable(&kept.folder, error.to_string()))?;
+    let choice = match fits(bytes, most_bytes, &kept.folder) {
+        Ok(()) => fastest(settings, sha256, bytes, most_bytes, &kept, report)?,
+        Err(problem) => {
+            report(&format!("not re-encoded: {problem}"));
+            Choice { too_large: Some(bytes), ..Choice::as_shipped(settings, sha256) }
+        }
     };
+    let note = serde_json::to_vec_pretty(&choice).map_err(|error| unusable(&kept.note(), error.to_string()))?;
+    write_atomically(&kept.note(), &note).map_err(|error| unusable(&kept.note(), error.to_string()))?;
+    Ok(choice)
+}
+
+fn unusable(path: &Path, problem: String) -> ModelError {
+    ModelError::Unusable { path: path.display().to_string(), problem }
+}
+
+/// Times the original and the candidates. Only the file of the winner remains.
+fn fastest(
+    settings: &Settings,
+    sha256: &str,
+    bytes: u64,
+    most_bytes: u64,
+    kept: &Kept,
+    report: &dyn Fn(&str),
+) -> Result<Choice, ModelError> {
+    report("measuring the file as shipped");
+    let original = Choice::as_shipped(settings, sha256);
     let mut speeds = vec![(original.encoding.clone(), speed(settings, &settings.path)?)];
-    let mut best = (speeds[0].1 * WORTH_IT, original);
+    let mut too_large = None;
+    let mut best = (speeds[0].1 * MARGIN, original);
     for (name, kind) in CANDIDATES {
-        let path = folder.join(format!("{stem}-{name}.gguf"));
-        match candidate(settings, &path, kind, most_bytes, store) {
+        // Two candidates can be on the disk at once, so each is checked.
+        if let Err(problem) = fits(bytes, most_bytes, &kept.folder) {
+            report(&format!("{name} is passed over: {problem}"));
+            too_large = Some(bytes);
+            continue;
+        }
+        let path = kept.file(name);
+        match candidate(settings, &path, (name, kind), bytes, kept.store, report) {
             Ok((rate, sha256)) => {
                 speeds.push((name.to_owned(), rate));
-                let choice = Choice { encoding: name.to_owned(), sha256, path, tokens_per_second: Vec::new() };
+                let choice = Choice { encoding: name.to_owned(), sha256, path, ..best.1.clone() };
                 let loser = if rate > best.0 { std::mem::replace(&mut best, (rate, choice)).1 } else { choice };
                 if loser.path != settings.path {
                     let _ = std::fs::remove_file(&loser.path);
@@ -78,53 +200,59 @@ pub fn choose(settings: &Settings, sha256: &str, store: &Store, most_bytes: u64)
             Err(problem) => tracing::warn!(encoding = name, %problem, "tensor type passed over"),
         }
     }
-    let mut choice = best.1;
-    choice.tokens_per_second = speeds;
-    tracing::info!(encoding = %choice.encoding, measured = ?choice.tokens_per_second, "tensor type chosen");
-    if let Err(error) = write_atomically(&note, &serde_json::to_vec_pretty(&choice).unwrap_or_default()) {
-        tracing::warn!(%error, "the choice is not kept; the next start measures again");
-    }
-    Ok(choice)
+    Ok(Choice { tokens_per_second: speeds, too_large, ..best.1 })
 }
 
-/// An earlier choice, if its file is still the one that was measured.
-fn known(note: &Path, store: &Store) -> Option<Choice> {
-    let choice: Choice = serde_json::from_slice(&std::fs::read(note).ok()?).ok()?;
-    match store.identify(&choice.path) {
-        Ok(sha256) if sha256 == choice.sha256 => Some(choice),
-        outcome => {
-            tracing::warn!(path = %choice.path.display(), ?outcome, "re-encoded file is not as it was; making it again");
-            None
+/// Whether a file of `bytes` may be written to `folder`.
+fn fits(bytes: u64, most_bytes: u64, folder: &Path) -> Result<(), String> {
+    allowed(bytes, most_bytes, free_bytes(folder))
+}
+
+/// `free` is `None` where the system does not tell.
+fn allowed(bytes: u64, most_bytes: u64, free: Option<u64>) -> Result<(), String> {
+    let megabytes = |bytes: u64| bytes.div_ceil(1_000_000);
+    let needed = bytes.saturating_add(RESERVE);
+    if bytes > most_bytes {
+        let (size, most) = (megabytes(bytes), most_bytes / 1_000_000);
+        return Err(format!("the re-encoded file would have {size} MB, generator.reencode_megabytes is {most}"));
+    }
+    match free {
+        Some(free) if free < needed => {
+            let (needed, free) = (megabytes(needed), free / 1_000_000);
+            Err(format!("re-encoding needs {needed} MB of free disk space, there are {free} MB"))
         }
+        _ => Ok(()),
     }
 }
 
+/// Writes one candidate and times it.
 fn candidate(
     settings: &Settings,
     path: &Path,
-    kind: u32,
-    most_bytes: u64,
+    (name, kind): (&str, u32),
+    bytes: u64,
     store: &Store,
+    report: &dyn Fn(&str),
 ) -> Result<(f64, String), String> {
-    encode(&settings.path, path, kind, settings.threads, most_bytes)?;
-    let measured = speed(settings, path).map_err(|error| error.to_string());
-    let identified = store.identify(path).map_err(|error| error.to_string());
-    if measured.is_err() || identified.is_err() {
+    report(&format!("re-encoding to {name}, {} MB", bytes.div_ceil(1_000_000)));
+    encode(&settings.path, path, kind, settings.threads)?;
+    report(&format!("measuring {name}"));
+    let speed = speed(settings, path).map_err(|error| error.to_string());
+    let sha256 = store.identify(path).map_err(|error| error.to_string());
+    if speed.is_err() || sha256.is_err() {
         let _ = std::fs::remove_file(path);
     }
-    Ok((measured?, identified?))
+    Ok((speed?, sha256?))
 }
 
-/// Writes `from` re-encoded to `to`, by way of a temporary file beside it.
-fn encode(from: &Path, to: &Path, kind: u32, threads: usize, most_bytes: u64) -> Result<(), String> {
-    backend().map_err(|error| error.to_string())?;
-    let folder = to.parent().ok_or("no folder")?;
-    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+/// Writes `from`, re-encoded, to a temporary file and renames it to `to`.
+fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), String> {
+    let folder = to.parent().ok_or("the target has no folder")?;
     let scratch = tempfile::Builder::new().prefix(".encode-").tempdir_in(folder).map_err(|error| error.to_string())?;
     let target = scratch.path().join("file");
-    let plain = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string());
-    let (input, output) = (plain(from)?, plain(&target)?);
-    // SAFETY: the parameters are llama.cpp's own defaults with plain fields changed, the strings outlive the call, and the
+    let c_string = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string());
+    let (input, output) = (c_string(from)?, c_string(&target)?);
+    // SAFETY: the parameters are llama.cpp's defaults with plain fields changed, the strings outlive the call, and the
     // function catches its exceptions and reports them as a non-zero code.
     #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper for quantisation")]
     let code = unsafe {
@@ -132,28 +260,23 @@ fn encode(from: &Path, to: &Path, kind: u32, threads: usize, most_bytes: u64) ->
         params.ftype = kind;
         params.allow_requantize = true;
         params.nthread = i32::try_from(threads).unwrap_or(1);
-        params.dry_run = false;
         llama_cpp_sys_2::llama_model_quantize(input.as_ptr(), output.as_ptr(), &raw const params)
     };
     if code != 0 {
         return Err(format!("llama.cpp cannot re-encode it (code {code})"));
     }
-    let bytes = target.metadata().map_err(|error| error.to_string())?.len();
-    if bytes > most_bytes {
-        return Err(format!("would take {bytes} bytes, the bound is {most_bytes}"));
-    }
     std::fs::rename(&target, to).map_err(|error| format!("{}: {error}", to.display()))
 }
 
-/// Best prefill speed of a few prompts, in tokens a second.
+/// Prefill speed in tokens a second: the best of [`ROUNDS`] prompts.
 fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
     let probe = Settings { path: path.to_owned(), cells: 2 * PROBE, batch: PROBE, ..settings.clone() };
     let mut best = Err(ModelError::Decode("not measured".into()));
-    lend(&probe, &mut |generator| {
+    with_model(&probe, &mut |generator| {
         best = (0..=ROUNDS)
             .map(|round| {
                 let rows = (0..PROBE).map(|position| Row {
-                    // Any tokens do: the time does not depend on them. The first ids exist in every vocabulary.
+                    // The time does not depend on the tokens. Low ids exist in every vocabulary.
                     token: i32::try_from(100 + (position * 37 + round) % 900).unwrap_or(100),
                     position,
                     sequence: 0,
@@ -168,7 +291,7 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
                 generator.decode(&batch)?;
                 let rate = crate::numeric::real(PROBE) / started.elapsed().as_secs_f64();
                 generator.release(0)?;
-                // The first round pays for pages that are not in memory yet.
+                // The first round also reads pages that are not in memory yet.
                 Ok(if round == 0 { 0.0 } else { rate })
             })
             .try_fold(0.0_f64, |most, rate: Result<f64, ModelError>| Ok(most.max(rate?)));
@@ -176,7 +299,7 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
     best
 }
 
-/// A hash of what decides the speed of a tensor type: the CPU's features at run time and at compile time.
+/// Identifies what decides the speed of a tensor type: the CPU's features at run time and those the build may use.
 fn fingerprint() -> u32 {
     let mut text = std::env::consts::ARCH.to_owned();
     #[cfg(target_arch = "x86_64")]
@@ -201,6 +324,9 @@ fn fingerprint() -> u32 {
         text.push_str(&format!("{:?}", [has!("dotprod"), has!("i8mm"), has!("bf16"), has!("fp16")]));
     }
     text.push_str(if cfg!(feature = "portable") { "portable" } else { "fixed" });
-    // FNV-1a; the standard hasher may change between releases.
+    // FNV-1a: the standard library's hasher may change between releases.
     text.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
+
+#[cfg(test)]
+mod tests;

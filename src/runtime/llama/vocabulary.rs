@@ -1,4 +1,4 @@
-//! Tokenisation, on any thread: a second load of the file that holds the vocabulary and no tensors.
+//! Tokenisation, on any thread. The file is loaded a second time, with its vocabulary and without its tensors.
 
 use std::path::Path;
 
@@ -21,42 +21,41 @@ impl Vocabulary {
     /// Reads a GGUF file without its tensors.
     ///
     /// # Errors
-    /// [`ModelError::Unusable`] when it is no GGUF file of a supported architecture.
+    /// [`ModelError::Unusable`] when it is not a GGUF file of a supported architecture.
     pub fn load(path: &Path) -> Result<Self, ModelError> {
         let model = load(path, &LlamaModelParams::default().with_vocab_only(true))?;
         let frame = frame(&model);
         if frame.is_none() && model.chat_template(None).is_ok() {
-            tracing::warn!(path = %path.display(), "the chat template is not one llama.cpp can apply; using the plain prompt");
+            tracing::warn!(path = %path.display(), "llama.cpp cannot apply the chat template; the plain prompt is used");
         }
         Ok(Self { model, frame })
     }
 
-    /// Longest sequence the model was trained for, in tokens; no bound where the file states none.
+    /// Longest sequence that the model was trained on, in tokens; `usize::MAX` when the file does not state it.
     #[must_use]
     pub fn trained_context(&self) -> usize {
-        // A load without tensors skips the hyperparameters, so the file's own statement is read.
+        // llama.cpp skips the hyperparameters when it loads no tensors, so the metadata are read here.
         let architecture = self.metadata("general.architecture").unwrap_or_default();
         let stated = self.metadata(&format!("{architecture}.context_length"));
         stated.and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
     }
 
-    /// A metadata value of the file, for example `general.architecture`.
+    /// A metadata value of the file, for example of `general.architecture`; `None` when the key is missing.
     #[must_use]
     pub fn metadata(&self, key: &str) -> Option<String> {
         self.model.meta_val_str(key).ok()
     }
 }
 
-/// Stands for the user's message while the chat template is rendered.
+/// Marks the position of the user's message in the rendered chat template.
 const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
 
-/// Splits a rendered chat message at [`FRAME_MARK`].
 fn split_frame(rendered: &str) -> Option<(String, String)> {
     let (before, after) = rendered.split_once(FRAME_MARK)?;
     Some((before.to_owned(), after.to_owned()))
 }
 
-/// The chat template with a mark for the message, split there. Control text inside is the template's own.
+/// The rendered chat template, split where the message goes. Control text in it belongs to the template.
 fn frame(model: &LlamaModel) -> Option<(String, String)> {
     let template = model.chat_template(None).ok()?;
     let message = LlamaChatMessage::new("user".into(), FRAME_MARK.into()).ok()?;
@@ -75,7 +74,7 @@ impl Tokenizer for Vocabulary {
     fn template(&self, text: &str, opening: bool) -> Vec<Token> {
         let vocabulary = self.model.vocab();
         let mut tokens = plain(vocabulary.tokenize(text.as_bytes(), false, true));
-        // The frame may spell the beginning-of-sequence token itself; it is never doubled.
+        // The chat template may contain the beginning-of-sequence token itself.
         let begin = vocabulary.bos().0;
         if opening && vocabulary.should_add_bos() && tokens.first() != Some(&begin) {
             tokens.insert(0, begin);
@@ -83,13 +82,13 @@ impl Tokenizer for Vocabulary {
         tokens
     }
 
-    fn detokenize(&self, tokens: &[Token]) -> String {
+    fn bytes(&self, tokens: &[Token]) -> Vec<u8> {
         let tokens: Vec<LlamaToken> = tokens.iter().map(|&token| LlamaToken::new(token)).collect();
-        String::from_utf8_lossy(&self.model.vocab().detokenize(&tokens, false, true)).into_owned()
+        self.model.vocab().detokenize(&tokens, false, true)
     }
 
     fn ends_turn(&self, token: Token) -> bool {
-        // A control token that does not end generation by itself (the head of another turn) ends an answer all the same.
+        // A control token that does not end generation, such as the header of another turn, still ends an answer.
         let (vocabulary, token) = (self.model.vocab(), LlamaToken::new(token));
         vocabulary.is_eog(token) || vocabulary.is_control(token)
     }
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_split_at_the_mark() {
+    fn the_chat_template_is_split_at_the_mark() {
         let rendered = format!("<user>{FRAME_MARK}</user><assistant>");
         assert_eq!(split_frame(&rendered), Some(("<user>".into(), "</user><assistant>".into())));
         assert_eq!(split_frame("nothing"), None);

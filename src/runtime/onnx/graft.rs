@@ -1,21 +1,24 @@
-//! Puts the three-class head of models/nli on the default network.
+//! Adds the three-class head of models/nli to the default network.
 //!
-//! The network as it comes has a fixed input length and a head for another task. Here its inputs are declared anew, its
-//! outputs dropped, and two products with a rectifier between are appended behind its pooled output. Only these parts of
-//! the file are understood; everything else is copied as it stands. ONNX is a protocol buffer: a sequence of fields, each a
-//! key, and for what matters here a length and that many bytes.
+//! The published network has a fixed input length and a head for another task. The inputs are replaced by inputs of any
+//! length, the outputs are removed, and two linear layers with a ReLU between them are appended to the pooled output. Only
+//! these parts of the file are parsed; all other bytes are copied. An ONNX file is a protocol buffer: a sequence of fields,
+//! each a key and, for the fields of interest, a length and that many bytes.
 
 use serde::Deserialize;
 
-/// The head: names, sizes, and what it belongs to.
+/// Description of the head, from models/nli/head.json.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Head {
+    /// The tensor of the network that the head reads.
     input: String,
+    /// Width of that tensor.
     width: usize,
+    /// Width of the hidden layer.
     hidden: usize,
-    /// Labels in the order of the outputs.
+    /// The labels, in the order of the outputs.
     pub labels: Vec<String>,
-    /// SHA-256 of the network it was trained on.
+    /// SHA-256 of the network that the head was trained on, lower-case hexadecimal.
     pub network_sha256: String,
 }
 
@@ -30,10 +33,10 @@ const GRAPH_OUTPUT: u64 = 12;
 const FLOAT: u64 = 1;
 const INT64: u64 = 7;
 
-/// The head that comes with the program.
+/// The head that is compiled into the program, with its weights in the order w1, b1, w2, b2.
 ///
 /// # Errors
-/// What is wrong with the embedded file; a test holds that nothing is.
+/// The embedded files do not match; a test ensures that they do.
 pub fn built_in() -> Result<(Head, Vec<f32>), String> {
     let head: Head =
         serde_json::from_str(include_str!("../../../models/nli/head.json")).map_err(|error| error.to_string())?;
@@ -43,15 +46,15 @@ pub fn built_in() -> Result<(Head, Vec<f32>), String> {
     let classes = head.labels.len();
     let expected = (head.width + 1) * head.hidden + (head.hidden + 1) * classes;
     if weights.len() != expected {
-        return Err(format!("head.f32 holds {} numbers, head.json calls for {expected}", weights.len()));
+        return Err(format!("head.f32: {} numbers given, head.json requires {expected}", weights.len()));
     }
     Ok((head, weights))
 }
 
-/// The network with the head in the place of its outputs.
+/// Returns the network with the head in place of its outputs.
 ///
 /// # Errors
-/// Where the file is no ONNX model.
+/// `network` is not an ONNX model.
 pub fn graft(network: &[u8], head: &Head, weights: &[f32]) -> Result<Vec<u8>, String> {
     let mut model = Vec::with_capacity(network.len() + 4 * weights.len() + 4096);
     let mut grafted = false;
@@ -65,7 +68,7 @@ pub fn graft(network: &[u8], head: &Head, weights: &[f32]) -> Result<Vec<u8>, St
             _ => model.extend_from_slice(field.whole),
         }
     }
-    if grafted { Ok(model) } else { Err("is no ONNX model: it has no graph".to_owned()) }
+    if grafted { Ok(model) } else { Err("not an ONNX model: the file has no graph".to_owned()) }
 }
 
 fn with_head(graph: &[u8], head: &Head, weights: &[f32]) -> Result<Vec<u8>, String> {
@@ -109,8 +112,8 @@ enum Dimension<'a> {
     Named(&'a str),
 }
 
-/// A ValueInfoProto: name (1) and type (2) with tensor type (1) of element type (1) and shape (2) of dimensions (1), each a
-/// value (1) or a parameter (2).
+/// A ValueInfoProto: name (1) and type (2). The type holds a tensor type (1) with element type (1) and shape (2). The shape
+/// holds dimensions (1), each a value (1) or a parameter (2).
 fn value(name: &str, element: u64, shape: &[Dimension]) -> Vec<u8> {
     let mut dimensions = Vec::new();
     for dimension in shape {
@@ -182,9 +185,9 @@ fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
 
 struct Field<'a> {
     number: u64,
-    /// The bytes of a field that has a length.
+    /// The content of a length-delimited field.
     body: Option<&'a [u8]>,
-    /// Key and content.
+    /// Key, length and content.
     whole: &'a [u8],
 }
 
@@ -199,7 +202,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// The fields of a message, in order.
+/// The fields of a message, in order. The iterator ends after the first error.
 fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, String>> {
     let mut rest = message;
     std::iter::from_fn(move || {
@@ -207,9 +210,8 @@ fn fields(message: &[u8]) -> impl Iterator<Item = Result<Field<'_>, String>> {
             return None;
         }
         let parsed = field(rest);
-        // After a fault there is nothing more to be read.
         rest = parsed.as_ref().map_or(&[], |field| &rest[field.whole.len()..]);
-        Some(parsed.ok_or_else(|| "is no ONNX model: its bytes are not fields".to_owned()))
+        Some(parsed.ok_or_else(|| "not an ONNX model: the file is not a protocol buffer".to_owned()))
     })
 }
 
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_head_is_whole() {
+    fn the_built_in_head_is_complete() {
         let (head, weights) = built_in().unwrap();
         assert_eq!(head.labels, ["entailment", "neutral", "contradiction"]);
         assert!(weights.iter().all(|weight| weight.is_finite()));
@@ -261,12 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_model_is_refused() {
+    fn other_files_are_an_error() {
         let (head, weights) = built_in().unwrap();
         for bytes in
             [&b""[..], b"hello, this is text", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x3a\xff\x01x"]
         {
-            assert!(graft(bytes, &head, &weights).unwrap_err().contains("no ONNX model"));
+            assert!(graft(bytes, &head, &weights).unwrap_err().contains("not an ONNX model"));
         }
     }
 }

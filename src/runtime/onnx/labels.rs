@@ -1,10 +1,10 @@
-//! Which output means what, read from a model's `id2label`.
+//! The meaning of a model's outputs, from `id2label` in its `config.json`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The parts of a `config.json` that matter.
+/// The parts of `config.json` that are read.
 #[derive(Debug, Deserialize)]
 pub(super) struct ModelConfig {
     #[serde(default)]
@@ -12,7 +12,7 @@ pub(super) struct ModelConfig {
     max_position_embeddings: Option<usize>,
 }
 
-/// Places of the labels among the outputs. A two-way model has no contradiction.
+/// Indices of the labels among the outputs. A two-class model has no contradiction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Labels {
     pub entailment: usize,
@@ -21,15 +21,15 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// Recognises labels in the order of the outputs.
+    /// `names` are the labels in the order of the outputs.
     pub fn recognise(names: &[String]) -> Result<Self, String> {
         let plain: Vec<String> = names.iter().map(|name| name.to_lowercase().replace([' ', '-'], "_")).collect();
-        let place = |wanted: &[&str]| plain.iter().position(|name| wanted.contains(&name.as_str()));
-        let entailment = place(&["entailment", "entail", "entails"]);
+        let index_of = |wanted: &[&str]| plain.iter().position(|name| wanted.contains(&name.as_str()));
+        let entailment = index_of(&["entailment", "entail", "entails"]);
         let found = match plain.len() {
-            3 => entailment.zip(place(&["neutral"])).zip(place(&["contradiction", "contradict", "contradicts"])),
+            3 => entailment.zip(index_of(&["neutral"])).zip(index_of(&["contradiction", "contradict", "contradicts"])),
             2 => {
-                let other = place(&["not_entailment", "non_entailment", "no_entailment"]);
+                let other = index_of(&["not_entailment", "non_entailment", "no_entailment"]);
                 return entailment
                     .zip(other)
                     .map(|(entailment, neutral)| Self { entailment, neutral, contradiction: None })
@@ -47,24 +47,27 @@ impl Labels {
 }
 
 fn unknown(names: &[String]) -> String {
-    format!("id2label names {names:?}; needed are entailment, neutral, contradiction, or entailment, not_entailment")
+    format!(
+        "id2label: {names:?} given, entailment, neutral and contradiction or entailment and not_entailment expected"
+    )
 }
 
 impl ModelConfig {
     pub fn labels(&self) -> Result<Labels, String> {
         let mut numbered = Vec::new();
         for (key, name) in &self.id2label {
-            let number: usize = key.parse().map_err(|_| format!("id2label has the key {key:?}, which is no number"))?;
+            let number: usize = key.parse().map_err(|_| format!("id2label: key {key:?} is not a number"))?;
             numbered.push((number, name.clone()));
         }
         numbered.sort();
-        if numbered.iter().enumerate().any(|(place, (number, _))| place != *number) {
-            return Err("id2label does not number its labels 0, 1, 2".to_owned());
+        if numbered.iter().enumerate().any(|(index, (number, _))| index != *number) {
+            return Err("id2label: the labels must be numbered from 0 without gaps".to_owned());
         }
         Labels::recognise(&numbered.into_iter().map(|(_, name)| name).collect::<Vec<_>>())
     }
 
-    pub fn most_tokens(&self) -> usize {
+    /// Longest input in tokens, from 16 to 512; 512 when the file does not state it.
+    pub fn max_tokens(&self) -> usize {
         self.max_position_embeddings.unwrap_or(512).clamp(16, 512)
     }
 }
@@ -88,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_recognised_is_refused() {
+    fn unknown_labels_are_an_error() {
         for text in [
             r#"{"id2label":{"0":"LABEL_0","1":"LABEL_1","2":"LABEL_2"}}"#,
             r#"{"id2label":{"0":"positive","1":"negative"}}"#,

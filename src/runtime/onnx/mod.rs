@@ -1,5 +1,5 @@
-//! ONNX Runtime behind the `model` traits. The library is loaded when it is first needed, from the store or from where the
-//! configuration says; there is one environment a process.
+//! Entailment models in ONNX Runtime. The shared library is loaded at the first use, from the store or from
+//! `entailment.library`. A process has one environment.
 
 pub mod graft;
 mod labels;
@@ -18,43 +18,44 @@ use network::Network;
 /// How an entailment model is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The ONNX file; `tokenizer.json` and, unless the head that comes with the program fits it, `config.json` lie beside it.
+    /// The ONNX file. Its folder holds `tokenizer.json` and, unless the built-in head was trained on this network,
+    /// `config.json`.
     pub network: PathBuf,
-    /// Name to be told.
+    /// Catalogue name or file name, as reported to callers.
     pub name: String,
-    /// SHA-256 of the network.
+    /// SHA-256 of the ONNX file, lower-case hexadecimal.
     pub sha256: String,
     /// ONNX Runtime's shared library.
     pub library: PathBuf,
-    /// Threads of a step.
+    /// Threads over all sessions.
     pub threads: usize,
-    /// Pairs a step; 0 for 1 where the network quantises over the whole batch, else 16.
+    /// Pairs in a step; 0 chooses 1 for a network that quantises over the whole batch, else 16.
     pub batch: usize,
 }
 
 static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
 
-/// Loads the shared library at the first call; later calls get the same environment, whatever they name.
+/// Loads the shared library at the first call. Later calls return the same environment, even for another path.
 fn environment(library: &Path) -> Result<Environment, ModelError> {
     let unusable = |problem: String| ModelError::Unusable { path: library.display().to_string(), problem };
-    let mut known = ENVIRONMENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(environment) = &*known {
+    let mut loaded = ENVIRONMENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(environment) = &*loaded {
         return Ok(environment.clone());
     }
     if !library.is_file() {
-        return Err(unusable("is not there: `rerankd models pull` fetches ONNX Runtime".to_owned()));
+        return Err(unusable("no such file; `rerankd models pull` fetches ONNX Runtime".to_owned()));
     }
     let builder = ort::init_from(library).map_err(|error| unusable(error.to_string()))?;
     let environment = builder.with_name("rerankd").build().map_err(|error| unusable(error.to_string()))?;
-    Ok(known.insert(environment).clone())
+    Ok(loaded.insert(environment).clone())
 }
 
-/// Loads the model and lends it to `use_it` until that returns. To be called on the thread that will own it.
+/// Loads the model, calls `serve` with it, and frees it when `serve` returns. The model stays on the calling thread.
 ///
 /// # Errors
 /// [`ModelError::Unusable`] naming the file.
-pub fn lend(settings: &Settings, use_it: &mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> {
+pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Entailment)) -> Result<(), ModelError> {
     let mut network = Network::load(settings)?;
-    use_it(&mut network);
+    serve(&mut network);
     Ok(())
 }

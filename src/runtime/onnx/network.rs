@@ -1,4 +1,4 @@
-//! One network: text pairs to verdicts.
+//! One entailment network: text pairs in, verdicts out.
 
 use std::cell::OnceCell;
 use std::panic::resume_unwind;
@@ -15,25 +15,25 @@ use crate::belief::Verdict;
 use crate::model::ModelError;
 use crate::model::entailment::{Entailment, EntailmentInfo, TextPair};
 
-/// Pairs whose lengths share a bucket of so many tokens go into one step: little of it is padding.
+/// Pairs are batched by length, in buckets of this many tokens, so that little of a batch is padding.
 const BUCKET: usize = 16;
-/// Pairs a step where the network does not mind.
+/// Pairs in a step, for a network whose verdicts do not depend on the batch.
 const BATCH: usize = 16;
 
-/// Sessions side by side at most. A pair is too small to be worth two threads, so each session has its own pair; but each
-/// holds the weights, too.
+/// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its own. Each
+/// session also has its own copy of the weights.
 const SESSIONS: usize = 4;
 
 pub(super) struct Network {
     sessions: Vec<Session>,
     tokenizer: Tokenizer,
-    /// The same, cutting the longer text first; made when a hypothesis first leaves no room for a premise.
+    /// The same tokenizer, truncating the longer text first. It is built when a hypothesis first leaves no room for a premise.
     even: OnceCell<Tokenizer>,
     labels: Labels,
     info: EntailmentInfo,
     batch: usize,
     pad: i64,
-    /// Whether the network wants token types.
+    /// Whether the network has the input `token_type_ids`.
     typed: bool,
 }
 
@@ -43,7 +43,7 @@ impl Network {
         let beside = |name: &str| settings.network.with_file_name(name);
         let environment = environment(&settings.library)?;
         let bytes = std::fs::read(&settings.network).map_err(|error| unusable(error.to_string()))?;
-        // Such a network takes the range of its activations from the whole batch: what else is in it would change a verdict.
+        // Such a network quantises with the range of the whole batch, so a verdict depends on the other pairs in the batch.
         let over_batch = memchr::memmem::find(&bytes, b"DynamicQuantizeLinear").is_some();
         let (head, weights) = graft::built_in().map_err(unusable)?;
         let (bytes, labels, most_tokens) = if head.network_sha256 == settings.sha256 {
@@ -54,7 +54,7 @@ impl Network {
             let at = |problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
             let text = std::fs::read_to_string(&path).map_err(|error| at(error.to_string()))?;
             let config: ModelConfig = serde_json::from_str(&text).map_err(|error| at(error.to_string()))?;
-            (bytes, config.labels().map_err(at)?, config.most_tokens())
+            (bytes, config.labels().map_err(at)?, config.max_tokens())
         };
         let sessions = (0..settings.threads.clamp(1, SESSIONS))
             .map(|_| session(&environment, settings, &bytes))
@@ -63,13 +63,13 @@ impl Network {
         let inputs: Vec<&str> = sessions[0].inputs().iter().map(ort::value::Outlet::name).collect();
         for needed in ["input_ids", "attention_mask"] {
             if !inputs.contains(&needed) {
-                return Err(unusable(format!("has no input {needed}; its inputs are {inputs:?}")));
+                return Err(unusable(format!("the network has no input {needed}; its inputs are {inputs:?}")));
             }
         }
-        if let Some(strange) =
+        if let Some(unknown) =
             inputs.iter().find(|name| !["input_ids", "attention_mask", "token_type_ids"].contains(name))
         {
-            return Err(unusable(format!("has the unknown input {strange}")));
+            return Err(unusable(format!("the network has the input {unknown}, which rerankd does not provide")));
         }
         let typed = inputs.contains(&"token_type_ids");
         let (tokenizer, pad) = tokenizer(&beside("tokenizer.json"), most_tokens)?;
@@ -85,16 +85,17 @@ impl Network {
             given => given,
         };
         let mut network = Self { sessions, tokenizer, even: OnceCell::new(), labels, info, batch, pad, typed };
-        // A network that cannot do its work is refused now, not at the first request.
+        // A network that cannot be evaluated is refused now and not at the first request.
         let probe = TextPair { premise: "It rains.".into(), hypothesis: "It is wet.".into() };
         network.judge(&[probe]).map_err(|error| unusable(error.to_string()))?;
         Ok(network)
     }
 
-    /// A premise that is too long is cut at its end; a hypothesis only when it alone leaves no room for one.
+    /// A pair that is too long loses the end of its premise. The hypothesis is truncated only when it leaves no room for a
+    /// premise.
     fn encode(&self, pair: &TextPair) -> Result<Encoding, ModelError> {
         let failed = |error: tokenizers::Error| ModelError::Decode(error.to_string());
-        let (premise, hypothesis) = (pair.premise.as_str(), pair.hypothesis.as_str());
+        let (premise, hypothesis) = (&*pair.premise, &*pair.hypothesis);
         match self.tokenizer.encode((premise, hypothesis), true) {
             Ok(encoding) => Ok(encoding),
             Err(_) => {
@@ -117,7 +118,7 @@ impl Network {
     }
 }
 
-/// What a step needs beside its session.
+/// The parameters of a step that all sessions share.
 #[derive(Clone, Copy)]
 struct Shape {
     labels: Labels,
@@ -126,6 +127,7 @@ struct Shape {
 }
 
 impl Shape {
+    /// Evaluates one padded batch.
     fn step(self, session: &mut Session, encodings: &[&Encoding]) -> Result<Vec<Verdict>, ModelError> {
         let failed = |error: ort::Error| ModelError::Decode(error.to_string());
         let width = encodings.iter().map(|encoding| encoding.len()).max().unwrap_or(0);
@@ -149,7 +151,7 @@ impl Shape {
         let (shape, logits) = outputs[0].try_extract_tensor::<f32>().map_err(failed)?;
         let classes = self.labels.count();
         if logits.len() != encodings.len() * classes {
-            let problem = format!("gives an output of shape {shape:?}, {classes} classes were expected");
+            let problem = format!("the output has shape {shape:?}, {classes} classes expected");
             return Err(ModelError::Decode(problem));
         }
         logits.chunks_exact(classes).map(|row| verdict(row, self.labels)).collect()
@@ -169,17 +171,16 @@ impl Entailment for Network {
         let steps: Vec<&[usize]> = order.chunk_by(alike).flat_map(|bucket| bucket.chunks(self.batch)).collect();
         let shape = Shape { labels: self.labels, pad: self.pad, typed: self.typed };
         let next = AtomicUsize::new(0);
-        // Each session takes the next step that nobody has taken; what a step gives does not depend on who takes it.
+        // Every session takes the next open step. The verdicts do not depend on which session evaluates a step.
         let run = |session: &mut Session| {
-            let mut given = Vec::new();
+            let mut verdicts = Vec::new();
             while let Some(step) = steps.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let rows: Vec<&Encoding> = step.iter().map(|&index| &encodings[index]).collect();
-                let verdicts = shape.step(session, &rows)?;
-                given.extend(step.iter().copied().zip(verdicts));
+                verdicts.extend(step.iter().copied().zip(shape.step(session, &rows)?));
             }
-            Ok::<_, ModelError>(given)
+            Ok::<_, ModelError>(verdicts)
         };
-        let given: Vec<_> = std::thread::scope(|scope| {
+        let by_session: Vec<_> = std::thread::scope(|scope| {
             let (first, others) = self.sessions.split_at_mut(1);
             let busy = steps.len().saturating_sub(1).min(others.len());
             let started: Vec<_> = others[..busy].iter_mut().map(|session| scope.spawn(|| run(session))).collect();
@@ -188,18 +189,22 @@ impl Entailment for Network {
             own.into_iter().chain(ended).collect()
         });
         let mut verdicts = vec![None; pairs.len()];
-        for part in given {
+        for part in by_session {
             for (index, verdict) in part? {
                 verdicts[index] = Some(verdict);
             }
         }
-        verdicts.into_iter().map(|verdict| verdict.ok_or_else(|| ModelError::Decode("no verdict".into()))).collect()
+        verdicts
+            .into_iter()
+            .map(|verdict| verdict.ok_or_else(|| ModelError::Decode("a pair has no verdict".into())))
+            .collect()
     }
 }
 
+/// Softmax over the classes.
 fn verdict(logits: &[f32], labels: Labels) -> Result<Verdict, ModelError> {
     let normaliser = crate::numeric::logspace::logsumexp(logits);
-    let probability = |place: usize| (f64::from(logits[place]) - normaliser).exp();
+    let probability = |index: usize| (f64::from(logits[index]) - normaliser).exp();
     let verdict = Verdict {
         entailment: probability(labels.entailment),
         neutral: probability(labels.neutral),
@@ -208,7 +213,7 @@ fn verdict(logits: &[f32], labels: Labels) -> Result<Verdict, ModelError> {
     if verdict.entailment.is_finite() && verdict.neutral.is_finite() && verdict.contradiction.is_finite() {
         return Ok(verdict);
     }
-    Err(ModelError::Decode("an entailment probability is not a finite number".to_owned()))
+    Err(ModelError::Decode("an entailment probability is not finite".to_owned()))
 }
 
 fn session(environment: &ort::environment::Environment, settings: &Settings, bytes: &[u8]) -> Result<Session, String> {
@@ -218,9 +223,9 @@ fn session(environment: &ort::environment::Environment, settings: &Settings, byt
     let builder = builder.with_optimization_level(GraphOptimizationLevel::Level3).map_err(built)?;
     let threads = settings.threads.max(1);
     let builder = builder.with_intra_threads(threads / threads.min(SESSIONS)).map_err(built)?;
-    // Threads that spin while they wait would take the cores from the generator.
+    // Spinning threads would take cores from the generator.
     let builder = builder.with_intra_op_spinning(false).map_err(built)?;
-    // Without the arena and the pattern, memory follows the work instead of its largest step so far.
+    // With memory patterns or an arena, memory stays at the size of the largest step so far.
     let builder = builder.with_memory_pattern(false).map_err(built)?;
     let mut builder = builder.with_execution_providers(super::providers::chosen()).map_err(built)?;
     builder.commit_from_memory(bytes).map_err(text)

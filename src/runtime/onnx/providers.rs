@@ -1,4 +1,4 @@
-//! The accelerators that the build names, in the order in which they are tried; the processor is always there.
+//! Execution providers, in the order in which ONNX Runtime tries them: those of the build, then the CPU.
 
 use ort::ep::{self, ExecutionProviderDispatch};
 

@@ -1,0 +1,142 @@
+//! Where a command's requests are answered: by a server, or by an engine in this process. Both answer in the protocol's types,
+//! so that a command shows the same for either.
+
+use crate::call::Call;
+use crate::engine::evaluate::EvaluateRequest;
+use crate::engine::rerank::RerankRequest;
+use crate::engine::utility::UtilityRequest;
+use crate::engine::{Engine, EngineError};
+use crate::rpc::client::{self, ClientError};
+use crate::rpc::v1;
+
+/// A server or an engine in this process.
+pub(crate) enum Backend {
+    Server { address: String, message_bytes: usize },
+    Local(Box<Engine>),
+}
+
+/// The models and prompts that results depend on.
+pub(crate) struct ModelIdentity {
+    /// SHA-256 of the generator's file.
+    pub generator: String,
+    /// SHA-256 of the entailment model's file; empty where none is configured.
+    pub entailment: String,
+    /// Version of the prompts.
+    pub prompts: String,
+}
+
+/// A backend that cannot answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackendError {
+    /// The server refused or is not reachable.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The engine in this process failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The backend answered, but not what was asked for.
+    #[error("{0}")]
+    Unsuitable(String),
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The question is at fault. Other questions may be answered.
+    Question(String),
+    /// The backend cannot answer any question.
+    Fatal(BackendError),
+}
+
+impl From<EngineError> for Refusal {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Invalid { .. }
+            | EngineError::TooLong { .. }
+            | EngineError::Budget { .. }
+            | EngineError::Pairs { .. } => Self::Question(error.to_string()),
+            other => Self::Fatal(other.into()),
+        }
+    }
+}
+
+impl From<ClientError> for Refusal {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused { message, input: true, .. } => Self::Question(message),
+            other => Self::Fatal(other.into()),
+        }
+    }
+}
+
+impl Backend {
+    /// The models that answer.
+    pub async fn models(&self) -> Result<ModelIdentity, BackendError> {
+        Ok(match self {
+            Self::Server { address, .. } => {
+                let info = client::server_info(address).await?;
+                ModelIdentity {
+                    generator: info.generator.map(|model| model.sha256).unwrap_or_default(),
+                    entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
+                    prompts: info.template_version,
+                }
+            }
+            Self::Local(engine) => ModelIdentity {
+                generator: engine.generator()?.info.sha256.clone(),
+                entailment: engine
+                    .models()
+                    .judge_if_any()
+                    .map(|judge| judge.model().sha256.clone())
+                    .unwrap_or_default(),
+                prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
+            },
+        })
+    }
+
+    /// Reranks passages.
+    pub async fn rerank(&self, request: &RerankRequest) -> Result<v1::RerankResponse, Refusal> {
+        Ok(match self {
+            Self::Server { address, message_bytes } => {
+                client::rerank(address, request, *message_bytes, |_, _| {}).await?
+            }
+            Self::Local(engine) => {
+                let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
+                client::local_response(answer, request, &engine.generator()?.info)
+            }
+        })
+    }
+
+    /// Measures the utility of one question's passages; the sampled answers come with it where `answers`.
+    pub async fn utility(
+        &self,
+        request: &UtilityRequest,
+        answers: bool,
+    ) -> Result<v1::MeasureUtilityResponse, Refusal> {
+        Ok(match self {
+            Self::Server { address, message_bytes } => {
+                client::utility(address, request, answers, *message_bytes).await?
+            }
+            Self::Local(engine) => {
+                let report = engine.utility(&Call::local(), request.clone(), None).await?;
+                client::local_utility(&report, answers, &engine.generator()?.info)
+            }
+        })
+    }
+
+    /// Evaluates the retrieval of one question; the answers come with it where `answers`.
+    pub async fn evaluate(
+        &self,
+        request: &EvaluateRequest,
+        answers: bool,
+    ) -> Result<v1::EvaluateRetrievalResponse, Refusal> {
+        Ok(match self {
+            Self::Server { address, message_bytes } => {
+                client::evaluate(address, request, answers, *message_bytes).await?
+            }
+            Self::Local(engine) => {
+                let report = engine.evaluate(&Call::local(), request.clone()).await?;
+                client::local_evaluation(&report, request, answers, &engine.generator()?.info)
+            }
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! Context of a request from admission to completion.
+//!
+//! The edge creates a [`Call`] before any work on the content of a request. All work for the request carries it. It holds
+//! the permit (one for the whole request), deadline, cancellation, priority, caller, request id and span. Clones share
+//! all of these. The permit is released when the last clone is dropped, so a computation that is still stopping counts
+//! as in flight.
+//!
+//! The deadline is enforced in three places. [`Call::run`] ends the future. [`Call::compute`] does not start late
+//! work, and running work polls [`Call::is_stopped`]. The scheduler drops the plan before its next step.
+
+mod admission;
+mod compute;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+pub use admission::{Admission, Full};
+pub use compute::{Compute, Lane};
+
+/// Reason why a call ended before its work was complete.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stopped {
+    /// The caller disconnected or the server shuts down.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// The deadline passed.
+    #[error("the deadline passed")]
+    DeadlineExceeded,
+    /// A computation panicked, with this message.
+    #[error("a computation panicked: {0}")]
+    Panicked(String),
+}
+
+/// Urgency of a call, set by the caller. It shifts the call's position in the scheduler's queue by a bounded time
+/// (`scheduler::generator::queue`), so a low priority is not starved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Priority {
+    /// Batch work.
+    Low,
+    /// The default.
+    #[default]
+    Normal,
+    /// Interactive use: a person waits for the answer.
+    High,
+}
+
+/// Properties of a call that the edge reads from its headers and connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// Name of the operation in the span, e.g. `Rerank`.
+    pub operation: &'static str,
+    /// Request id chosen by the caller; `None` to generate one.
+    pub id: Option<String>,
+    /// Address of the peer; empty for calls within the process.
+    pub caller: String,
+    /// Urgency in the scheduler's queue.
+    pub priority: Priority,
+    /// Time at which the call stops; `None` for no deadline.
+    pub deadline: Option<Instant>,
+}
+
+struct Shared {
+    terms: Terms,
+    id: String,
+    span: tracing::Span,
+    compute: Compute,
+    /// Never read; released on drop.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A request in progress. Cheap to clone.
+#[derive(Clone)]
+pub struct Call {
+    shared: Arc<Shared>,
+    token: CancellationToken,
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Call").field("id", &self.shared.id).finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    fn new(terms: Terms, permit: Option<OwnedSemaphorePermit>, token: CancellationToken, compute: Compute) -> Self {
+        let id = terms.id.clone().unwrap_or_else(fresh_id);
+        let span = tracing::info_span!("call", operation = terms.operation, id = %id, caller = %terms.caller);
+        Self { shared: Arc::new(Shared { terms, id, span, compute, _permit: permit }), token }
+    }
+
+    /// A call within the process, without permit and deadline. For the command line and tests.
+    #[must_use]
+    pub fn local() -> Self {
+        Self::local_with(None)
+    }
+
+    /// [`Call::local`] with a deadline.
+    #[must_use]
+    pub fn local_with(deadline: Option<Instant>) -> Self {
+        let terms = Terms { operation: "local", deadline, ..Terms::default() };
+        Self::new(terms, None, CancellationToken::new(), Compute::default())
+    }
+
+    /// The same call with a child cancellation token. It stops when this call stops, and can be cancelled separately.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), token: self.token.child_token() }
+    }
+
+    /// Request id, from the caller or generated. Every log line of the call contains it.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.shared.id
+    }
+
+    /// Urgency in the scheduler's queue.
+    #[must_use]
+    pub fn priority(&self) -> Priority {
+        self.shared.terms.priority
+    }
+
+    /// Time at which the call stops; `None` for no deadline.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.shared.terms.deadline
+    }
+
+    /// Cancels the call and its children. Running work stops at its next check.
+    pub fn cancel(&self) {
+        self.token.cancel();
+    }
+
+    /// Whether the deadline passed or the call was cancelled. Long computations poll this.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.check().is_err()
+    }
+
+    /// Returns an error if the deadline passed or the call was cancelled.
+    ///
+    /// # Errors
+    /// [`Stopped::Cancelled`] or [`Stopped::DeadlineExceeded`].
+    pub fn check(&self) -> Result<(), Stopped> {
+        if self.token.is_cancelled() {
+            return Err(Stopped::Cancelled);
+        }
+        match self.deadline() {
+            Some(deadline) if Instant::now() >= deadline => Err(Stopped::DeadlineExceeded),
+            _ => Ok(()),
+        }
+    }
+
+    /// Resolves with the reason when the call stops. Never resolves if nothing stops the call.
+    pub async fn stopped(&self) -> Stopped {
+        let passed = async {
+            match self.deadline() {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.token.cancelled() => Stopped::Cancelled,
+            () = passed => Stopped::DeadlineExceeded,
+        }
+    }
+
+    /// Runs the work of the call in its span until the work ends, the deadline passes or the call is cancelled. The
+    /// call is cancelled when the returned future completes or is dropped; a drop means that the caller disconnected.
+    ///
+    /// # Errors
+    /// The error of the work, or the reason why the call stopped.
+    pub async fn run<T, E: From<Stopped>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let _cancels_on_drop = self.token.clone().drop_guard();
+        let bounded = async {
+            tokio::select! {
+                biased;
+                outcome = work => outcome,
+                reason = self.stopped() => Err(reason.into()),
+            }
+        };
+        bounded.instrument(self.shared.span.clone()).await
+    }
+
+    /// Runs blocking work outside the reactor, on one of a bounded number of threads. Waiting for a thread ends when
+    /// the call stops. Long work must poll [`Call::is_stopped`].
+    ///
+    /// # Errors
+    /// The error of the work, the reason why it did not start, or [`Stopped::Panicked`].
+    pub async fn compute<T, E>(&self, work: impl FnOnce(&Self) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Stopped> + Send + 'static,
+    {
+        self.compute_in(Lane::Request, work).await
+    }
+
+    /// [`Call::compute`] on the threads of `lane`.
+    ///
+    /// # Errors
+    /// As [`Call::compute`].
+    pub async fn compute_in<T, E>(
+        &self,
+        lane: Lane,
+        work: impl FnOnce(&Self) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Stopped> + Send + 'static,
+    {
+        let thread = tokio::select! {
+            biased;
+            reason = self.stopped() => return Err(reason.into()),
+            thread = self.shared.compute.thread(lane) => thread,
+        };
+        let call = self.clone();
+        let outcome = tokio::task::spawn_blocking(move || {
+            let _held = thread;
+            let _span = call.shared.span.enter();
+            call.check()?;
+            // Work that looks at its call ends with an error of its own kind; the reason is known here.
+            work(&call).or_else(|error| call.check().map_err(E::from).and(Err(error)))
+        });
+        outcome.await.unwrap_or_else(|error| Err(Stopped::Panicked(panic_text(error)).into()))
+    }
+}
+
+fn panic_text(error: tokio::task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => crate::call::text_of_panic(panic.as_ref()),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Message of a panic; `no message` if the payload is not text.
+pub(crate) fn text_of_panic(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Generates a request id: unique within the process, and unlikely to repeat in another one.
+fn fresh_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    static PROCESS: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        since.subsec_nanos().rotate_left(16) ^ std::process::id()
+    });
+    format!("{:08x}-{}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! `rerankd evaluate`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use super::metrics::StatisticsArgs;
+use super::{Failure, SettingsArgs, backend, measure, output};
+use crate::evaluation::data::Sources;
+use crate::evaluation::methods::{GIVEN, Ranker};
+use crate::evaluation::summary::{Mean, Row, Summary, System};
+use crate::evaluation::{self, Event, Plan, Settings};
+use crate::metrics::rank::{Metric, MetricError};
+use crate::numeric::real;
+use crate::telemetry;
+
+/// Evaluate retrieval by the generator's answers (eRAG).
+///
+/// The generator answers each question from each passage alone. The quality of that answer labels the passage, and rank
+/// metrics are computed over the labels. End-to-end answers are generated from the whole list in its context order, the
+/// order that a rerank response recommends for the prompt.
+///
+/// The folder gets results.jsonl (one line a question), summary.json and report.html. An interrupted evaluation continues
+/// where it stopped when the same command is given again. Several runs or methods are compared question by question.
+/// Questions that cannot be evaluated are listed, and the command then ends with 1.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out evaluation\n  \
+                        rerankd evaluate questions.jsonl --method given --method moi --out evaluation\n  \
+                        rerankd evaluate scifact/ --run bm25.run --run dense.run --out evaluation")]
+pub(super) struct EvaluateArgs {
+    /// Questions, one JSON object a line ("question", "passages", optionally "id" and "answers"); or a folder in BEIR's
+    /// layout.
+    #[arg(value_name = "QUESTIONS|FOLDER")]
+    data: Option<PathBuf>,
+    /// A run (TREC or JSON); may be repeated. The texts come from --queries and --corpus, or from the folder.
+    #[arg(long, value_name = "FILE")]
+    run: Vec<PathBuf>,
+    /// Queries: JSON lines with "_id", "text" and optionally "answers", or lines of id, tab, text, and answers after tabs.
+    #[arg(long, value_name = "FILE")]
+    queries: Option<PathBuf>,
+    /// Documents: JSON lines with "_id", "text" and optionally "title".
+    #[arg(long, value_name = "FILE")]
+    corpus: Option<PathBuf>,
+    /// Judgements, for the provenance labels.
+    #[arg(long, value_name = "FILE")]
+    qrels: Option<PathBuf>,
+    /// Which judgements of the folder.
+    #[arg(long, default_value = "test")]
+    split: String,
+    /// Documents read of each list.
+    #[arg(long, value_name = "DOCUMENTS", default_value_t = 10)]
+    depth: usize,
+    /// Evaluate only the first so many questions.
+    #[arg(long, value_name = "QUESTIONS")]
+    limit: Option<usize>,
+    /// Folder of the results.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Throw away the results in the folder.
+    #[arg(long)]
+    restart: bool,
+    /// Address of a server; without it the models are loaded in this process.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// How lists are ordered: as given, or by a ranking method; may be repeated.
+    #[arg(long, value_name = "METHOD", default_value = GIVEN, value_parser = rankers())]
+    method: Vec<Ranker>,
+    /// What labels the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy, seper-soft,
+    /// seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, or all [default: all that
+    /// the data allow, without accuracy and the seper ones].
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    annotators: Vec<String>,
+    /// A metric over the labels; may be repeated [default: P, Success, AP, RR, nDCG and R of the whole list].
+    #[arg(short, long = "metric", value_name = "METRIC")]
+    metric: Vec<String>,
+    /// Least label of a relevant passage.
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    relevance_threshold: f64,
+    /// Do not generate end-to-end answers.
+    #[arg(long)]
+    no_end_to_end: bool,
+    /// Most tokens of an answer.
+    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
+    max_tokens: usize,
+    /// Samples of each prompt for the SePer annotators.
+    #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
+    count: Option<usize>,
+    /// Seed of the samples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Most tokens of a passage.
+    #[arg(long, value_name = "TOKENS")]
+    max_passage_tokens: Option<usize>,
+    #[command(flatten)]
+    measure: measure::OptionArgs,
+    #[command(flatten)]
+    statistics: StatisticsArgs,
+}
+
+fn rankers() -> impl TypedValueParser<Value = Ranker> {
+    PossibleValuesParser::new(Ranker::all().map(|(name, summary)| PossibleValue::new(name).help(summary)))
+        .try_map(|name| Ranker::find(&name).ok_or_else(|| format!("{name:?} is no ranking method")))
+}
+
+impl EvaluateArgs {
+    fn sources(&self) -> Sources {
+        Sources {
+            data: self.data.clone(),
+            runs: self.run.clone(),
+            queries: self.queries.clone(),
+            corpus: self.corpus.clone(),
+            qrels: self.qrels.clone(),
+            split: self.split.clone(),
+            depth: self.depth,
+            limit: self.limit,
+        }
+    }
+
+    fn settings(&self) -> Result<Settings, Failure> {
+        let metrics: Result<Vec<Metric>, MetricError> = self.metric.iter().map(|name| name.parse()).collect();
+        Ok(Settings {
+            annotators: self.annotators.clone(),
+            metrics: metrics.map_err(|error| Failure::Input(error.to_string()))?,
+            rankers: self.method.clone(),
+            relevance_threshold: self.relevance_threshold,
+            end_to_end: !self.no_end_to_end,
+            answer_tokens: self.max_tokens,
+            samples: self.count,
+            seed: self.seed,
+            passage_tokens: self.max_passage_tokens,
+            measure: self.measure.options(),
+            statistics: self.statistics.statistics()?,
+        })
+    }
+}
+
+pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let settings = args.settings()?;
+    let data = args.sources().load()?;
+    let plan = Plan::new(settings, &data)?;
+    let backend = backend::open(args.server.as_ref(), &config).await?;
+    let questions = data.queries.len();
+    let (bar, mut spinner, mut started) = (output::progress(questions), None, false);
+    let show = |event: Event<'_>| match event {
+        Event::Done(done) => {
+            bar.set_position(done as u64);
+            // Questions of an earlier command say nothing about this one's speed.
+            if !std::mem::replace(&mut started, true) {
+                bar.reset_eta();
+            }
+        }
+        Event::Failed { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
+        Event::Stopped { done } => {
+            bar.finish_and_clear();
+            let folder = args.out.display();
+            output::complain(&format!("{done} of {questions} questions are done; the same command continues {folder}"));
+        }
+        Event::Summarising => {
+            bar.finish_and_clear();
+            spinner = Some(output::spinner("intervals, correlations and comparisons"));
+        }
+    };
+    let finished = evaluation::run(&plan, &data, &backend, (&args.out, args.restart), show).await;
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    let finished = finished?;
+    if output::on_terminal() {
+        output::print(&table(&finished.summary))?;
+        output::complain(&format!("written: {}", finished.report.display()));
+    } else {
+        output::json(&finished.document)?;
+    }
+    match finished.summary.failed.len() {
+        0 => Ok(()),
+        failed => Err(Failure::Other(anyhow::anyhow!("{failed} of {questions} questions were not evaluated"))),
+    }
+}
+
+/// The means as a table.
+fn table(summary: &Summary) -> String {
+    let names: Vec<&str> = summary.systems.iter().map(|system| system.name.as_str()).collect();
+    let mut table = output::table(&[&["labels", "metric"][..], &names].concat());
+    let number = |mean: &Mean| match (mean.value, mean.low, mean.high) {
+        (Some(value), Some(low), Some(high)) => format!("{value:.3} [{low:.3}, {high:.3}]"),
+        (Some(value), ..) => format!("{value:.3}"),
+        (None, ..) => "–".to_owned(),
+    };
+    let rows = |pick: fn(&System) -> &Vec<Row>| {
+        let count = summary.systems.first().map_or(0, |system| pick(system).len());
+        (0..count).map(move |at| summary.systems.iter().map(move |system| &pick(system)[at]).collect::<Vec<&Row>>())
+    };
+    for row in rows(|system| &system.metrics).chain(rows(|system| &system.end_to_end)) {
+        let metric = row[0].metric.clone().unwrap_or_else(|| "end-to-end".to_owned());
+        let cells = row.iter().map(|row| number(&row.mean));
+        table.add_row([row[0].annotator.to_owned(), metric].into_iter().chain(cells).collect::<Vec<_>>());
+    }
+    let cost = &summary.cost;
+    format!(
+        "{table}\n{} of {} questions evaluated; {} tokens ({:.1} times as many without sharing prompts), {:.0} s\n",
+        summary.evaluated,
+        summary.questions,
+        cost.tokens,
+        real(usize::try_from(cost.naive_tokens).unwrap_or(0)) / real(usize::try_from(cost.tokens).unwrap_or(0).max(1)),
+        cost.seconds,
+    )
+}

@@ -1,0 +1,313 @@
+//! Ways to rank passages, a file each.
+//!
+//! A [`Method`] checks its options and begins a [`Ranking`], which says what prompts it wants scored, takes in the scores, and
+//! finishes with utilities. It owns the text of its prompts. Everything else is the driver's (`rerank::driver`): tokenising,
+//! cost and budget, the context, progress, interim orders, thresholds, arrangement, usage.
+//!
+//! **To add a method:** write its file, add one line to `METHODS`, and one value to the enum `Method` of
+//! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
+//! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
+
+mod bayes_saliency;
+mod long_llm_lingua;
+pub mod moi;
+mod query_generation;
+pub mod query_prompt;
+mod retriever;
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::prompt::Language;
+use super::rerank::{FitReport, RerankRequest};
+use super::{EngineError, Limits};
+use crate::call::Call;
+use crate::numeric::descending;
+use crate::plan::{Cost, NodeId, Plan, Segment, Token};
+
+/// Every method. The first is the default.
+static METHODS: &[&dyn Method] = &[
+    &moi::Moi,
+    &query_generation::QueryGeneration,
+    &bayes_saliency::BayesSaliency { sums: false },
+    &bayes_saliency::BayesSaliency { sums: true },
+    &long_llm_lingua::LongLlmLingua,
+    &long_llm_lingua::ProbabilityWeighted,
+    &retriever::Retriever,
+];
+
+/// A way to rank passages.
+pub trait Method: Send + Sync {
+    /// Its name on the command line and in files: lower case, words joined by `-`.
+    fn name(&self) -> &'static str;
+
+    /// One line for `--help`: what is scored, and the source.
+    fn summary(&self) -> &'static str;
+
+    /// Refuses options that it cannot follow, before any work.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field.
+    fn check(&self, _request: &RerankRequest, _limits: &Limits) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// What its prompts hold beside passages and query; `None` for a method that asks no model.
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
+
+    /// Starts on a request.
+    ///
+    /// # Errors
+    /// [`EngineError`], before any work.
+    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError>;
+}
+
+/// What the driver must know of a method's prompts before it cuts passages to fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptShape {
+    /// Passages in the longest prompt.
+    pub longest: usize,
+    /// Tokens of a prompt that are neither passage nor query.
+    pub overhead: usize,
+}
+
+/// A request that was checked, tokenised and cut to fit.
+#[derive(Debug)]
+pub struct Task {
+    /// The request.
+    pub request: RerankRequest,
+    /// Vocabulary and frame of the generator.
+    pub language: Option<Language>,
+    /// The passages as they stand in prompts; empty for a method that asks no model.
+    pub passages: Vec<Arc<[Token]>>,
+    /// The query as it stands after a cue.
+    pub query: Vec<Token>,
+}
+
+impl Task {
+    /// Vocabulary and frame of the generator, for a method that asked for prompts.
+    fn language(&self) -> Result<&Language, EngineError> {
+        self.language.as_ref().ok_or_else(|| EngineError::Internal("the method has no prompts".into()))
+    }
+}
+
+/// A prompt to be scored: at least one of its segments has scored tokens.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// Its segments, in order. Segments that prompts begin with alike are evaluated once.
+    pub segments: Vec<Segment>,
+}
+
+/// A ranking in progress. All of its work runs off the reactor; long work asks the call whether to go on.
+pub trait Ranking: Send {
+    /// The prompts whose scores it needs next; `None` when it has what it needs.
+    ///
+    /// # Errors
+    /// [`EngineError::Budget`] where not even the smallest design fits.
+    fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError>;
+
+    /// Takes in the scores of the prompts that [`Ranking::next`] gave last, in their order.
+    ///
+    /// # Errors
+    /// The fit failed, or the call stopped.
+    fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError>;
+
+    /// The order so far, from a part of the scores; `None` for a method that cannot tell.
+    fn interim(&self, _partial: &Scores, _call: &Call) -> Option<Interim> {
+        None
+    }
+
+    /// The ranking.
+    ///
+    /// # Errors
+    /// The call stopped.
+    fn finish(&mut self, call: &Call) -> Result<Scored, EngineError>;
+}
+
+/// What is left to spend.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// Tokens that may still be evaluated.
+    pub tokens: usize,
+    /// Tokens of the longest prompt that the generator can hold.
+    pub context: usize,
+}
+
+impl Budget {
+    /// What prompts cost together.
+    #[must_use]
+    pub fn cost(prompts: &[Prompt]) -> Cost {
+        let mut plan = Plan::new();
+        for prompt in prompts {
+            plan.add(&prompt.segments);
+        }
+        plan.cost()
+    }
+
+    /// Whether prompts of this cost may be scored.
+    #[must_use]
+    pub const fn allows(&self, cost: &Cost) -> bool {
+        cost.tokens <= self.tokens && cost.path_cells <= self.context
+    }
+}
+
+/// Log-probabilities of prompts, in nats, as far as they are there.
+#[derive(Debug, Clone, Default)]
+pub struct Scores {
+    /// The nodes of each prompt in the plan, one a segment.
+    pub(super) paths: Arc<Vec<Vec<NodeId>>>,
+    /// The scored tokens of each node. Nodes without scored tokens are absent.
+    pub(super) nodes: HashMap<NodeId, Vec<f64>>,
+    /// How many nodes of each prompt are still missing.
+    pub(super) missing: Vec<usize>,
+}
+
+impl Scores {
+    /// Number of prompts.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether there are no prompts.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Whether all scores of a prompt are there.
+    #[must_use]
+    pub fn is_complete(&self, prompt: usize) -> bool {
+        self.missing.get(prompt).is_some_and(|missing| *missing == 0)
+    }
+
+    /// Log-probabilities of the scored tokens of a segment; empty for a segment that is context only.
+    #[must_use]
+    pub fn segment(&self, prompt: usize, segment: usize) -> &[f64] {
+        let node = self.paths.get(prompt).and_then(|path| path.get(segment));
+        node.and_then(|node| self.nodes.get(node)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Log-probabilities of the last segment's scored tokens: the query's, where it stands last.
+    #[must_use]
+    pub fn last(&self, prompt: usize) -> &[f64] {
+        self.paths.get(prompt).map_or(&[], |path| self.segment(prompt, path.len().saturating_sub(1)))
+    }
+
+    /// Sum of the log-probabilities of the segments from `first` on.
+    #[must_use]
+    pub fn sum_from(&self, prompt: usize, first: usize) -> f64 {
+        let segments = self.paths.get(prompt).map_or(0, Vec::len);
+        (first..segments).flat_map(|segment| self.segment(prompt, segment)).sum()
+    }
+}
+
+/// An order that more scores may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interim {
+    /// Passage indices, best first.
+    pub order: Vec<usize>,
+    /// Scores it rests on.
+    pub observations: usize,
+}
+
+/// The outcome of a method.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scored {
+    /// Utility of each passage; its unit is the method's.
+    pub utilities: Vec<f64>,
+    /// Standard error of each, in the same unit.
+    pub standard_errors: Option<Vec<f64>>,
+    /// Passages by descending utility; ties keep the given order.
+    pub ranking: Vec<usize>,
+    /// For each place of the ranking but the last, the probability that its passage outranks the next one.
+    pub outranks_next: Option<Vec<f64>>,
+    /// The fit, for methods that have one.
+    pub fit: Option<FitReport>,
+    /// What one unit of `score`'s logit is: the reported score of a passage is `sigmoid(utility / unit)`.
+    pub unit: f64,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+impl Scored {
+    /// A ranking by descending utility, without errors or a fit.
+    #[must_use]
+    pub fn by_utility(utilities: Vec<f64>, unit: f64) -> Self {
+        let ranking = descending(&utilities);
+        Self { utilities, standard_errors: None, ranking, outranks_next: None, fit: None, unit, warnings: Vec::new() }
+    }
+}
+
+/// A method of the registry.
+#[derive(Clone, Copy)]
+pub struct MethodRef(&'static dyn Method);
+
+impl Default for MethodRef {
+    fn default() -> Self {
+        Self(METHODS[0])
+    }
+}
+
+impl Deref for MethodRef {
+    type Target = dyn Method;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl PartialEq for MethodRef {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl std::fmt::Debug for MethodRef {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Every method, the default first.
+pub fn all() -> impl Iterator<Item = MethodRef> {
+    METHODS.iter().map(|method| MethodRef(*method))
+}
+
+/// The method of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<MethodRef> {
+    all().find(|method| method.name() == name)
+}
+
+/// One prompt a passage, scored alone: what every pointwise method asks for.
+struct Pointwise<S> {
+    task: Arc<Task>,
+    prompts: Option<Vec<Prompt>>,
+    utilities: Vec<f64>,
+    unit: f64,
+    /// The utility of a passage from the scores of its prompt.
+    utility: S,
+}
+
+impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
+    fn boxed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        Box::new(Self { task, prompts: Some(prompts), utilities: Vec::new(), unit, utility })
+    }
+}
+
+impl<S: Fn(&Scores, usize) -> f64 + Send> Ranking for Pointwise<S> {
+    fn next(&mut self, _: &Budget, _: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        Ok(self.prompts.take())
+    }
+
+    fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
+        self.utilities = (0..self.task.passages.len()).map(|passage| (self.utility)(scores, passage)).collect();
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        Ok(Scored::by_utility(std::mem::take(&mut self.utilities), self.unit))
+    }
+}

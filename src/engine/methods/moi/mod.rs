@@ -1,0 +1,288 @@
+//! Mixture of Interventions: score many orders, fit utilities and position bias, rank by utility (Lee et al., section 3).
+
+mod options;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+pub use options::{MoiOptions, Outcome, Scheme};
+use options::{Size, prompts};
+
+use super::query_prompt::{QueryPrompt, overhead};
+use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use crate::call::Call;
+use crate::engine::prompt::Language;
+use crate::engine::rerank::{FitReport, RerankRequest};
+use crate::engine::{EngineError, Limits};
+use crate::fit::{Estimate, Observation, adaptive, design, estimate, uncertainty, work};
+use crate::numeric::real;
+
+/// Utility in nats.
+pub(super) struct Moi;
+
+impl Method for Moi {
+    fn name(&self) -> &'static str {
+        "moi"
+    }
+
+    fn summary(&self) -> &'static str {
+        "Mixture of Interventions: many orders are scored, utilities and position bias fitted (Lee et al.)"
+    }
+
+    fn check(&self, request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
+        request.moi.check(request.passages.len(), limits)
+    }
+
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        let longest = request.moi.longest(request.passages.len());
+        Some(PromptShape { longest, overhead: overhead(language) })
+    }
+
+    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
+        let prompt = QueryPrompt::of(&task)?;
+        let anchor = vec![f64::NAN; task.passages.len()];
+        let evidence = Evidence { observations: Vec::new(), anchor };
+        Ok(Box::new(MoiRanking { task, prompt, probes: Vec::new(), evidence, fitted: None, rounds: 0 }))
+    }
+}
+
+/// An order whose prompt is scored.
+#[derive(Clone)]
+struct Probe {
+    order: Vec<usize>,
+    /// Part of the design, or only there to settle the direction of the bias.
+    in_design: bool,
+}
+
+/// What the scores say so far.
+#[derive(Clone)]
+struct Evidence {
+    observations: Vec<Observation>,
+    /// log P(query | passage) of each passage alone, in nats; not a number where it is missing.
+    anchor: Vec<f64>,
+}
+
+struct MoiRanking {
+    task: Arc<Task>,
+    prompt: QueryPrompt,
+    /// The orders whose scores are awaited.
+    probes: Vec<Probe>,
+    evidence: Evidence,
+    fitted: Option<Estimate>,
+    /// Rounds of prompts that were scored.
+    rounds: usize,
+}
+
+impl MoiRanking {
+    fn options(&self) -> &MoiOptions {
+        &self.task.request.moi
+    }
+
+    fn joint(&self) -> bool {
+        self.options().outcome == Outcome::Joint
+    }
+
+    fn passages(&self) -> usize {
+        self.task.passages.len()
+    }
+
+    /// The orders as probes; with `anchors` also every passage alone, which as first beginnings are nearly free and settle the
+    /// direction of the bias.
+    fn probes(&self, orders: Vec<Vec<usize>>, anchors: bool) -> Vec<Probe> {
+        let alone: HashSet<usize> = orders.iter().filter(|order| order.len() == 1).map(|order| order[0]).collect();
+        let mut probes: Vec<Probe> = orders.into_iter().map(|order| Probe { order, in_design: true }).collect();
+        if anchors {
+            let missing = (0..self.passages()).filter(|passage| !alone.contains(passage));
+            probes.extend(missing.map(|passage| Probe { order: vec![passage], in_design: false }));
+        }
+        probes
+    }
+
+    fn lay_out(&self, probes: &[Probe]) -> Vec<Prompt> {
+        let joint = self.joint();
+        probes.iter().map(|probe| self.prompt.with(&self.task, &probe.order, joint)).collect()
+    }
+
+    /// Operations of the fit of these prompts, against what one request may take ([`work::LARGEST`]).
+    fn work(&self, probes: &[Probe]) -> u64 {
+        let lengths = probes.iter().filter(|probe| probe.in_design).map(|probe| (probe.order.len(), 1));
+        work::estimate(self.passages(), lengths, true, &self.options().settings())
+    }
+
+    /// Refuses a design whose fit would take too long, before its prompts are scored.
+    fn check_work(&self, probes: &[Probe]) -> Result<(), EngineError> {
+        let work = self.work(probes);
+        if work > work::LARGEST {
+            let problem = format!(
+                "the fit of these prompts takes about {work} operations, at most {} allowed: ask for fewer orders or less depth",
+                work::LARGEST
+            );
+            return Err(EngineError::invalid("moi", problem));
+        }
+        Ok(())
+    }
+
+    /// The design as asked for, or with `fit_budget` of the largest size whose prompts fit the budget.
+    fn first_round(&self, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
+        let (request, n) = (&self.task.request, self.passages());
+        let of_size = |size: Size| -> Result<Vec<Probe>, EngineError> {
+            call.check()?;
+            Ok(self.probes(prompts(request, size, &|| call.is_stopped())?, true))
+        };
+        if !self.options().fit_budget {
+            let probes = of_size(Size::asked(self.options(), n))?;
+            self.check_work(&probes)?;
+            return Ok(probes);
+        }
+        let sizes = Size::descending(self.options(), n);
+        // Cost falls with the size, so the largest that fits is found by bisection.
+        let (mut too_large, mut fits) = (0, sizes.len());
+        while too_large < fits {
+            let middle = usize::midpoint(too_large, fits);
+            let probes = of_size(sizes[middle])?;
+            let allowed = self.work(&probes) <= work::LARGEST && budget.allows(&Budget::cost(&self.lay_out(&probes)));
+            if allowed { fits = middle } else { too_large = middle + 1 }
+        }
+        match sizes.get(fits) {
+            Some(size) => of_size(*size),
+            None => {
+                let least = sizes.last().map_or(Ok(Vec::new()), |size| of_size(*size))?;
+                self.check_work(&least)?;
+                let needed = Budget::cost(&self.lay_out(&least)).tokens;
+                Err(EngineError::Budget { needed, allowed: budget.tokens })
+            }
+        }
+    }
+
+    /// Further prompts where the fit is least sure of the first places; none when they are settled, the budget is spent or
+    /// nothing is left to score.
+    fn next_round(&self, fitted: &Estimate, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
+        let (options, n) = (self.options(), self.passages());
+        let refined = self.rounds.saturating_sub(1);
+        let goal = adaptive::Goal {
+            top: options.settle_top.unwrap_or(3),
+            probability: options.settle_probability.unwrap_or(0.9),
+        };
+        if options.scheme() != Scheme::Adaptive || refined >= options.rounds.unwrap_or(3) || goal.reached(fitted) {
+            return Ok(Vec::new());
+        }
+        let length = options.depth(n).unwrap_or(2);
+        let seed = options.seed.wrapping_add(1 + refined as u64);
+        let seen = self.evidence.observations.iter().map(|observation| observation.order.clone()).collect();
+        let interrupt = || call.is_stopped();
+        let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), &seen, goal, seed, &interrupt)?;
+        let probes = self.probes(orders, false);
+        // The next fit takes the observations of all rounds.
+        let all: Vec<Probe> = self.probes.iter().chain(&probes).cloned().collect();
+        if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens || self.work(&all) > work::LARGEST {
+            return Ok(Vec::new());
+        }
+        Ok(probes)
+    }
+
+    /// Adds the scores that are there to the evidence. A score of the query alone anchors the direction; what is fitted is the
+    /// outcome that was asked for.
+    fn gather(&self, evidence: &mut Evidence, scores: &Scores) {
+        let joint = self.joint();
+        for (number, probe) in self.probes.iter().enumerate().filter(|(number, _)| scores.is_complete(*number)) {
+            if let [passage] = probe.order[..] {
+                evidence.anchor[passage] = scores.last(number).iter().sum();
+            }
+            if probe.in_design {
+                // The opening is the first segment.
+                let score = if joint { scores.sum_from(number, 1) } else { scores.last(number).iter().sum() };
+                evidence.observations.push(Observation { order: probe.order.clone(), score });
+            }
+        }
+    }
+
+    fn fit(&self, evidence: &Evidence, call: &Call) -> Result<Estimate, EngineError> {
+        let anchor = Some(&evidence.anchor[..]).filter(|scores| scores.iter().all(|score| score.is_finite()));
+        let interrupt = || call.is_stopped();
+        Ok(estimate(self.passages(), &evidence.observations, anchor, &self.options().settings(), &interrupt)?)
+    }
+}
+
+impl Ranking for MoiRanking {
+    fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        let probes = match &self.fitted {
+            None => self.first_round(budget, call)?,
+            Some(fitted) => self.next_round(fitted, budget, call)?,
+        };
+        if probes.is_empty() {
+            return Ok(None);
+        }
+        let prompts = self.lay_out(&probes);
+        self.probes = probes;
+        Ok(Some(prompts))
+    }
+
+    fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
+        let mut evidence =
+            std::mem::replace(&mut self.evidence, Evidence { observations: Vec::new(), anchor: Vec::new() });
+        self.gather(&mut evidence, scores);
+        self.evidence = evidence;
+        self.fitted = Some(self.fit(&self.evidence, call)?);
+        self.rounds += 1;
+        Ok(())
+    }
+
+    fn interim(&self, partial: &Scores, call: &Call) -> Option<Interim> {
+        let mut evidence = self.evidence.clone();
+        self.gather(&mut evidence, partial);
+        if evidence.observations.is_empty() {
+            // So far only passages alone were scored: their own order is the best there is.
+            let alone = evidence.anchor.iter().enumerate().filter(|(_, score)| score.is_finite());
+            let alone = alone.map(|(passage, &score)| Observation { order: vec![passage], score });
+            evidence.observations = alone.collect();
+        }
+        let observations = evidence.observations.len();
+        let order = self.fit(&evidence, call).ok()?.ranking;
+        Some(Interim { order, observations })
+    }
+
+    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        let fitted = self.fitted.take().ok_or_else(|| EngineError::Internal("nothing was scored".into()))?;
+        let orders: Vec<Vec<usize>> =
+            self.evidence.observations.iter().map(|observation| observation.order.clone()).collect();
+        let warnings = warnings(&fitted);
+        let fit = FitReport {
+            bias: fitted.bias,
+            diagnostics: fitted.diagnostics,
+            orientation: fitted.orientation,
+            anchor_correlation: fitted.anchor_correlation,
+            expected_tau: fitted.expected_tau,
+            scheme: self.options().scheme(),
+            observations: orders.len(),
+            blocks: design::blocks(&orders),
+            depth: orders.iter().map(Vec::len).max().unwrap_or(0),
+            rounds: self.rounds,
+            objective: fitted.objective,
+        };
+        Ok(Scored {
+            utilities: fitted.utilities,
+            standard_errors: Some(fitted.standard_errors),
+            ranking: fitted.ranking,
+            outranks_next: Some(fitted.outranks_next),
+            fit: Some(fit),
+            unit: real(self.task.query.len().max(1)),
+            warnings,
+        })
+    }
+}
+
+fn warnings(fitted: &Estimate) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let several = fitted.ranking.len() > 1;
+    if several && !fitted.diagnostics.identifiable {
+        warnings
+            .push("the scores alone do not settle utilities and position bias: the prior decided the rest".to_owned());
+    }
+    if !fitted.diagnostics.converged {
+        warnings.push(uncertainty::NOT_CONVERGED.to_owned());
+    }
+    if several && fitted.diagnostics.r2.is_none() {
+        warnings.push("every order scored the same: the given order is kept".to_owned());
+    }
+    warnings
+}

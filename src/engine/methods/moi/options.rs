@@ -1,0 +1,295 @@
+//! Options of the MOI method, and the prompts that they select for a request.
+
+use crate::engine::rerank::RerankRequest;
+use crate::engine::{EngineError, Limits};
+use crate::fit::design::{self, Design};
+use crate::fit::domain::Domain;
+use crate::fit::varpro::Starts;
+use crate::fit::{Anchors, FitError, Objective, Settings};
+use crate::numeric::Interrupt;
+
+/// Quantity that is scored for a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Outcome {
+    /// log P(query | order). The default.
+    #[default]
+    QueryLikelihood,
+    /// log P(query | order) + log P(order) (Lee et al., Eq. 3).
+    Joint,
+}
+
+/// Design: which prompts are scored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Distinct random orders of all passages, as in the paper.
+    Random,
+    /// Rotations of the given order.
+    Cyclic,
+    /// Optimised Latin squares.
+    Latin,
+    /// A Latin square and copies of it that share its leading columns.
+    Trie,
+    /// Rotations truncated to their first passages.
+    Pruned,
+    /// Prefixes, up to a depth, of the orders of a Latin square. The default.
+    Prefix,
+    /// `Prefix`, followed by rounds of prompts chosen where the ranking is least certain.
+    Adaptive,
+}
+
+/// Options of the method, set by the caller. `None` selects the default.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MoiOptions {
+    /// Design: which prompts are scored; `Prefix` by default.
+    pub scheme: Option<Scheme>,
+    /// Number of orders; the default depends on the design.
+    pub orders: Option<usize>,
+    /// Score the prefixes of each order, up to this many passages. If `None`: 2 for `Prefix` and `Adaptive`; the other
+    /// designs score whole orders only.
+    pub depth: Option<usize>,
+    /// `Trie`: leading columns that the copies share; 1 by default.
+    pub shared_columns: Option<usize>,
+    /// `Trie`: number of copies; 3 by default.
+    pub copies: Option<usize>,
+    /// `Pruned`: passages per prompt; by default half of the passages, rounded up.
+    pub prune_length: Option<usize>,
+    /// `Pruned`: choose each length by the mass of the retriever's scores, if every passage has one.
+    pub variable_pruning: bool,
+    /// Quantity that is scored for each prompt.
+    pub outcome: Outcome,
+    /// Scale on which scores are fitted; the default depends on objective and design.
+    pub domain: Option<Domain>,
+    /// Minimise the paper's objective instead of the regularised one.
+    pub paper_objective: bool,
+    /// Assumed share of noise in the score variance, in (0, 1); 0.5 by default.
+    pub sigma2: Option<f64>,
+    /// Prior position weights, one per passage; at least 0, summing to 1.
+    pub position_prior: Option<Vec<f64>>,
+    /// Constrain the position weights not to increase with the position.
+    pub monotone: bool,
+    /// Seed of the random numbers of the design.
+    pub seed: u64,
+    /// Most tokens to evaluate; by default the server's limit.
+    pub token_budget: Option<usize>,
+    /// Reduce a design that exceeds the budget to the largest size that fits, instead of refusing the request.
+    pub fit_budget: bool,
+    /// `Adaptive`: leading ranks that must be settled before it stops early; 3 by default.
+    pub settle_top: Option<usize>,
+    /// `Adaptive`: probability at which a rank counts as settled, in (0, 1); 0.9 by default.
+    pub settle_probability: Option<f64>,
+    /// `Adaptive`: most rounds after the first, at most 64; 3 by default.
+    pub rounds: Option<usize>,
+}
+
+impl MoiOptions {
+    /// The selected design, or the default.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme.unwrap_or(Scheme::Prefix)
+    }
+
+    fn by_beginnings(&self) -> bool {
+        matches!(self.scheme(), Scheme::Prefix | Scheme::Adaptive)
+    }
+
+    /// Depth of the scored prefixes, at most the number of passages; `None` if only whole orders are scored.
+    pub(super) fn depth(&self, passages: usize) -> Option<usize> {
+        let default = self.by_beginnings().then_some(2);
+        self.depth.or(default).map(|depth| depth.min(passages))
+    }
+
+    fn family(&self) -> Design {
+        match self.scheme() {
+            Scheme::Random => Design::Random,
+            Scheme::Cyclic | Scheme::Pruned => Design::Cyclic,
+            Scheme::Latin | Scheme::Prefix | Scheme::Adaptive => Design::Latin,
+            Scheme::Trie => Design::Trie { shared: self.shared_columns.unwrap_or(1), copies: self.copies.unwrap_or(3) },
+        }
+    }
+
+    /// Number of orders: requested, or the default of the design.
+    pub(super) fn count(&self, passages: usize) -> usize {
+        self.orders.unwrap_or_else(|| self.family().default_orders(passages))
+    }
+
+    fn prune_length(&self, passages: usize) -> usize {
+        self.prune_length.unwrap_or_else(|| passages.div_ceil(2)).clamp(1, passages.max(1))
+    }
+
+    /// Whether the fitted position weights describe the generator and may be learnt: the caller set no constraint and
+    /// no prior, and the outcome is the query likelihood.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.outcome == Outcome::QueryLikelihood && !self.monotone && self.position_prior.is_none()
+    }
+
+    /// Number of passages in the longest prompt.
+    pub(super) fn longest(&self, passages: usize) -> usize {
+        match self.scheme() {
+            Scheme::Pruned if !self.variable_pruning => self.prune_length(passages),
+            Scheme::Prefix | Scheme::Adaptive => self.depth(passages).unwrap_or(passages),
+            _ => passages,
+        }
+    }
+
+    pub(super) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
+        let orders = self.count(passages);
+        if orders == 0 || orders > limits.orders {
+            let problem = format!("{orders} given, must be between 1 and {}", limits.orders);
+            return Err(EngineError::invalid("moi.orders", problem));
+        }
+        let open = |field: &str, value: Option<f64>| match value {
+            Some(value) if !(value > 0.0 && value < 1.0) => {
+                Err(EngineError::invalid(field, "must lie between 0 and 1, both excluded"))
+            }
+            _ => Ok(()),
+        };
+        open("moi.sigma2", self.sigma2)?;
+        open("moi.settle_probability", self.settle_probability)?;
+        if let Some(Domain::Softmax { temperature }) = self.domain
+            && !(temperature.is_finite() && temperature > 0.0)
+        {
+            return Err(EngineError::invalid("moi.softmax_temperature", "must be a finite number above 0"));
+        }
+        if self.rounds.is_some_and(|rounds| rounds > 64) {
+            return Err(EngineError::invalid("moi.rounds", "must be at most 64"));
+        }
+        if self.copies.is_some_and(|copies| copies > limits.orders) {
+            return Err(EngineError::invalid("moi.copies", format!("must be at most {}", limits.orders)));
+        }
+        if let Some(prior) = &self.position_prior {
+            let sum: f64 = prior.iter().sum();
+            let proper = prior.iter().all(|weight| weight.is_finite() && *weight >= 0.0) && (sum - 1.0).abs() < 1e-6;
+            if prior.len() != passages || !proper {
+                let problem = format!("must be {passages} weights of 0 or more that sum to 1");
+                return Err(EngineError::invalid("moi.position_prior", problem));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            domain: self.domain,
+            objective: if self.paper_objective { Objective::Paper } else { Objective::Regularised },
+            sigma2: self.sigma2.unwrap_or(0.5),
+            monotone: self.monotone,
+            prior: self.position_prior.clone(),
+            starts: if self.sigma2.is_some_and(|sigma2| sigma2 < 0.5) { Starts::Spectral } else { Starts::Prior },
+            // One-passage scores are log P(query | passage), so they are no observations of the joint outcome.
+            anchors: if self.outcome == Outcome::Joint { Anchors::Direction } else { Anchors::Observations },
+            ..Settings::default()
+        }
+    }
+}
+
+/// The size of a design, which is reduced to fit a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub orders: usize,
+    pub depth: Option<usize>,
+}
+
+impl Size {
+    /// The size that the options select, before any reduction.
+    pub fn asked(options: &MoiOptions, passages: usize) -> Self {
+        Self { orders: options.count(passages), depth: options.depth(passages) }
+    }
+
+    /// Candidate sizes for a design that may be reduced to a budget, largest first.
+    pub fn descending(options: &MoiOptions, passages: usize) -> Vec<Self> {
+        let asked = Self::asked(options, passages);
+        if options.by_beginnings() {
+            // A large budget does not deepen the design beyond its default; only the caller's depth does.
+            let deepest = asked.depth.unwrap_or(1);
+            return (1..=deepest).rev().map(|depth| Self { depth: Some(depth), ..asked }).collect();
+        }
+        (1..=asked.orders).rev().map(|orders| Self { orders, ..asked }).collect()
+    }
+}
+
+/// The prompts of a design; each lists passage indices of the request by position. Random and Latin designs are drawn
+/// over the passages sorted by id, so that the prompts do not depend on the order of the request. Cyclic and pruned
+/// designs rotate the order of the request.
+///
+/// # Errors
+/// [`FitError::Interrupted`]. Latin squares of many passages take seconds.
+pub(super) fn prompts(
+    request: &RerankRequest,
+    size: Size,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<Vec<usize>>, FitError> {
+    let options = &request.moi;
+    let n = request.passages.len();
+    let whole = if options.scheme() == Scheme::Pruned {
+        let scores: Option<Vec<f64>> = request.passages.iter().map(|passage| passage.retriever_score).collect();
+        let scores = scores.filter(|_| options.variable_pruning);
+        let mut cut = design::pruned(n, options.prune_length(n), scores.as_deref());
+        cut.truncate(size.orders);
+        cut
+    } else {
+        design::orders(options.family(), n, size.orders, options.seed, interrupt)?
+    };
+    let drawn = size.depth.map_or_else(|| whole.clone(), |depth| design::prefixes(&whole, depth));
+    if matches!(options.scheme(), Scheme::Cyclic | Scheme::Pruned) {
+        return Ok(drawn);
+    }
+    let mut by_id: Vec<usize> = (0..n).collect();
+    by_id.sort_by(|&left, &right| request.passages[left].id.cmp(&request.passages[right].id));
+    Ok(drawn.into_iter().map(|order| order.into_iter().map(|place| by_id[place]).collect()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rerank::Passage;
+
+    fn request(n: usize, moi: MoiOptions) -> RerankRequest {
+        let passage =
+            |index: usize| Passage { id: format!("{:02}", n - index), text: "x".into(), ..Passage::default() };
+        RerankRequest { query: "q".into(), passages: (0..n).map(passage).collect(), moi, ..RerankRequest::default() }
+    }
+
+    fn all(scheme: Scheme, n: usize) -> Vec<Vec<usize>> {
+        let request = request(n, MoiOptions { scheme: Some(scheme), ..MoiOptions::default() });
+        prompts(&request, Size::asked(&request.moi, n), &|| false).unwrap()
+    }
+
+    #[test]
+    fn schemes_have_their_lengths() {
+        for n in [1, 2, 5, 10] {
+            for scheme in [Scheme::Random, Scheme::Cyclic, Scheme::Latin, Scheme::Trie] {
+                assert!(all(scheme, n).iter().all(|order| order.len() == n), "{scheme:?} {n}");
+            }
+            assert!(all(Scheme::Pruned, n).iter().all(|order| order.len() == n.div_ceil(2)));
+        }
+        let beginnings = all(Scheme::Prefix, 10);
+        assert_eq!(beginnings.iter().filter(|order| order.len() == 1).count(), 10);
+        assert_eq!(beginnings.iter().filter(|order| order.len() == 2).count(), 10);
+        assert_eq!(design::blocks(&beginnings).1, 20);
+    }
+
+    #[test]
+    fn sizes_shrink_to_one() {
+        let prefix = MoiOptions { fit_budget: true, ..MoiOptions::default() };
+        let depths: Vec<_> = Size::descending(&prefix, 4).into_iter().map(|size| size.depth.unwrap()).collect();
+        assert_eq!(depths, vec![2, 1], "letter (h): without a depth the default is the most");
+        let deep = MoiOptions { depth: Some(9), ..prefix };
+        let depths: Vec<_> = Size::descending(&deep, 4).into_iter().map(|size| size.depth.unwrap()).collect();
+        assert_eq!(depths, vec![4, 3, 2, 1]);
+        let random = MoiOptions { scheme: Some(Scheme::Random), ..MoiOptions::default() };
+        assert_eq!(Size::descending(&random, 4).len(), 12);
+    }
+
+    #[test]
+    fn variable_pruning_needs_every_score() {
+        let mut request =
+            request(4, MoiOptions { scheme: Some(Scheme::Pruned), variable_pruning: true, ..MoiOptions::default() });
+        let size = Size::asked(&request.moi, 4);
+        assert!(prompts(&request, size, &|| false).unwrap().iter().all(|order| order.len() == 2));
+        for (index, passage) in request.passages.iter_mut().enumerate() {
+            passage.retriever_score = Some(if index == 0 { 9.0 } else { 0.0 });
+        }
+        assert_eq!(prompts(&request, size, &|| false).unwrap()[0], vec![0]);
+    }
+}

@@ -1,0 +1,34 @@
+//! log P(query | passage), each passage alone (question generation, QG; Sachan et al., 2022, UPR).
+
+use std::sync::Arc;
+
+use super::query_prompt::{QueryPrompt, overhead};
+use super::{Method, Pointwise, PromptShape, Ranking, Task};
+use crate::engine::EngineError;
+use crate::engine::prompt::Language;
+use crate::engine::rerank::RerankRequest;
+use crate::numeric::real;
+
+/// Utility in nats, the sum over the query's tokens.
+pub(super) struct QueryGeneration;
+
+impl Method for QueryGeneration {
+    fn name(&self) -> &'static str {
+        "query-generation"
+    }
+
+    fn summary(&self) -> &'static str {
+        "log P(query | passage), each passage alone (question generation; Sachan et al.)"
+    }
+
+    fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        Some(PromptShape { longest: 1, overhead: overhead(language) })
+    }
+
+    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
+        let prompt = QueryPrompt::of(&task)?;
+        let prompts = (0..task.passages.len()).map(|index| prompt.with(&task, &[index], false)).collect();
+        let unit = real(task.query.len().max(1));
+        Ok(Pointwise::boxed(task, prompts, unit, |scores, passage| scores.sum_from(passage, 0)))
+    }
+}

@@ -1,0 +1,83 @@
+//! The prompt that asks for the question which passages answer (question generation; Sachan et al., 2022).
+//!
+//! ```text
+//! [opening: chat frame, instruction] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
+//! ```
+
+use std::sync::Arc;
+
+use super::{Prompt, Task};
+use crate::engine::EngineError;
+use crate::engine::prompt::Language;
+use crate::plan::{Segment, Token};
+
+const INSTRUCTION: &str = "Read the documents and write the question that they answer.\n\n";
+const CUE: &str = "Question:";
+
+/// Tokens of the prompt that are neither passage nor query.
+#[must_use]
+pub fn overhead(language: &Language) -> usize {
+    language.opening(INSTRUCTION).tokens.len() + cue(language).len()
+}
+
+fn cue(language: &Language) -> Vec<Token> {
+    [language.closing(), &language.text(CUE)].concat()
+}
+
+/// The parts of the prompt for one query.
+#[derive(Debug, Clone)]
+pub struct QueryPrompt {
+    /// Chat frame and instruction.
+    pub opening: Segment,
+    /// The cue, and the query's scored tokens.
+    pub query: Segment,
+}
+
+impl QueryPrompt {
+    /// The prompt for a tokenised query ([`Language::query`]).
+    #[must_use]
+    pub fn new(language: &Language, query: &[Token]) -> Self {
+        let cue = cue(language);
+        let tokens: Vec<Token> = cue.iter().chain(query).copied().collect();
+        Self { opening: language.opening(INSTRUCTION), query: Segment::scored(tokens, cue.len()) }
+    }
+
+    pub(super) fn of(task: &Task) -> Result<Self, EngineError> {
+        Ok(Self::new(task.language()?, &task.query))
+    }
+
+    /// The prompt with the passages of `order`. The query's own tokens are scored, the passages where `joint`.
+    pub(super) fn with(&self, task: &Task, order: &[usize], joint: bool) -> Prompt {
+        let passage = |&index: &usize| {
+            let tokens = Arc::clone(&task.passages[index]);
+            if joint { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
+        };
+        let opening = std::iter::once(self.opening.clone());
+        let segments = opening.chain(order.iter().map(passage)).chain(std::iter::once(self.query.clone()));
+        Prompt { segments: segments.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::ByteTokenizer;
+
+    #[test]
+    fn only_the_query_is_scored() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let query = language.query("who?");
+        let task = Task {
+            request: crate::engine::rerank::RerankRequest::default(),
+            language: Some(language),
+            passages: vec![vec![1, 2, 3].into()],
+            query,
+        };
+        let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
+        let scored: Vec<usize> =
+            prompt.segments.iter().map(|s| s.scored_from.map_or(0, |from| s.tokens.len() - from)).collect();
+        assert_eq!(scored, vec![0, 0, " who?".len()]);
+        let joint = QueryPrompt::of(&task).unwrap().with(&task, &[0], true);
+        assert_eq!(joint.segments[1].scored_from, Some(0));
+    }
+}

@@ -1,0 +1,54 @@
+//! The retriever's own scores, or the given order where a passage has none. Asks no model.
+
+use std::sync::Arc;
+
+use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use crate::call::Call;
+use crate::engine::EngineError;
+use crate::engine::prompt::Language;
+use crate::engine::rerank::RerankRequest;
+use crate::numeric::real;
+
+/// Utility in the retriever's own unit.
+pub(super) struct Retriever;
+
+impl Method for Retriever {
+    fn name(&self) -> &'static str {
+        "retriever"
+    }
+
+    fn summary(&self) -> &'static str {
+        "the retriever's scores, or the given order where a passage has none; asks no model"
+    }
+
+    fn prompts(&self, _: &RerankRequest, _: &Language) -> Option<PromptShape> {
+        None
+    }
+
+    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
+        Ok(Box::new(ByRetriever(task)))
+    }
+}
+
+struct ByRetriever(Arc<Task>);
+
+impl Ranking for ByRetriever {
+    fn next(&mut self, _: &Budget, _: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        Ok(None)
+    }
+
+    fn absorb(&mut self, _: &Scores, _: &Call) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        let passages = &self.0.request.passages;
+        let scores: Option<Vec<f64>> = passages.iter().map(|passage| passage.retriever_score).collect();
+        let mut warnings = Vec::new();
+        let utilities = scores.unwrap_or_else(|| {
+            warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
+            (0..passages.len()).map(|index| -real(index)).collect()
+        });
+        Ok(Scored { warnings, ..Scored::by_utility(utilities, 1.0) })
+    }
+}

@@ -1,0 +1,303 @@
+//! Names and roles to what serves them.
+//!
+//! [`Models`] holds every model of the server, loaded or not. A generator's file is read on its worker's thread, so the handle
+//! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::watch;
+
+use super::position_bias::PositionBias;
+use super::prompt::Language;
+use super::{EngineError, no_judge};
+use crate::model::entailment::EntailmentInfo;
+use crate::model::{Capacity, GeneratorInfo, Tokenizer};
+use crate::scheduler::Status;
+use crate::scheduler::entailment::Judge;
+use crate::scheduler::generator::Scheduler;
+
+/// What a model is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Scores and samples text.
+    Generator,
+    /// Judges entailment.
+    Entailment,
+}
+
+impl Role {
+    /// Its name in logs and answers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Generator => "generator",
+            Self::Entailment => "entailment",
+        }
+    }
+}
+
+/// What the worker's thread reads of a generator's file.
+pub struct FileRead {
+    /// Its vocabulary.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// What it is.
+    pub info: GeneratorInfo,
+    /// What is known of its position bias.
+    pub position_bias: PositionBias,
+}
+
+/// A generator whose file was read, with all that a use case needs.
+pub struct ServedGenerator {
+    /// The queue in front of it.
+    pub scheduler: Scheduler,
+    /// Its vocabulary and the frame of its prompts.
+    pub language: Language,
+    /// What it is.
+    pub info: GeneratorInfo,
+    /// What is known of its position bias.
+    pub position_bias: Arc<PositionBias>,
+}
+
+impl std::fmt::Debug for FileRead {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("FileRead").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ServedGenerator {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ServedGenerator").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl ServedGenerator {
+    /// Puts the parts together; `info.chat` decides which frame the prompts take.
+    #[must_use]
+    pub fn new(
+        scheduler: Scheduler,
+        tokenizer: Arc<dyn Tokenizer>,
+        info: GeneratorInfo,
+        position_bias: PositionBias,
+    ) -> Self {
+        let language = Language::new(tokenizer, info.chat);
+        Self { scheduler, language, info, position_bias: Arc::new(position_bias) }
+    }
+
+    /// The vocabulary.
+    #[must_use]
+    pub fn tokenizer(&self) -> &dyn Tokenizer {
+        self.language.tokenizer.as_ref()
+    }
+
+    /// Longest prompt in tokens: what the model was trained for and the cache can hold.
+    pub(super) fn context(&self) -> Result<usize, EngineError> {
+        let capacity = self.scheduler.capacity().ok_or(EngineError::Unavailable)?;
+        Ok(capacity.cells.min(self.info.trained_context))
+    }
+}
+
+/// Where the worker's thread puts what it read of the generator's file. It never holds a handle to the worker: the
+/// thread would then keep itself alive.
+pub type Published = Arc<Mutex<Option<FileRead>>>;
+
+/// A generator by its configured name, loaded or not.
+#[derive(Clone)]
+pub struct GeneratorModel {
+    name: String,
+    scheduler: Scheduler,
+    published: Published,
+    served: Arc<OnceLock<Arc<ServedGenerator>>>,
+}
+
+impl GeneratorModel {
+    /// A generator that publishes itself when its file was read.
+    #[must_use]
+    pub fn new(name: String, scheduler: Scheduler, published: Published) -> Self {
+        Self { name, scheduler, published, served: Arc::default() }
+    }
+
+    /// A generator that is there already.
+    #[must_use]
+    pub fn ready(served: ServedGenerator) -> Self {
+        let (name, scheduler) = (served.info.name.clone(), served.scheduler.clone());
+        Self { name, scheduler, published: Published::default(), served: Arc::new(OnceLock::from(Arc::new(served))) }
+    }
+
+    /// The generator.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] until its file was read.
+    pub fn get(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        if let Some(served) = self.served.get() {
+            return Ok(Arc::clone(served));
+        }
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = published.take().map(|FileRead { tokenizer, info, position_bias }| {
+            Arc::new(ServedGenerator::new(self.scheduler.clone(), tokenizer, info, position_bias))
+        });
+        // Under the lock: whoever finds nothing published finds what was made of it.
+        match served {
+            Some(served) => Ok(Arc::clone(self.served.get_or_init(|| served))),
+            None => self.served.get().cloned().ok_or(EngineError::Unavailable),
+        }
+    }
+
+    /// The name by which it is configured.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The queue in front of it.
+    #[must_use]
+    pub const fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}
+
+/// The state of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelState {
+    /// What it is for.
+    pub role: Role,
+    /// The name by which it is configured.
+    pub name: String,
+    /// Whether it would serve a request now.
+    pub serves: bool,
+    /// Why it does not, where it failed.
+    pub problem: Option<String>,
+}
+
+/// Every model of the server. The first generator is the default.
+#[derive(Clone)]
+pub struct Models {
+    generators: Vec<GeneratorModel>,
+    judge: Option<Judge>,
+}
+
+impl Models {
+    /// One generator and maybe an entailment model.
+    #[must_use]
+    pub fn new(generator: GeneratorModel, judge: Option<Judge>) -> Self {
+        Self { generators: vec![generator], judge }
+    }
+
+    /// The generator of that name, or the default one.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] where none has the name.
+    pub fn generator(&self, name: Option<&str>) -> Result<&GeneratorModel, EngineError> {
+        let found = match name {
+            None => self.generators.first(),
+            Some(name) => self.generators.iter().find(|model| model.name == name),
+        };
+        found.ok_or_else(|| EngineError::Precondition(format!("no generator {:?}", name.unwrap_or("is configured"))))
+    }
+
+    /// The entailment model, loaded or not.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] where none is configured.
+    pub fn judge(&self) -> Result<&Judge, EngineError> {
+        self.judge.as_ref().ok_or_else(no_judge)
+    }
+
+    /// The same, where there may be none.
+    #[must_use]
+    pub const fn judge_if_any(&self) -> Option<&Judge> {
+        self.judge.as_ref()
+    }
+
+    /// The state of every model.
+    #[must_use]
+    pub fn states(&self) -> Vec<ModelState> {
+        let generators = self.generators.iter().map(|model| {
+            let status = model.scheduler.status();
+            state(Role::Generator, &model.name, &status.borrow())
+        });
+        let judges = self.judge.iter().map(|judge| {
+            let status = judge.status();
+            state(Role::Entailment, &judge.model().name, &status.borrow())
+        });
+        generators.chain(judges).collect()
+    }
+
+    /// Changes of the states, from now on.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes {
+            generators: self.generators.iter().map(|model| model.scheduler.status()).collect(),
+            judge: self.judge.as_ref().map(Judge::status),
+        }
+    }
+}
+
+/// Waits for changes of [`Models::states`].
+pub struct Changes {
+    generators: Vec<watch::Receiver<Status<Capacity>>>,
+    judge: Option<watch::Receiver<Status<EntailmentInfo>>>,
+}
+
+impl Changes {
+    /// Resolves when a model changed since the last look. The first look resolves at once where a model changed before
+    /// it. Never resolves when all workers have ended.
+    pub async fn next(&mut self) {
+        let generators = self.generators.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
+        let judge = self.judge.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
+        let mut waits: Vec<Wait<'_>> = generators.chain(judge).collect();
+        std::future::poll_fn(|context| {
+            let done = waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready());
+            if done { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+async fn changed<T>(status: &mut watch::Receiver<T>) {
+    if status.changed().await.is_err() {
+        // The worker ended. Its state stays what it is.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn state<I>(role: Role, name: &str, status: &Status<I>) -> ModelState {
+    let problem = match status {
+        Status::Failed(problem) => Some(problem.clone()),
+        _ => None,
+    };
+    ModelState { role, name: name.to_owned(), serves: status.serves(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::ModelError;
+    use crate::scheduler::generator::SchedulerOptions;
+
+    /// The follower of the health status took a fresh copy of an old receiver for every wait, which resolved at once:
+    /// it kept one core busy for as long as the server lived.
+    #[tokio::test]
+    async fn a_state_that_does_not_change_is_not_reported_again() {
+        let loader = Box::new(|_: &mut dyn FnMut(&mut dyn crate::model::Generator)| {
+            Err(ModelError::Unusable { path: "x.gguf".into(), problem: "is damaged".into() })
+        });
+        let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
+        let models = Models::new(GeneratorModel::new("x".into(), scheduler, Published::default()), None);
+        let (mut changes, mut turns) = (models.changes(), 0);
+        let _ = tokio::time::timeout(Duration::from_millis(300), async {
+            loop {
+                changes.next().await;
+                turns += 1;
+            }
+        })
+        .await;
+        assert!((1..10).contains(&turns), "{turns}");
+        assert!(models.states()[0].problem.as_ref().is_some_and(|problem| problem.contains("damaged")));
+    }
+}

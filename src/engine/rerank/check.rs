@@ -1,0 +1,47 @@
+//! What can be checked of a request without a model.
+
+use std::collections::HashSet;
+
+use super::RerankRequest;
+use crate::engine::{EngineError, Limits};
+
+/// Refuses a request that cannot be served, with the field at fault.
+pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
+    let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
+    if request.query.trim().is_empty() {
+        return invalid("query".into(), "must not be empty".into());
+    }
+    if request.query.len() > limits.query_bytes {
+        let problem = format!("{} bytes given, at most {} allowed", request.query.len(), limits.query_bytes);
+        return invalid("query".into(), problem);
+    }
+    if request.passages.is_empty() {
+        return invalid("passages".into(), "must not be empty".into());
+    }
+    if request.passages.len() > limits.passages {
+        let problem = format!("{} given, at most {} allowed", request.passages.len(), limits.passages);
+        return invalid("passages".into(), problem);
+    }
+    let mut seen = HashSet::new();
+    for (index, passage) in request.passages.iter().enumerate() {
+        let path = |field: &str| format!("passages[{index}].{field}");
+        if passage.text.trim().is_empty() {
+            return invalid(path("text"), "must not be empty".into());
+        }
+        let bytes = passage.text.len() + passage.title.len();
+        if bytes > limits.passage_bytes {
+            let problem = format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes);
+            return invalid(path("text"), problem);
+        }
+        if passage.retriever_score.is_some_and(|score| !score.is_finite()) {
+            return invalid(path("retriever_score"), "must be a finite number".into());
+        }
+        if !seen.insert(passage.id.as_str()) {
+            return invalid(path("id"), format!("{:?} occurs twice", passage.id));
+        }
+    }
+    if request.score_threshold.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
+        return invalid("score_threshold".into(), "must lie between 0 and 1".into());
+    }
+    request.method.check(request, limits)
+}

@@ -1,0 +1,307 @@
+//! Carries out a ranking method: tokenises, asks the method for prompts, checks their cost, has them scored, tells of progress
+//! and of orders on the way, and hands the scores back, until the method has what it needs.
+//!
+//! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim order at a time
+//! may be computed beside them; it is cancelled when the scores are complete.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::{RerankEvent, RerankRequest, Usage};
+use crate::call::{Call, Lane};
+use crate::engine::methods::{Budget, Interim, Ranking, Scored, Scores, Task};
+use crate::engine::models::ServedGenerator;
+use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
+use crate::engine::{EngineError, Limits, milliseconds};
+use crate::plan::{Cost, NodeId, Plan};
+use crate::scheduler::generator::{Event, Outcome};
+
+/// A method at work on a request.
+pub(super) struct Driver<'a> {
+    pub call: &'a Call,
+    /// `None` for a method that asks no model.
+    pub model: Option<Arc<ServedGenerator>>,
+    pub limits: Limits,
+    /// Tokens kept back for what is measured beside the ranking.
+    pub reserved: usize,
+    pub listener: Option<UnboundedSender<RerankEvent>>,
+    pub usage: Usage,
+    /// Passages of the request: the first interim order comes when so many prompts are scored.
+    pub passages: usize,
+}
+
+/// What a method gave.
+pub(super) struct Driven {
+    pub scored: Scored,
+    /// Tokens cut from the end of each passage; empty for a method that asks no model.
+    pub cut: Vec<usize>,
+}
+
+/// A request tokenised, and its method begun.
+struct Begun {
+    ranking: Shared,
+    cut: Vec<usize>,
+    warnings: Vec<String>,
+}
+
+/// The ranking is shared between the driver and an interim order on its way.
+type Shared = Arc<Mutex<Box<dyn Ranking>>>;
+
+fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
+    // A panic inside a method ends its request; nobody reads the state after it.
+    ranking.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prompts as a plan.
+pub(super) struct Round {
+    pub plan: Plan,
+    pub cost: Cost,
+    paths: Vec<Vec<NodeId>>,
+}
+
+enum Step {
+    Score(Round),
+    Done(Box<Scored>),
+}
+
+impl Driver<'_> {
+    pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
+        let allowed = self.allowed(&request);
+        let (ranking, cut, mut warnings) = {
+            let begun = self.begin(request).await?;
+            (begun.ranking, begun.cut, begun.warnings)
+        };
+        let mut scores = None;
+        loop {
+            let fitting = scores.is_some();
+            let started = Instant::now();
+            let step = self.step(&ranking, scores.take(), allowed).await?;
+            let elapsed = milliseconds(started);
+            if fitting {
+                self.usage.fit_ms += elapsed;
+            } else {
+                self.usage.tokenise_ms += elapsed;
+            }
+            match step {
+                Step::Done(mut scored) => {
+                    warnings.append(&mut scored.warnings);
+                    scored.warnings = warnings;
+                    return Ok(Driven { scored: *scored, cut });
+                }
+                Step::Score(round) => scores = Some(self.score(&ranking, round, allowed).await?),
+            }
+        }
+    }
+
+    /// The first round of a request; nothing is evaluated.
+    pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
+        let allowed = self.allowed(&request);
+        let begun = self.begin(request).await?;
+        Ok(match self.step(&begun.ranking, None, allowed).await? {
+            Step::Score(round) => round.cost,
+            Step::Done(_) => Cost::default(),
+        })
+    }
+
+    /// Most tokens the request may evaluate, what is reserved included.
+    fn allowed(&self, request: &RerankRequest) -> usize {
+        self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX))
+    }
+
+    /// Tokenises, cuts what does not fit, and begins the method.
+    async fn begin(&mut self, request: RerankRequest) -> Result<Begun, EngineError> {
+        let started = Instant::now();
+        let (model, limits) = (self.model.clone(), self.limits);
+        let begun = self.call.compute(move |call| begin(call, model.as_deref(), limits, request)).await?;
+        self.usage.tokenise_ms += milliseconds(started);
+        Ok(begun)
+    }
+
+    /// Hands scores to the method and asks it what comes next.
+    async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: usize) -> Result<Step, EngineError> {
+        let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
+        let tokens = allowed.saturating_sub(self.reserved + self.usage.tokens);
+        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context });
+        let work = move |call: &Call| {
+            let mut ranking = lock(&ranking);
+            if let Some(scores) = scores {
+                ranking.absorb(&scores, call)?;
+            }
+            let Some(prompts) = ranking.next(&budget, call)? else {
+                return Ok(Step::Done(Box::new(ranking.finish(call)?)));
+            };
+            let mut plan = Plan::new();
+            let paths = prompts.iter().map(|prompt| plan.add(&prompt.segments)).collect();
+            Ok(Step::Score(Round { cost: plan.cost(), plan, paths }))
+        };
+        self.call.compute_in(Lane::Fit, work).await
+    }
+
+    /// Checks the cost of a round, tells it, and has it scored.
+    async fn score(&mut self, ranking: &Shared, round: Round, allowed: usize) -> Result<Scores, EngineError> {
+        let needed = self.usage.tokens + round.cost.tokens + self.reserved;
+        if needed > allowed {
+            return Err(EngineError::Budget { needed, allowed });
+        }
+        let model = self.model.clone().ok_or_else(|| EngineError::Internal("a method without a model".into()))?;
+        let mut scores = Scores::awaited(&round.plan, round.paths);
+        self.tell(RerankEvent::Planned(round.cost));
+        let plan = Arc::new(round.plan);
+        let outcome = match &self.listener {
+            None => model.scheduler.run(plan, self.call, None).await?,
+            Some(_) => self.watch(ranking, &model, plan, &mut scores).await?,
+        };
+        self.usage.add(&outcome);
+        self.usage.naive_tokens += round.cost.naive_tokens;
+        scores.complete(outcome.scores);
+        Ok(scores)
+    }
+
+    /// Has a plan scored and tells of progress and interim orders meanwhile.
+    async fn watch(
+        &self,
+        ranking: &Shared,
+        model: &ServedGenerator,
+        plan: Arc<Plan>,
+        scores: &mut Scores,
+    ) -> Result<Outcome, EngineError> {
+        let passages = self.passages;
+        let (sender, mut events) = unbounded_channel();
+        let mut work = std::pin::pin!(model.scheduler.run(plan, self.call, Some(sender)));
+        let beside = self.call.child();
+        let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
+        let mut pending = Pending::new(scores);
+        let mut due = passages.max(2);
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => match event {
+                    Event::Progress { done, total } => self.tell(RerankEvent::Progress { done, total }),
+                    Event::Scored(node, values) => {
+                        scores.nodes.insert(node, values);
+                        let complete = pending.scored(node, scores);
+                        if complete >= due && complete < scores.len() && interim.is_none() {
+                            due = complete + complete.div_ceil(2);
+                            interim = Some(Box::pin(interim_order(&beside, ranking, scores.clone())));
+                        }
+                    }
+                    Event::Sampled(..) => {}
+                },
+                outcome = &mut work => break outcome?,
+                order = async { match &mut interim {
+                    Some(order) => order.await,
+                    None => std::future::pending().await,
+                }} => {
+                    interim = None;
+                    if let Some(Interim { order, observations }) = order {
+                        self.tell(RerankEvent::Interim { order, observations });
+                    }
+                }
+            }
+        };
+        beside.cancel();
+        // The answer may have overtaken events that were sent before it.
+        while let Ok(event) = events.try_recv() {
+            if let Event::Progress { done, total } = event {
+                self.tell(RerankEvent::Progress { done, total });
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn tell(&self, event: RerankEvent) {
+        if let Some(listener) = &self.listener {
+            // A listener that left is the caller's business; the work goes on until its call stops.
+            let _ = listener.send(event);
+        }
+    }
+}
+
+async fn interim_order(call: &Call, ranking: &Shared, partial: Scores) -> Option<Interim> {
+    let ranking = Arc::clone(ranking);
+    let order =
+        call.compute_in(Lane::Fit, move |call| Ok::<_, EngineError>(lock(&ranking).interim(&partial, call))).await;
+    order.ok().flatten()
+}
+
+/// Blocking: tokenising takes milliseconds for large passages.
+fn begin(
+    call: &Call,
+    model: Option<&ServedGenerator>,
+    limits: Limits,
+    request: RerankRequest,
+) -> Result<Begun, EngineError> {
+    let method = request.method;
+    let mut task =
+        Task { language: model.map(|model| model.language.clone()), passages: Vec::new(), query: Vec::new(), request };
+    let (mut cut, mut warnings) = (Vec::new(), Vec::new());
+    if let Some(model) = model
+        && let Some(shape) = method.prompts(&task.request, &model.language)
+    {
+        task.query = model.language.query(&task.request.query);
+        let (context, query) = (model.context()?, task.query.len());
+        let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
+            let available = context.saturating_sub(shape.overhead);
+            return Err(EngineError::TooLong { field: "query".into(), needed: query, available });
+        };
+        let truncate = task.request.truncate.unwrap_or(limits.truncate);
+        let passage_tokens = task.request.passage_tokens;
+        let fit = Fit { available, longest: shape.longest, passage_tokens, truncate };
+        let fitted: FittedPassages = fit_passages(&model.language, &task.request.passages, fit, call)?;
+        (task.passages, cut) = (fitted.tokens, fitted.cut);
+        let shortened = cut.iter().filter(|dropped| **dropped > 0).count();
+        if shortened > 0 {
+            warnings.push(format!("{shortened} passages were cut to fit; tokens_cut says by how much"));
+        }
+    }
+    let ranking = method.begin(Arc::new(task))?;
+    Ok(Begun { ranking: Arc::new(Mutex::new(ranking)), cut, warnings })
+}
+
+impl Scores {
+    /// The scores of a plan before any is there.
+    fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>) -> Self {
+        let scored = |path: &Vec<NodeId>| path.iter().filter(|node| plan.scored_tokens(**node) > 0).count();
+        let missing = paths.iter().map(scored).collect();
+        Self { paths: Arc::new(paths), nodes: HashMap::new(), missing }
+    }
+
+    /// Takes in the scores of all nodes, by node.
+    fn complete(&mut self, scores: Vec<Vec<f64>>) {
+        let nodes = scores.into_iter().enumerate().filter(|(_, values)| !values.is_empty());
+        self.nodes = nodes.map(|(node, values)| (NodeId(node), values)).collect();
+        self.missing.fill(0);
+    }
+}
+
+/// Which prompts wait for which node.
+struct Pending {
+    prompts: HashMap<NodeId, Vec<usize>>,
+    complete: usize,
+}
+
+impl Pending {
+    fn new(scores: &Scores) -> Self {
+        let mut prompts: HashMap<NodeId, Vec<usize>> = HashMap::new();
+        for (prompt, path) in scores.paths.iter().enumerate() {
+            for node in path {
+                prompts.entry(*node).or_default().push(prompt);
+            }
+        }
+        Self { prompts, complete: 0 }
+    }
+
+    /// Counts a node that was scored. Returns how many prompts are complete.
+    fn scored(&mut self, node: NodeId, scores: &mut Scores) -> usize {
+        for &prompt in self.prompts.get(&node).into_iter().flatten() {
+            if let Some(missing) = scores.missing.get_mut(prompt).filter(|missing| **missing > 0) {
+                *missing -= 1;
+                self.complete += usize::from(*missing == 0);
+            }
+        }
+        self.complete
+    }
+}

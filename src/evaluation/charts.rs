@@ -1,0 +1,160 @@
+//! Charts as SVG inside a page. Text and axes take the page's colour; the series' colours are legible on white and on black.
+
+use anyhow::anyhow;
+use plotters::prelude::*;
+
+use crate::numeric::real;
+
+const SIZE: (u32, u32) = (720, 320);
+const GREY: RGBColor = RGBColor(128, 128, 128);
+const SERIES: [RGBColor; 12] = [
+    RGBColor(76, 120, 168),
+    RGBColor(245, 133, 24),
+    RGBColor(84, 162, 75),
+    RGBColor(228, 87, 86),
+    RGBColor(114, 183, 178),
+    RGBColor(178, 121, 162),
+    RGBColor(157, 117, 93),
+    RGBColor(128, 128, 128),
+    RGBColor(203, 153, 0),
+    RGBColor(0, 137, 123),
+    RGBColor(214, 39, 140),
+    RGBColor(120, 94, 240),
+];
+
+/// A named line.
+pub(super) struct Curve {
+    pub name: String,
+    pub values: Vec<f64>,
+}
+
+/// Names of the axes.
+pub(super) struct Axes<'a> {
+    pub x: &'a str,
+    pub y: &'a str,
+}
+
+/// Lines over ranks or positions, from 1.
+pub(super) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String> {
+    let all = || curves.iter().flat_map(|curve| curve.values.iter().copied());
+    let longest = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(1);
+    let (low, high) = bounds(all());
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        // Room for the legend beside the lines.
+        let right = (real(longest) + 0.5) * if curves.len() > 1 { 1.4 } else { 1.0 };
+        let mut chart = ChartBuilder::on(&root)
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d(0.5..right, low..high)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GREY.mix(0.35))
+            .x_labels(longest.clamp(2, 20) + 2)
+            .x_label_formatter(&|x| {
+                let whole = (x - x.round()).abs() < 1e-6 && *x < real(longest) + 0.5;
+                if whole { format!("{x:.0}") } else { String::new() }
+            })
+            .x_desc(axes.x)
+            .y_desc(axes.y)
+            .draw()
+            .map_err(failed)?;
+        for (number, curve) in curves.iter().enumerate() {
+            let colour = SERIES[number % SERIES.len()];
+            let points: Vec<(f64, f64)> =
+                curve.values.iter().enumerate().map(|(index, value)| (real(index + 1), *value)).collect();
+            chart
+                .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
+                .map_err(failed)?
+                .label(curve.name.clone())
+                .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(3)));
+            chart
+                .draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))
+                .map_err(failed)?;
+        }
+        if curves.len() > 1 {
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperRight)
+                .border_style(TRANSPARENT)
+                .draw()
+                .map_err(failed)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(themed(&svg))
+}
+
+/// Bars between edges.
+pub(super) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::Result<String> {
+    let (first, last) = (edges.first().copied().unwrap_or(0.0), edges.last().copied().unwrap_or(1.0));
+    let tallest = counts.iter().max().copied().unwrap_or(0).max(1);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d(first..last, 0.0..real(tallest) * 1.05)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GREY.mix(0.35))
+            .x_desc(axes.x)
+            .y_desc(axes.y)
+            .draw()
+            .map_err(failed)?;
+        let bar = |(ends, count): (&[f64], &usize)| {
+            Rectangle::new([(ends[0], 0.0), (ends[1], real(*count))], SERIES[0].mix(0.85).filled())
+        };
+        chart.draw_series(edges.windows(2).zip(counts).map(bar)).map_err(failed)?;
+        root.present().map_err(failed)?;
+    }
+    Ok(themed(&svg))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
+fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
+    anyhow!("chart: {error}")
+}
+
+/// Least and greatest value including 0, with a margin.
+fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values.fold((0.0_f64, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+    let room = (high - low).max(1e-6) * 0.08;
+    (if low < 0.0 { low - room } else { 0.0 }, high + room)
+}
+
+/// Black becomes the text's colour, and the size follows the page.
+fn themed(svg: &str) -> String {
+    let (width, height) = SIZE;
+    let fixed = format!("width=\"{width}\" height=\"{height}\" ");
+    svg.replace("#000000", "currentColor").replacen(&fixed, "width=\"100%\" role=\"img\" ", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_take_the_colours_of_the_page() {
+        let curve = |name: &str, values: &[f64]| Curve { name: name.into(), values: values.to_vec() };
+        let axes = Axes { x: "rank", y: "label" };
+        let svg = lines(&[curve("<a> & b", &[0.5, 0.25]), curve("b", &[-0.1])], &axes).unwrap();
+        assert!(svg.starts_with("<svg width=\"100%\" role=\"img\""), "{svg}");
+        assert!(svg.contains("currentColor") && !svg.contains("#000000"));
+        assert!(svg.contains("&lt;a&gt; &amp; b") && !svg.contains("<a>"));
+        let svg = bars(&[-1.0, 0.0, 1.0], &[3, 0], &axes).unwrap();
+        assert!(svg.contains("<rect") && svg.contains("rank"));
+        // A chart may be empty.
+        assert!(lines(&[], &axes).is_ok() && bars(&[], &[], &axes).is_ok());
+    }
+}

@@ -1,0 +1,307 @@
+//! What is evaluated: questions with their passages from one file, or runs with the texts of their queries and documents.
+
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::EvaluationError;
+use super::methods::GIVEN;
+use crate::engine::rerank::Passage;
+use crate::files::{self, trec};
+use crate::numeric::descending;
+use crate::storage::store::hex;
+
+/// Where the questions come from.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    /// A file of questions, or a folder in BEIR's layout.
+    pub data: Option<PathBuf>,
+    /// Runs, whose texts come from `queries` and `corpus` or from the folder.
+    pub runs: Vec<PathBuf>,
+    /// Texts of the queries.
+    pub queries: Option<PathBuf>,
+    /// Texts of the documents.
+    pub corpus: Option<PathBuf>,
+    /// Judgements, for the provenance labels.
+    pub qrels: Option<PathBuf>,
+    /// Name of the folder's judgements.
+    pub split: String,
+    /// Documents read of each list.
+    pub depth: usize,
+    /// Questions taken from the beginning; all where `None`.
+    pub limit: Option<usize>,
+}
+
+/// A question, its passages, and the rankings of them.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(crate) struct Query {
+    pub id: String,
+    pub question: String,
+    pub references: Vec<String>,
+    #[serde(serialize_with = "passages")]
+    pub passages: Vec<Passage>,
+    /// Labels of the passages; `None` without judgements.
+    pub provenance: Option<Vec<f64>>,
+    /// Passages by system, best first.
+    pub rankings: Vec<(String, Vec<usize>)>,
+    /// Why it cannot be evaluated.
+    pub fault: Option<String>,
+}
+
+fn passages<S: serde::Serializer>(passages: &[Passage], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)))
+}
+
+impl Query {
+    /// The first eight bytes of the SHA-256 of all of it. A line of results belongs to one fingerprint.
+    pub fn fingerprint(&self) -> Result<String, EvaluationError> {
+        let bytes = serde_json::to_vec(self).map_err(|error| EvaluationError::Other(error.into()))?;
+        Ok(hex(&Sha256::digest(bytes)[..8]))
+    }
+}
+
+/// All questions.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
+    pub queries: Vec<Query>,
+    /// Names of the lists that every question has.
+    pub systems: Vec<String>,
+}
+
+impl Data {
+    /// Whether any question has provenance labels.
+    pub fn has_provenance(&self) -> bool {
+        self.queries.iter().any(|query| query.provenance.is_some())
+    }
+
+    /// Whether any question has reference answers.
+    pub fn has_references(&self) -> bool {
+        self.queries.iter().any(|query| !query.references.is_empty())
+    }
+}
+
+impl Sources {
+    /// Reads the files.
+    pub fn load(&self) -> Result<Data, EvaluationError> {
+        let mut data = match (&self.data, self.runs.is_empty()) {
+            (Some(file), true) if !file.is_dir() => self.read_questions(file)?,
+            (Some(folder), true) => {
+                let problem = "is a folder: a run is missing (--run FILE), whose lists take their texts from it";
+                return Err(EvaluationError::Input(format!("{}: {problem}", folder.display())));
+            }
+            _ => self.read_runs()?,
+        };
+        data.queries.truncate(self.limit.unwrap_or(usize::MAX));
+        if data.queries.is_empty() {
+            return Err(EvaluationError::Input("there are no questions".to_owned()));
+        }
+        Ok(data)
+    }
+
+    fn read_questions(&self, file: &Path) -> Result<Data, EvaluationError> {
+        let read = files::questions(file)?;
+        let labelled = read.iter().any(|question| question.supporting.contains(&true));
+        let mut seen = HashSet::new();
+        let mut queries = Vec::with_capacity(read.len());
+        for mut question in read {
+            let id = question.id.take().unwrap_or_else(|| question.line.to_string());
+            if !seen.insert(id.clone()) {
+                let problem = format!("the id {id:?} is given twice");
+                return Err(EvaluationError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
+            }
+            question.passages.truncate(self.depth);
+            let label = |helps: &bool| f64::from(u8::from(*helps));
+            queries.push(Query {
+                id,
+                rankings: vec![(GIVEN.to_owned(), (0..question.passages.len()).collect())],
+                provenance: labelled.then(|| question.supporting.iter().take(self.depth).map(label).collect()),
+                question: question.question,
+                references: question.answers,
+                passages: question.passages,
+                fault: None,
+            });
+        }
+        Ok(Data { queries, systems: vec![GIVEN.to_owned()] })
+    }
+
+    fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, EvaluationError> {
+        let in_folder = |folder: &PathBuf| {
+            let plain = folder.join(within);
+            if plain.exists() { plain } else { folder.join(format!("{within}.gz")) }
+        };
+        given.cloned().or_else(|| self.data.as_ref().map(in_folder)).ok_or_else(|| {
+            EvaluationError::Input(format!("--{what} FILE is missing: a run needs it, or a folder that holds {within}"))
+        })
+    }
+
+    fn read_runs(&self) -> Result<Data, EvaluationError> {
+        if self.runs.is_empty() {
+            return Err(EvaluationError::Input("a file of questions, or a run (--run FILE), is missing".to_owned()));
+        }
+        let texts_of_queries = queries(&self.file(self.queries.as_ref(), "queries", "queries.jsonl")?)?;
+        // A folder may lack judgements; a file that is named must exist.
+        let in_folder =
+            || self.file(None, "qrels", &format!("qrels/{}.tsv", self.split)).ok().filter(|path| path.exists());
+        let judgements = match self.qrels.clone().or_else(in_folder) {
+            Some(path) => Some((files::read(&path)?, path)),
+            None => None,
+        };
+        let judged = judgements.as_ref().map(|(text, path)| trec::judgements(text, path)).transpose()?;
+        let texts: Vec<(String, &PathBuf)> =
+            self.runs.iter().map(|path| Ok((files::read(path)?, path))).collect::<Result<_, EvaluationError>>()?;
+        let mut systems: Vec<String> = Vec::new();
+        let mut lists: HashMap<&str, Lists<'_>> = HashMap::new();
+        let mut order: Vec<&str> = Vec::new();
+        for (text, path) in &texts {
+            let run = trec::run(text, path)?;
+            let name = if systems.contains(&run.tag) { files::stem(path) } else { run.tag };
+            if systems.contains(&name) {
+                return Err(EvaluationError::Input(format!("{}: another run is also called {name:?}", path.display())));
+            }
+            for (query, documents) in run.queries {
+                let scores: Vec<f64> = documents.iter().map(|(_, score)| *score).collect();
+                let best = descending(&scores).into_iter().take(self.depth).map(|index| documents[index]);
+                if !lists.contains_key(query) {
+                    order.push(query);
+                }
+                lists.entry(query).or_default().push((name.clone(), best.collect()));
+            }
+            systems.push(name);
+        }
+        let wanted: HashSet<&str> = lists
+            .values()
+            .flatten()
+            .flat_map(|(_, documents)| documents.iter().map(|(document, _)| *document))
+            .collect();
+        let corpus = documents(&self.file(self.corpus.as_ref(), "corpus", "corpus.jsonl")?, &wanted)?;
+        // In the order of the queries' file; queries that it lacks come last.
+        let position: HashMap<&str, usize> =
+            texts_of_queries.iter().enumerate().map(|(index, text)| (text.id.as_str(), index)).collect();
+        order.sort_by_key(|query| position.get(query).copied().unwrap_or(usize::MAX));
+        let unjudged = trec::Labels::default();
+        let assemble = |query: &&str| {
+            let text = position.get(query).map(|index| &texts_of_queries[*index]);
+            let labels = judged.as_ref().map(|judged| judged.get(query).unwrap_or(&unjudged));
+            // A run that lacks the query has an empty list for it.
+            let of = |system: &String| {
+                let list = lists[query].iter().find(|(name, _)| name == system);
+                (system.clone(), list.map(|(_, documents)| documents.clone()).unwrap_or_default())
+            };
+            assembled(query, text, &systems.iter().map(of).collect(), &corpus, labels)
+        };
+        Ok(Data { queries: order.iter().map(assemble).collect(), systems })
+    }
+}
+
+/// A query's documents and scores by system.
+type Lists<'a> = Vec<(String, Vec<(&'a str, f64)>)>;
+
+/// One question of the runs.
+fn assembled(
+    id: &str,
+    text: Option<&QueryText>,
+    lists: &Lists<'_>,
+    corpus: &HashMap<String, (String, String)>,
+    labels: Option<&trec::Labels<'_>>,
+) -> Query {
+    let mut query = Query { id: id.to_owned(), ..Query::default() };
+    match text {
+        Some(text) => (query.question, query.references) = (text.text.clone(), text.answers.clone()),
+        None => query.fault = Some("the file of queries has no text for it".to_owned()),
+    }
+    let mut indices: HashMap<&str, usize> = HashMap::new();
+    for (system, documents) in lists {
+        let mut ranking = Vec::with_capacity(documents.len());
+        for (document, score) in documents {
+            let index = *indices.entry(document).or_insert_with(|| {
+                let (title, text) = corpus.get(*document).cloned().unwrap_or_else(|| {
+                    query.fault.get_or_insert_with(|| format!("the corpus has no document {document:?}"));
+                    (String::new(), String::new())
+                });
+                query.passages.push(Passage { id: (*document).to_owned(), title, text, retriever_score: Some(*score) });
+                query.passages.len() - 1
+            });
+            ranking.push(index);
+        }
+        query.rankings.push((system.clone(), ranking));
+    }
+    query.provenance = labels.map(|labels| {
+        let label = |passage: &Passage| labels.get(passage.id.as_str()).copied();
+        query.passages.iter().map(|passage| label(passage).unwrap_or(0.0).max(0.0)).collect()
+    });
+    query
+}
+
+/// A query's text and reference answers.
+struct QueryText {
+    id: String,
+    text: String,
+    answers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct QueryLine {
+    #[serde(alias = "_id", alias = "query_id", alias = "qid")]
+    id: serde_json::Value,
+    #[serde(alias = "question", alias = "query")]
+    text: String,
+    #[serde(default, alias = "references")]
+    answers: Vec<String>,
+}
+
+fn queries(path: &Path) -> Result<Vec<QueryText>, EvaluationError> {
+    let text = files::read(path)?;
+    let mut queries: Vec<QueryText> = Vec::new();
+    let mut seen = HashSet::new();
+    for (number, line) in files::lines(&text) {
+        let bad = |problem: String| EvaluationError::Input(format!("{}:{number}: {problem}", files::name(path)));
+        let one = if line.trim_start().starts_with('{') {
+            let line: QueryLine = serde_json::from_str(line).map_err(|error| bad(error.to_string()))?;
+            let id = files::identifier(Some(line.id)).ok_or_else(|| bad("the id must not be null".into()))?;
+            QueryText { id, text: line.text, answers: line.answers }
+        } else {
+            let mut parts = line.split('\t').map(|part| part.trim().to_owned());
+            let (id, text) = parts.next().zip(parts.next()).ok_or_else(|| bad("must be id, tab, text".into()))?;
+            QueryText { id, text, answers: parts.filter(|answer| !answer.is_empty()).collect() }
+        };
+        if !seen.insert(one.id.clone()) {
+            return Err(bad(format!("the id {:?} is given twice", one.id)));
+        }
+        queries.push(one);
+    }
+    Ok(queries)
+}
+
+#[derive(Deserialize)]
+struct DocumentLine {
+    #[serde(alias = "_id", alias = "docid", alias = "doc_id")]
+    id: serde_json::Value,
+    #[serde(default)]
+    title: String,
+    #[serde(alias = "contents")]
+    text: String,
+}
+
+/// Title and text of the wanted documents. The file is read line by line, because a corpus may be larger than memory.
+fn documents(path: &Path, wanted: &HashSet<&str>) -> Result<HashMap<String, (String, String)>, EvaluationError> {
+    let mut texts = HashMap::with_capacity(wanted.len());
+    for (index, line) in files::open(path)?.lines().enumerate() {
+        let bad = |problem: String| EvaluationError::Input(format!("{}:{}: {problem}", files::name(path), index + 1));
+        let line = line.map_err(|error| bad(error.to_string()))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let document: DocumentLine = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
+        let Some(id) = files::identifier(Some(document.id)) else { return Err(bad("the id must not be null".into())) };
+        if wanted.contains(id.as_str()) {
+            texts.insert(id, (document.title, document.text));
+            if texts.len() == wanted.len() {
+                break;
+            }
+        }
+    }
+    Ok(texts)
+}

@@ -1,0 +1,196 @@
+//! The results file: one line a question, appended when the question ends, so that an interrupted evaluation continues where it
+//! stopped.
+//!
+//! `manifest.json` holds everything that the results depend on and is written first. Lines are only appended; an incomplete
+//! last line is dropped at the next start. Times differ between runs and are kept in `timing.jsonl`, so that an interrupted
+//! evaluation leaves the same results file as an uninterrupted one.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::EvaluationError;
+use super::line::Line;
+use crate::storage::store::write_atomically;
+
+/// An open results file.
+pub(super) struct Journal {
+    results: File,
+    timing: File,
+    path: PathBuf,
+    /// Number of questions that are done.
+    pub done: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Timing {
+    id: String,
+    seconds: f64,
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> EvaluationError {
+    EvaluationError::Other(anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+impl Journal {
+    /// Opens the results in `folder`. They must have the same manifest, and their lines must have the ids and fingerprints of
+    /// the first questions, in order. With `restart` existing results are thrown away.
+    pub fn open(
+        folder: &Path,
+        manifest: &Map<String, Value>,
+        expected: &[(&str, String)],
+        restart: bool,
+    ) -> Result<Self, EvaluationError> {
+        std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+        let path = folder.join("results.jsonl");
+        let open = |path: &Path| {
+            File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(|e| failed(path, &e))
+        };
+        let mut results = open(&path)?;
+        match results.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(EvaluationError::Input(format!(
+                    "{}: another evaluation is writing to this folder",
+                    folder.display()
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(&path, &error)),
+        }
+        let mut timing = open(&folder.join("timing.jsonl"))?;
+        let manifest_path = folder.join("manifest.json");
+        if restart {
+            for file in [&results, &timing] {
+                file.set_len(0).map_err(|error| failed(folder, &error))?;
+            }
+        } else {
+            check_manifest(
+                &manifest_path,
+                manifest,
+                results.metadata().map_err(|error| failed(&path, &error))?.len() > 0,
+            )?;
+        }
+        let text = serde_json::to_string_pretty(manifest).context("manifest")?;
+        write_atomically(&manifest_path, format!("{text}\n").as_bytes())
+            .map_err(|error| EvaluationError::Other(error.into()))?;
+        drop_incomplete_line(&mut timing, &folder.join("timing.jsonl"))?;
+        drop_incomplete_line(&mut results, &path)?;
+        let done = check_lines(&mut results, &path, expected)?;
+        results.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
+        timing.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
+        Ok(Self { results, timing, path, done })
+    }
+
+    /// Appends a question's line and waits until it is on disk.
+    pub fn append(&mut self, line: &Line, seconds: f64) -> Result<(), EvaluationError> {
+        let timing = Timing { id: line.id.clone(), seconds };
+        // The time is written first: a question with a time but no result is evaluated again, and its time is replaced.
+        for (file, text) in [
+            (&mut self.timing, serde_json::to_string(&timing).context("timing")?),
+            (&mut self.results, serde_json::to_string(line).context("result")?),
+        ] {
+            let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_data());
+            written.map_err(|error| failed(&self.path, &error))?;
+        }
+        self.done += 1;
+        Ok(())
+    }
+
+    /// All lines of the file.
+    pub fn lines(&mut self) -> Result<Vec<Line>, EvaluationError> {
+        self.results.rewind().map_err(|error| failed(&self.path, &error))?;
+        BufReader::new(&self.results)
+            .lines()
+            .map(|line| {
+                let line = line.map_err(|error| failed(&self.path, &error))?;
+                serde_json::from_str(&line)
+                    .with_context(|| self.path.display().to_string())
+                    .map_err(EvaluationError::Other)
+            })
+            .collect()
+    }
+
+    /// Seconds of each question; the last ones where it was evaluated more than once.
+    pub fn seconds(&mut self) -> Result<BTreeMap<String, f64>, EvaluationError> {
+        self.timing.rewind().map_err(|error| failed(&self.path, &error))?;
+        let mut seconds = BTreeMap::new();
+        for line in BufReader::new(&self.timing).lines() {
+            let line = line.map_err(|error| failed(&self.path, &error))?;
+            // Times are only shown in the report, so an unreadable one is ignored.
+            if let Ok(timing) = serde_json::from_str::<Timing>(&line) {
+                seconds.insert(timing.id, timing.seconds);
+            }
+        }
+        Ok(seconds)
+    }
+}
+
+/// Refuses results of other settings.
+fn check_manifest(path: &Path, manifest: &Map<String, Value>, begun: bool) -> Result<(), EvaluationError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !begun => return Ok(()),
+        Err(error) => return Err(EvaluationError::Input(format!("{}: {error}", path.display()))),
+    };
+    let stored: Map<String, Value> = serde_json::from_str(&text)
+        .map_err(|error| EvaluationError::Input(format!("{}: {error}; --restart starts again", path.display())))?;
+    let keys = stored.keys().chain(manifest.keys().filter(|key| !stored.contains_key(*key)));
+    let changed: Vec<String> = keys
+        .filter(|key| stored.get(*key) != manifest.get(*key))
+        .map(|key| format!("{key} (stored {}, now {})", shown(stored.get(key)), shown(manifest.get(key))))
+        .collect();
+    if changed.is_empty() || !begun {
+        return Ok(());
+    }
+    Err(EvaluationError::Input(format!(
+        "{}: the results were made with other settings: {}; --restart throws them away",
+        path.display(),
+        changed.join(", ")
+    )))
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let text = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    if text.chars().count() > 60 { format!("{}…", text.chars().take(59).collect::<String>()) } else { text }
+}
+
+/// Removes what follows the last line end.
+fn drop_incomplete_line(file: &mut File, path: &Path) -> Result<(), EvaluationError> {
+    let bytes = std::fs::read(path).map_err(|error| failed(path, &error))?;
+    let complete = memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1);
+    if complete < bytes.len() {
+        file.set_len(complete as u64).map_err(|error| failed(path, &error))?;
+    }
+    Ok(())
+}
+
+/// Checks each line against its question and returns the number of lines.
+fn check_lines(file: &mut File, path: &Path, expected: &[(&str, String)]) -> Result<usize, EvaluationError> {
+    file.rewind().map_err(|error| failed(path, &error))?;
+    let mut done = 0;
+    for (index, line) in BufReader::new(file).lines().enumerate() {
+        let bad = |problem: String| EvaluationError::Input(format!("{}:{}: {problem}", path.display(), index + 1));
+        let line = line.map_err(|error| bad(error.to_string()))?;
+        let line: Line = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
+        match expected.get(index) {
+            Some((id, _)) if *id != line.id => {
+                return Err(bad(format!("has question {:?}, expected {id:?}; --restart starts again", line.id)));
+            }
+            Some((id, data)) if *data != line.data => {
+                let problem = format!("question {id:?} or its passages have changed; --restart starts again");
+                return Err(bad(problem));
+            }
+            Some(_) => done += 1,
+            None => {
+                let problem = format!("has question {:?}, but there are only {} questions", line.id, expected.len());
+                return Err(bad(problem));
+            }
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,249 @@
+//! Evaluation of retrieval over many questions (eRAG), behind `rerankd evaluate`.
+//!
+//! Each question's lists are reranked by every method, labelled by every annotator and scored ([`ask`]). One line a question
+//! is appended to a results file ([`journal`], [`mod@line`]), so that an interrupted evaluation continues where it stopped. The
+//! lines are summarised ([`summary`]) and written as a report ([`report`], [`charts`]). The room knows neither the command
+//! line nor the terminal: it takes [`Settings`], reports [`Event`]s and returns a [`Finished`].
+
+mod ask;
+mod charts;
+pub(crate) mod data;
+mod journal;
+mod line;
+pub(crate) mod methods;
+mod report;
+pub(crate) mod summary;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use self::data::Data;
+use self::journal::Journal;
+use self::line::Line;
+use self::methods::Ranker;
+use self::summary::Summary;
+use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
+use crate::engine::belief::MeasureOptions;
+use crate::engine::evaluate::{Annotator, default_metrics};
+use crate::files::FileError;
+use crate::metrics::rank::Metric;
+use crate::metrics::resample::Statistics;
+use crate::storage::store::write_atomically;
+
+/// Format of the results. A folder of another format is refused, because its lines mean something else: 2 answers from the
+/// context order of the rerank response, 1 from the ranking.
+const FORMAT: u32 = 2;
+
+/// An evaluation that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvaluationError {
+    /// A file or a setting is at fault.
+    #[error("{0}")]
+    Input(String),
+    /// The backend cannot answer any question.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// A file cannot be written, or a report cannot be made.
+    #[error("{0:#}")]
+    Other(#[from] anyhow::Error),
+}
+
+impl From<FileError> for EvaluationError {
+    fn from(error: FileError) -> Self {
+        Self::Input(error.0)
+    }
+}
+
+/// What is evaluated and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Names of annotators, or `all`. Where empty, all that the data allow but accuracy and the SePer annotators, which
+    /// sample.
+    pub annotators: Vec<String>,
+    /// Metrics over the labels; the paper's where empty.
+    pub metrics: Vec<Metric>,
+    /// What orders each list; at least one.
+    pub rankers: Vec<Ranker>,
+    /// Least label of a relevant passage.
+    pub relevance_threshold: f64,
+    /// Answer from whole contexts, too.
+    pub end_to_end: bool,
+    /// Most tokens of an answer.
+    pub answer_tokens: usize,
+    /// Samples of each prompt for the SePer annotators; the engine's default where `None`.
+    pub samples: Option<usize>,
+    /// Seed of the samples.
+    pub seed: u64,
+    /// Most tokens of a passage.
+    pub passage_tokens: Option<usize>,
+    /// How sampled answers are measured.
+    pub measure: MeasureOptions,
+    /// Intervals and tests of the summary.
+    pub statistics: Statistics,
+}
+
+/// The settings, applied to the data.
+pub(crate) struct Plan {
+    pub settings: Settings,
+    pub annotators: Vec<Annotator>,
+    pub metrics: Vec<Metric>,
+    /// Names of the rankings of each question: by list of the data, then by ranker.
+    pub systems: Vec<String>,
+    pub end_to_end: bool,
+}
+
+/// Something to show while an evaluation runs.
+pub(crate) enum Event<'a> {
+    /// So many questions are done.
+    Done(usize),
+    /// A question was not evaluated.
+    Failed { id: &'a str, problem: &'a str },
+    /// The evaluation stops with so many questions done. The same command continues it.
+    Stopped { done: usize },
+    /// All questions are done and are being summarised.
+    Summarising,
+}
+
+/// A finished evaluation.
+pub(crate) struct Finished {
+    pub summary: Summary,
+    /// The content of summary.json: settings and summary.
+    pub document: Value,
+    /// Where report.html is.
+    pub report: PathBuf,
+}
+
+/// Each element once, at its first position.
+fn distinct<T: PartialEq>(elements: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for element in elements {
+        if !kept.contains(&element) {
+            kept.push(element);
+        }
+    }
+    kept
+}
+
+/// The annotators with these names, which the data must allow.
+fn annotators(names: &[String], data: &Data) -> Result<Vec<Annotator>, EvaluationError> {
+    let available = |annotator: &Annotator| match annotator {
+        Annotator::Provenance => data.has_provenance(),
+        other => !other.needs_references() || data.has_references(),
+    };
+    let mut chosen: Vec<Annotator> = Vec::new();
+    if names.is_empty() {
+        let default = |annotator: &Annotator| !annotator.is_belief() && *annotator != Annotator::Accuracy;
+        chosen.extend(Annotator::ALL.iter().filter(|a| default(a) && available(a)));
+    }
+    for name in names.iter().map(|name| name.trim()) {
+        if name == "all" {
+            chosen.extend(Annotator::ALL.iter().filter(|annotator| available(annotator)));
+            continue;
+        }
+        let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Annotator::ALL.iter().map(|annotator| annotator.name()).collect();
+            let problem = format!("{name:?} is no annotator; annotators are {}, all", names.join(", "));
+            EvaluationError::Input(format!("--annotators: {problem}"))
+        })?;
+        if !available(annotator) {
+            let needs = if *annotator == Annotator::Provenance { "judgements" } else { "reference answers" };
+            let problem = format!("{name} needs {needs}, and the data have none");
+            return Err(EvaluationError::Input(format!("--annotators: {problem}")));
+        }
+        chosen.push(*annotator);
+    }
+    Ok(distinct(chosen))
+}
+
+impl Plan {
+    pub fn new(mut settings: Settings, data: &Data) -> Result<Self, EvaluationError> {
+        settings.rankers = distinct(settings.rankers);
+        let single = data.systems.len() == 1;
+        let name = |list: &String, ranker: &Ranker| match ranker.0 {
+            None => list.clone(),
+            Some(method) if single => method.name().to_owned(),
+            Some(method) => format!("{list}+{}", method.name()),
+        };
+        let rankers = &settings.rankers;
+        let systems = data.systems.iter().flat_map(|list| rankers.iter().map(move |ranker| name(list, ranker)));
+        let systems = systems.collect();
+        let annotators = annotators(&settings.annotators, data)?;
+        let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
+        let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
+        Ok(Self { settings, annotators, metrics, systems, end_to_end })
+    }
+
+    /// Everything that the results depend on. Results of another manifest are not continued.
+    fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
+        let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
+        let metrics: Vec<String> = self.metrics.iter().map(ToString::to_string).collect();
+        let manifest = json!({
+            "format": FORMAT,
+            "generator_sha256": models.generator,
+            "entailment_sha256": self.annotators.iter().any(|a| a.is_belief()).then_some(&models.entailment),
+            "prompts": models.prompts,
+            "systems": self.systems,
+            "annotators": names,
+            "metrics": metrics,
+            "relevance_threshold": self.settings.relevance_threshold,
+            "end_to_end": self.end_to_end,
+            "answers_from": if self.end_to_end { json!("context order") } else { Value::Null },
+            "answer_tokens": self.settings.answer_tokens,
+            "samples": self.settings.samples,
+            "seed": self.settings.seed,
+            "passage_tokens": self.settings.passage_tokens,
+            "measure": format!("{:?}", self.settings.measure),
+        });
+        match manifest {
+            Value::Object(manifest) => manifest,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// Evaluates the questions that `folder` does not hold yet, then summarises all of them. With `restart` the results in the
+/// folder are thrown away.
+pub(crate) async fn run(
+    plan: &Plan,
+    data: &Data,
+    backend: &Backend,
+    (folder, restart): (&Path, bool),
+    mut notify: impl FnMut(Event<'_>),
+) -> Result<Finished, EvaluationError> {
+    let manifest = plan.manifest(&backend.models().await?);
+    let expected: Result<Vec<(&str, String)>, EvaluationError> =
+        data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
+    let mut journal = Journal::open(folder, &manifest, &expected?, restart)?;
+    notify(Event::Done(journal.done));
+    for query in &data.queries[journal.done..] {
+        let started = Instant::now();
+        let line = match ask::evaluate(plan, backend, query).await {
+            Ok(line) => line,
+            Err(Refusal::Question(problem)) => {
+                notify(Event::Failed { id: &query.id, problem: &problem });
+                Line { id: query.id.clone(), data: query.fingerprint()?, error: Some(problem), ..Line::default() }
+            }
+            Err(Refusal::Fatal(error)) => {
+                notify(Event::Stopped { done: journal.done });
+                return Err(error.into());
+            }
+        };
+        journal.append(&line, started.elapsed().as_secs_f64())?;
+        notify(Event::Done(journal.done));
+    }
+    notify(Event::Summarising);
+    let lines = journal.lines()?;
+    let summary = Summary::new(plan, &lines, &journal.seconds()?);
+    let document = json!({ "settings": manifest, "summary": summary });
+    write(&folder.join("summary.json"), &format!("{document:#}\n"))?;
+    let report = folder.join("report.html");
+    write(&report, &report::html(plan, &summary, &lines, &data.queries, &manifest)?)?;
+    Ok(Finished { summary, document, report })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {
+    let written = write_atomically(path, text.as_bytes());
+    written.map_err(|error| EvaluationError::Other(anyhow::anyhow!("{}: {error}", path.display())))
+}

@@ -1,0 +1,178 @@
+//! Files that the user hands over: passages and questions as JSON lines, runs and judgements ([`trec`]). All of them may be
+//! gzipped. Errors name the file and the line.
+
+pub(crate) mod trec;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::engine::rerank::Passage;
+
+/// A file that cannot be read, or whose content is not what it should be. The text names the file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct FileError(pub String);
+
+/// The first bytes of a gzipped file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Reads a whole file, or standard input for `-`, and unpacks it where it is gzipped.
+pub(crate) fn read(path: &Path) -> Result<String, FileError> {
+    let mut bytes = Vec::new();
+    let outcome = if path == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map(drop)
+    };
+    let bad = |error: std::io::Error| FileError(format!("{}: {error}", name(path)));
+    outcome.map_err(bad)?;
+    if bytes.starts_with(&GZIP) {
+        let mut plain = Vec::new();
+        flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(bad)?;
+        bytes = plain;
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
+        let line = good.matches('\n').count() + 1;
+        FileError(format!("{}:{line}: is not UTF-8", name(path)))
+    })
+}
+
+/// Name of an input in messages.
+pub(crate) fn name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// A file's name without folders and extensions.
+pub(crate) fn stem(path: &Path) -> String {
+    let file = path.file_name().map_or_else(|| name(path), |file| file.to_string_lossy().into_owned());
+    file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
+}
+
+/// A passage as a line: an object, or the text alone.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Text(String),
+    Object(Object),
+}
+
+#[derive(Debug, Deserialize)]
+struct Object {
+    #[serde(default)]
+    id: Option<serde_json::Value>,
+    #[serde(alias = "contents", alias = "passage")]
+    text: String,
+    #[serde(default)]
+    title: String,
+    #[serde(default, alias = "retriever_score")]
+    score: Option<f64>,
+}
+
+/// Reads passages, one JSON value a line. Empty lines are skipped.
+pub(crate) fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
+    let text = read(path)?;
+    let mut passages = Vec::new();
+    for (number, line) in lines(&text) {
+        let bad = |problem: String| FileError(format!("{}:{number}: {problem}", name(path)));
+        let parsed = serde_json::from_str::<serde_json::Value>(line).map_err(|error| bad(error.to_string()))?;
+        let line = serde_json::from_value::<Line>(parsed).map_err(|_| {
+            bad("must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"".into())
+        })?;
+        passages.push(line.passage(passages.len()));
+    }
+    Ok(passages)
+}
+
+/// Opens a file for reading line by line and unpacks it where it is gzipped.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, FileError> {
+    let bad = |error: std::io::Error| FileError(format!("{}: {error}", name(path)));
+    let mut file = BufReader::new(std::fs::File::open(path).map_err(bad)?);
+    let gzipped = file.fill_buf().map_err(bad)?.starts_with(&GZIP);
+    Ok(if gzipped { Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))) } else { Box::new(file) })
+}
+
+/// Lines that are not empty, numbered from 1.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
+}
+
+impl Line {
+    fn passage(self, position: usize) -> Passage {
+        match self {
+            Self::Text(text) => Passage { id: position.to_string(), text, ..Passage::default() },
+            Self::Object(object) => Passage {
+                id: identifier(object.id).unwrap_or_else(|| position.to_string()),
+                text: object.text,
+                title: object.title,
+                retriever_score: object.score,
+            },
+        }
+    }
+}
+
+/// An id, which may be a number.
+pub(crate) fn identifier(value: Option<serde_json::Value>) -> Option<String> {
+    match value? {
+        serde_json::Value::Null => None,
+        serde_json::Value::String(id) => Some(id),
+        other => Some(other.to_string()),
+    }
+}
+
+/// A question's line.
+#[derive(Debug, Deserialize)]
+struct QuestionLine {
+    #[serde(default, alias = "_id", alias = "query_id", alias = "qid")]
+    id: Option<serde_json::Value>,
+    #[serde(alias = "query")]
+    question: String,
+    #[serde(default, alias = "references")]
+    answers: Vec<String>,
+    #[serde(default)]
+    passages: Vec<LabelledPassage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LabelledPassage {
+    #[serde(flatten)]
+    passage: Object,
+    #[serde(default, alias = "relevant")]
+    supporting: bool,
+}
+
+/// A question, its reference answers, and its passages.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    /// Number of its line, from 1.
+    pub line: usize,
+    /// Its id; `None` where the line has none.
+    pub id: Option<String>,
+    pub question: String,
+    pub answers: Vec<String>,
+    pub passages: Vec<Passage>,
+    /// For each passage whether it is marked as helpful.
+    pub supporting: Vec<bool>,
+}
+
+/// Reads questions, one JSON object a line.
+pub(crate) fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
+    let text = read(path)?;
+    let mut questions = Vec::new();
+    for (number, line) in lines(&text) {
+        let parsed: QuestionLine =
+            serde_json::from_str(line).map_err(|error| FileError(format!("{}:{number}: {error}", name(path))))?;
+        let supporting = parsed.passages.iter().map(|labelled| labelled.supporting).collect();
+        let passages = parsed
+            .passages
+            .into_iter()
+            .enumerate()
+            .map(|(index, labelled)| Line::Object(labelled.passage).passage(index));
+        let passages = passages.collect();
+        let (id, question, answers) = (identifier(parsed.id), parsed.question, parsed.answers);
+        questions.push(Question { line: number, id, question, answers, passages, supporting });
+    }
+    Ok(questions)
+}

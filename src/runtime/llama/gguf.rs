@@ -1,0 +1,166 @@
+//! The size of a GGUF file after re-encoding, from the header alone.
+//!
+//! `llama_model_quantize` has a `dry_run` parameter, but it only logs the size. The rules here follow
+//! `tensor_allows_quantization` in llama.cpp's src/llama-quant.cpp for targets of 16 bits.
+
+use std::ffi::{CStr, CString};
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+
+use llama_cpp_sys_2 as sys;
+
+/// Alignment of tensor data in the files that llama.cpp writes (GGUF_DEFAULT_ALIGNMENT).
+const ALIGNMENT: u64 = 32;
+
+/// Bytes that re-encoding may add to the header: `general.file_type` and `general.quantization_version`, and padding.
+const ADDED: u64 = 128;
+
+/// Bytes of one weight in the target type.
+const WEIGHT: u64 = 2;
+
+/// Size in bytes of the file at `path` after re-encoding to BF16 or F16. The real file is at most [`ADDED`] bytes smaller;
+/// for architectures with special tensors (convolutions, position embeddings), which llama.cpp leaves as they are, the
+/// figure differs by the size of those tensors.
+///
+/// # Errors
+/// The file cannot be read, is not a GGUF file, or its header is damaged.
+pub(super) fn reencoded_bytes(path: &Path) -> Result<u64, String> {
+    let header = Header::read(path)?;
+    header.reencoded().ok_or_else(|| "the header is damaged: the tensors are larger than 2^64 bytes".to_owned())
+}
+
+/// A parsed header. llama.cpp checks every length in it against the size of the file.
+struct Header(NonNull<sys::gguf_context>);
+
+#[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper for the tensors of a GGUF header")]
+impl Header {
+    fn read(path: &Path) -> Result<Self, String> {
+        if !path.is_file() {
+            return Err("no such file".to_owned());
+        }
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
+        let params = sys::gguf_init_params { no_alloc: true, ctx: null_mut() };
+        // SAFETY: the string outlives the call. Without a `ctx` only the header is read and no tensor is allocated.
+        let context = unsafe { sys::gguf_init_from_file(name.as_ptr(), params) };
+        NonNull::new(context).map(Self).ok_or_else(|| "not a GGUF file, or its header is damaged".to_owned())
+    }
+
+    fn reencoded(&self) -> Option<u64> {
+        // SAFETY: the context is valid until it is dropped; both functions only read it.
+        let (tensors, data) =
+            unsafe { (sys::gguf_get_n_tensors(self.0.as_ptr()), sys::gguf_get_data_offset(self.0.as_ptr())) };
+        let mut total = u64::try_from(data).ok()?.checked_add(ADDED)?;
+        for tensor in 0..tensors {
+            let bytes = self.tensor_bytes(tensor)?.checked_next_multiple_of(ALIGNMENT)?;
+            total = total.checked_add(bytes)?;
+        }
+        Some(total)
+    }
+
+    /// Size of one tensor after re-encoding.
+    fn tensor_bytes(&self, tensor: i64) -> Option<u64> {
+        // SAFETY: `tensor` is below the number of tensors. The name is a C string and the shape an array of GGML_MAX_DIMS
+        // numbers; both belong to the context and are copied or read before it can be dropped.
+        let (name, shape, unchanged) = unsafe {
+            let context = self.0.as_ptr();
+            let shape: [i64; 4] = *sys::gguf_get_tensor_ne(context, tensor).cast();
+            let name = CStr::from_ptr(sys::gguf_get_tensor_name(context, tensor)).to_string_lossy();
+            (name, shape, sys::gguf_get_tensor_size(context, tensor))
+        };
+        if !is_reencoded(&name, &shape) {
+            return u64::try_from(unchanged).ok();
+        }
+        shape.iter().try_fold(WEIGHT, |bytes, &length| bytes.checked_mul(u64::try_from(length).ok()?))
+    }
+}
+
+#[expect(unsafe_code, reason = "the context belongs to C")]
+impl Drop for Header {
+    fn drop(&mut self) {
+        // SAFETY: the context came from `gguf_init_from_file` and is freed once.
+        unsafe { sys::gguf_free(self.0.as_ptr()) }
+    }
+}
+
+/// Whether llama.cpp converts a tensor to the target type: matrices of weights, but no norms and no expert gates.
+fn is_reencoded(name: &str, shape: &[i64]) -> bool {
+    let is_matrix = shape.iter().skip(1).any(|&length| length > 1);
+    is_matrix && name.ends_with("weight") && !name.contains("_norm.weight") && !name.contains("ffn_gate_inp.weight")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// ggml's numbers of types.
+    const F32: u32 = 0;
+    const Q8_0: u32 = 8;
+
+    /// The header of a GGUF file without metadata, padded to where the tensor data starts.
+    pub fn header(tensors: &[(&str, &[u64], u32)]) -> Vec<u8> {
+        let mut bytes = b"GGUF".to_vec();
+        bytes.extend(3_u32.to_le_bytes());
+        bytes.extend((tensors.len() as u64).to_le_bytes());
+        bytes.extend(0_u64.to_le_bytes());
+        let mut offset = 0_u64;
+        for (name, shape, kind) in tensors {
+            bytes.extend((name.len() as u64).to_le_bytes());
+            bytes.extend(name.as_bytes());
+            bytes.extend(u32::try_from(shape.len()).unwrap().to_le_bytes());
+            bytes.extend(shape.iter().flat_map(|length| length.to_le_bytes()));
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(offset.to_le_bytes());
+            let weights = shape.iter().fold(1_u64, |product, &length| product.wrapping_mul(length));
+            let size = if *kind == F32 { weights.wrapping_mul(4) } else { weights / 32 * 34 };
+            offset = offset.wrapping_add(size.next_multiple_of(ALIGNMENT));
+        }
+        bytes.resize(bytes.len().next_multiple_of(32), 0);
+        bytes
+    }
+
+    /// Matrices of 2 MiB in sixteen bits, a norm and a bias.
+    pub fn small() -> Vec<u8> {
+        header(&[
+            ("token_embd.weight", &[512, 1024], Q8_0),
+            ("blk.0.attn_q.weight", &[512, 1024], Q8_0),
+            ("blk.0.attn_norm.weight", &[512], F32),
+            ("blk.0.attn_q.bias", &[1024], F32),
+        ])
+    }
+
+    fn size(bytes: &[u8]) -> Result<u64, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        reencoded_bytes(file.path())
+    }
+
+    #[test]
+    fn matrices_take_two_bytes_a_weight_and_the_rest_is_unchanged() {
+        let header = small();
+        let matrices = 2 * 2 * 512 * 1024;
+        assert_eq!(size(&header), Ok(header.len() as u64 + ADDED + matrices + 4 * 512 + 4 * 1024));
+        assert!(!is_reencoded("blk.0.ffn_gate_inp.weight", &[512, 8, 1, 1]));
+        assert!(!is_reencoded("rope_freqs.weight", &[32, 1, 1, 1]));
+        assert!(is_reencoded("blk.0.ffn_up_exps.weight", &[512, 512, 8, 1]));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error() {
+        let good = small();
+        for bytes in [Vec::new(), vec![0x5a; 4_096], b"GGUF".to_vec(), good[..60].to_vec()] {
+            assert!(size(&bytes).is_err_and(|problem| problem.contains("damaged")));
+        }
+        // More tensors and longer names than the file has room for.
+        let mut many = good.clone();
+        many[8..16].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+        let mut long = good;
+        long[24..32].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+        // Shapes whose size is not a 64-bit number, at either width.
+        let huge = header(&[("x.weight", &[1 << 40, 1 << 40], F32)]);
+        let wide = header(&[("x.weight", &[1 << 31, 1 << 31], Q8_0), ("y.weight", &[1 << 31, 1 << 31], Q8_0)]);
+        for bytes in [many, long, huge, wide] {
+            assert!(size(&bytes).is_err_and(|problem| problem.contains("damaged")));
+        }
+        assert_eq!(reencoded_bytes(Path::new("/nowhere/x.gguf")), Err("no such file".to_owned()));
+    }
+}

@@ -1,0 +1,102 @@
+//! Turns, kept verdicts, faults.
+
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::call::Stopped;
+use crate::scripted::ScriptedEntailment;
+
+fn pair(premise: &str, hypothesis: &str) -> TextPair {
+    TextPair { premise: premise.into(), hypothesis: hypothesis.into() }
+}
+
+fn start(options: EntailmentOptions, delay: Duration, mut faults: Vec<&'static str>) -> (Judge, Arc<AtomicUsize>) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let loader: Loader = Box::new(move |serve| {
+        if faults.first() == Some(&"load") {
+            faults.remove(0);
+            return Err(ModelError::Unusable { path: "x.onnx".into(), problem: "is damaged".into() });
+        }
+        let panics = !faults.is_empty();
+        faults.clear();
+        serve(&mut ScriptedEntailment { delay, judged: Arc::clone(&seen), panics, three_way: true });
+        Ok(())
+    });
+    (Judge::start(options, ConfiguredModel::default(), loader).unwrap(), calls)
+}
+
+const OPTIONS: EntailmentOptions = EntailmentOptions { cache_entries: 100 };
+
+#[tokio::test]
+async fn equal_pairs_are_judged_once_and_verdicts_are_kept() {
+    let (judge, calls) = start(OPTIONS, Duration::ZERO, vec![]);
+    let list = vec![pair("a b", "a"), pair("a", "c"), pair("a b", "a")];
+    let first = judge.judge(list.clone(), &Call::local()).await.unwrap();
+    assert_eq!((first.judged, calls.load(Ordering::SeqCst)), (2, 2));
+    assert_eq!(first.verdicts[0], first.verdicts[2]);
+    assert!(first.verdicts[0].entails() && !first.verdicts[1].entails());
+    let second = judge.judge(list, &Call::local()).await.unwrap();
+    assert_eq!((second.judged, second.verdicts), (0, first.verdicts));
+    assert!(judge.judge(vec![], &Call::local()).await.unwrap().verdicts.is_empty());
+}
+
+#[tokio::test]
+async fn a_short_list_does_not_wait_for_a_long_one() {
+    let (judge, _) = start(OPTIONS, Duration::from_millis(1), vec![]);
+    let long = (0..400).map(|i| pair(&i.to_string(), "x")).collect();
+    let (other, started) = (judge.clone(), Instant::now());
+    let long = tokio::spawn(async move { other.judge(long, &Call::local()).await.map(|_| started.elapsed()) });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
+    let short = started.elapsed();
+    assert!(short * 2 < long.await.unwrap().unwrap(), "{short:?}");
+}
+
+#[tokio::test]
+async fn deadlines_and_departures_stop_the_work() {
+    let (judge, calls) = start(OPTIONS, Duration::from_millis(1), vec![]);
+    let long: Vec<TextPair> = (0..4_000).map(|i| pair(&i.to_string(), "x")).collect();
+    let soon = Some(Instant::now() + Duration::from_millis(50));
+    assert_eq!(judge.judge(long.clone(), &Call::local_with(soon)).await.unwrap_err(), Stopped::DeadlineExceeded.into());
+    let gone = Call::local();
+    let left = tokio::time::timeout(Duration::from_millis(30), judge.judge(long, &gone)).await;
+    assert!(left.is_err());
+    judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
+    assert!(calls.load(Ordering::SeqCst) < 1_000);
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_loaded_is_tried_again_and_a_panic_is_survived() {
+    let (judge, _) = start(OPTIONS, Duration::ZERO, vec!["load", "panic"]);
+    let error = judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap_err();
+    assert!(error.to_string().contains("x.onnx: is damaged"));
+    assert_eq!(judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap_err(), ScheduleError::Unavailable);
+    judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
+}
+
+/// A panic answered every list in the queue with UNAVAILABLE.
+#[tokio::test]
+async fn a_panic_takes_down_its_own_list_only() {
+    let (judge, _) = start(OPTIONS, Duration::from_millis(1), vec!["panic"]);
+    let call = Call::local();
+    let (first, second, third) = tokio::join!(
+        judge.judge(vec![pair("a", "b")], &call),
+        judge.judge(vec![pair("a", "c")], &call),
+        judge.judge(vec![pair("a", "d")], &call),
+    );
+    assert_eq!(first.unwrap_err(), ScheduleError::Unavailable);
+    assert_eq!((second.unwrap().judged, third.unwrap().judged), (1, 1));
+}
+
+/// The (q): entries were whole texts, of up to 2 MiB each.
+#[tokio::test]
+async fn kept_verdicts_do_not_hold_the_texts() {
+    let (judge, calls) = start(OPTIONS, Duration::ZERO, vec![]);
+    let long = "x ".repeat(1 << 20);
+    judge.judge(vec![pair(&long, "a")], &Call::local()).await.unwrap();
+    assert_eq!(judge.judge(vec![pair(&long, "a")], &Call::local()).await.unwrap().judged, 0);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_ne!(key(&pair("ab", "c")), key(&pair("a", "bc")));
+}

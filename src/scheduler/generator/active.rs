@@ -1,0 +1,176 @@
+//! State of a running request: its walk, its sequences, its scores and samples.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::queue::Phase;
+use super::stepper::lost;
+use super::{Event, Job, Outcome, Sample, ScheduleError};
+use crate::model::{Draw, ModelError};
+use crate::numeric::sampling::unit;
+use crate::plan::{Finish, NodeId, Step, Token, Walk};
+
+pub(super) struct Active {
+    pub job: Job,
+    pub walk: Walk,
+    /// Cells granted at admission.
+    pub cells: usize,
+    /// Sequences granted at admission.
+    pub sequences: usize,
+    /// Maps the walk's sequence numbers to the generator's.
+    pub held: HashMap<usize, usize>,
+    /// The step in evaluation.
+    pub step: Step,
+    admitted: Instant,
+    /// Whether the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
+    has_samples: bool,
+    scores: Vec<Vec<f64>>,
+    samples: HashMap<NodeId, Growing>,
+    missing: Vec<usize>,
+    evaluated: usize,
+    cached: usize,
+    steps: usize,
+}
+
+/// An unfinished sample and its random number generator.
+struct Growing {
+    sample: Sample,
+    source: ChaCha8Rng,
+}
+
+impl Growing {
+    fn new(seed: u64) -> Self {
+        let sample = Sample { tokens: Vec::new(), log_probabilities: Vec::new(), finish: Finish::Length };
+        Self { sample, source: ChaCha8Rng::seed_from_u64(seed) }
+    }
+}
+
+impl Active {
+    pub fn new(job: Job, walk: Walk, cells: usize, sequences: usize) -> Self {
+        let counts: Vec<usize> = (0..job.plan.len()).map(|node| job.plan.scored_tokens(NodeId(node))).collect();
+        Self {
+            walk,
+            cells,
+            sequences,
+            held: HashMap::new(),
+            step: Step::default(),
+            admitted: Instant::now(),
+            has_samples: job.plan.has_samples(),
+            scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
+            samples: HashMap::new(),
+            missing: counts,
+            evaluated: 0,
+            cached: 0,
+            steps: 0,
+            job,
+        }
+    }
+
+    /// Returns the generator's sequence for the walk's sequence `slot`. Takes one from `free` if `slot` has none yet.
+    pub fn hold(&mut self, slot: usize, free: &mut Vec<usize>) -> Result<usize, ModelError> {
+        if let Some(&sequence) = self.held.get(&slot) {
+            return Ok(sequence);
+        }
+        let sequence = free.pop().ok_or_else(|| lost("no free sequence for a granted sequence"))?;
+        self.held.insert(slot, sequence);
+        Ok(sequence)
+    }
+
+    /// Phase for the queue's policy.
+    pub fn phase(&self) -> Phase {
+        match (self.walk.growing(), self.has_samples) {
+            (true, _) => Phase::Growing,
+            (false, true) => Phase::Reading,
+            (false, false) => Phase::Scoring,
+        }
+    }
+
+    /// Counts tokens that are copied from the prefix cache instead of evaluated.
+    pub const fn adopt(&mut self, tokens: usize) {
+        self.cached += tokens;
+    }
+
+    /// Records one log-probability. `index` is the token's index within the node. The last one of a node sends
+    /// [`Event::Scored`].
+    pub fn score(&mut self, node: NodeId, index: usize, log_probability: f64) {
+        let first = self.job.plan.first_scored(node);
+        self.scores[node.0][index - first] = log_probability;
+        self.missing[node.0] -= 1;
+        if self.missing[node.0] == 0 {
+            self.tell(|scores| Event::Scored(node, scores[node.0].clone()));
+        }
+    }
+
+    /// Records the end of a step and reports progress.
+    pub fn stepped(&mut self) {
+        self.evaluated += self.step.tokens();
+        self.steps += usize::from(self.step.tokens() > 0);
+        // The unused tokens of a sample that ended early count as done.
+        let (done, total) = (self.job.cost.tokens - self.walk.remaining(), self.job.cost.tokens);
+        self.tell(|_| Event::Progress { done, total });
+    }
+
+    /// Draw request for the next token of a sample. Each sample has its own random numbers.
+    pub fn draw(&mut self, node: NodeId) -> Option<Draw> {
+        let grow = self.job.plan.grow(node)?;
+        let growing = self.samples.entry(node).or_insert_with(|| Growing::new(grow.seed));
+        Some(Draw { sampling: grow.sampling, uniform: unit(growing.source.next_u64()) })
+    }
+
+    /// Records a drawn token, after the walk has advanced. If the sample ends, returns its sequence for release.
+    pub fn drawn(&mut self, node: NodeId, token: Token, log_probability: f64) -> Option<usize> {
+        let growing = self.samples.get_mut(&node)?;
+        growing.sample.tokens.push(token);
+        growing.sample.log_probabilities.push(log_probability);
+        let grow = self.job.plan.grow(node)?;
+        let full = (growing.sample.tokens.len() >= grow.most).then_some(Finish::Length);
+        let Some(finish) = grow.stop.ended(&growing.sample.tokens).or(full) else {
+            self.walk.grow(node, token);
+            return None;
+        };
+        growing.sample.finish = finish;
+        let ended = self.walk.end(node).and_then(|slot| self.held.remove(&slot));
+        if let Some(events) = &self.job.events {
+            let _ = events.send(Event::Sampled(node, growing.sample.clone()));
+        }
+        ended
+    }
+
+    fn tell(&self, event: impl FnOnce(&[Vec<f64>]) -> Event) {
+        if let Some(events) = &self.job.events {
+            // A closed event channel does not stop the work. Only a closed reply channel does.
+            let _ = events.send(event(&self.scores));
+        }
+    }
+
+    /// Sends the result to the caller, or an error if a score is not finite.
+    pub fn finish(self, now: Instant) {
+        let samples: HashMap<NodeId, Sample> =
+            self.samples.into_iter().map(|(node, growing)| (node, growing.sample)).collect();
+        let broken = self.scores.iter().flatten().any(|score| !score.is_finite());
+        let outcome = Outcome {
+            scores: self.scores,
+            samples,
+            queued: self.admitted - self.job.arrival,
+            running: now.saturating_duration_since(self.admitted).max(Duration::from_nanos(1)),
+            tokens: self.evaluated,
+            cached_tokens: self.cached,
+            steps: self.steps,
+        };
+        let answer = if broken {
+            let problem = "a log-probability is not a finite number".to_owned();
+            Err(ScheduleError::Model(ModelError::Decode(problem)))
+        } else {
+            Ok(outcome)
+        };
+        let _ = self.job.reply.send(answer);
+    }
+
+    /// Sends an error to the caller.
+    pub fn fail(self, error: ScheduleError) {
+        let _ = self.job.reply.send(Err(error));
+    }
+}

@@ -1,0 +1,306 @@
+//! Scheduling policy as pure functions: which request is admitted next, and how a step's tokens are shared.
+//!
+//! **Admission.** A waiting request has the key `arrival + expected service time`, at the measured speed. The smallest
+//! key is admitted first. A request is overtaken only by a request with a smaller key: a cheaper one that arrived
+//! before the first one's own service would have ended. The number of overtaking requests is therefore bounded, and no
+//! request starves. If the first request in line does not fit into the free cache cells, no later one is admitted.
+//! Small requests therefore cannot starve a large one.
+//!
+//! **Sharing.** The active request with the fewest tokens left is the leader. It takes up to half a batch, the
+//! [`quantum`]. Half a batch is evaluated as fast per token as a whole one, and halves the time that a new request
+//! waits for the current step. The step also takes work that adds little time or that lets requests run together: one
+//! token of each growing sample, up to an eighth of a batch; requests that finish within the rest of the quantum; and,
+//! if the leader's samples grow, the prompts of other sampling requests, so that all samples grow together.
+//!
+//! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. They are
+//! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
+//! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
+//! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
+//! of each, because long prompts in one step make attention read the cells of both and end in the middle of its tiles.
+//! That costs a fifth of the speed.
+
+use std::time::{Duration, Instant};
+
+use crate::call::Priority;
+
+/// Shift of the admission key per priority level.
+pub const PRIORITY_SHIFT: Duration = Duration::from_secs(10);
+
+/// Minimum number of tokens per step that accumulates for the followers.
+pub const LEAST_SHARE: usize = 16;
+
+/// Unpaid tokens of the followers, in batches, from which they are paid.
+pub const PATIENCE: usize = 2;
+
+/// Key of the admission order: the time at which a request would finish if it were served at arrival, plus a shift of
+/// [`PRIORITY_SHIFT`] per level below the highest priority. The shift bounds how long a lower priority can be
+/// overtaken.
+#[must_use]
+pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64, priority: Priority) -> Instant {
+    let seconds = crate::numeric::real(tokens) / tokens_per_second.max(1.0);
+    let shift = match priority {
+        Priority::High => Duration::ZERO,
+        Priority::Normal => PRIORITY_SHIFT,
+        Priority::Low => 2 * PRIORITY_SHIFT,
+    };
+    arrival + shift + Duration::from_secs_f64(seconds.min(86_400.0))
+}
+
+/// The policy's view of an active request.
+#[derive(Debug, Clone, Copy)]
+pub struct View<T> {
+    /// Tokens not yet evaluated.
+    pub left: usize,
+    /// Time of arrival.
+    pub arrival: T,
+    /// Current phase.
+    pub phase: Phase,
+}
+
+/// Phase of an active request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Scores prompts; its plan has no samples.
+    Scoring,
+    /// Evaluates the prompts that it will sample from.
+    Reading,
+    /// Its samples grow by one token each per step.
+    Growing,
+}
+
+/// Order in which active requests take tokens from a step: the request with the fewest tokens left (the oldest of
+/// equals), then the others, oldest first.
+#[must_use]
+fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..active.len()).collect();
+    order.sort_by_key(|&index| &active[index].arrival);
+    if let Some(place) = (0..order.len()).min_by_key(|&place| active[order[place]].left) {
+        order[..=place].rotate_right(1);
+    }
+    order
+}
+
+/// Maximum number of tokens of a step for a generator with the given batch size, samples beside the leader excluded.
+#[must_use]
+pub const fn quantum(batch: usize) -> usize {
+    batch.div_ceil(2)
+}
+
+/// Unpaid tokens of the followers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Claim {
+    owed: usize,
+}
+
+impl Claim {
+    /// Shares a step. Calls `take(request, limit)` at most once per request; it returns the number of tokens taken.
+    pub fn share<T: Ord>(&mut self, batch: usize, active: &[View<T>], mut take: impl FnMut(usize, usize) -> usize) {
+        let order = turns(active);
+        let Some((&leader, followers)) = order.split_first() else { return };
+        let mut take = |index, limit| if limit > 0 { take(index, limit) } else { 0 };
+        let mut room = quantum(batch);
+        // Growing samples have a budget of their own, because they hardly lengthen a step.
+        let mut cheap = batch / 8;
+        let growing = |index: usize| active[index].phase == Phase::Growing;
+        let mut paid = 0;
+        let leaders;
+        if self.owed >= PATIENCE * batch {
+            for &follower in followers {
+                let took = take(follower, room);
+                room -= took;
+                paid += took;
+            }
+            leaders = take(leader, if growing(leader) { room.max(cheap) } else { room });
+        } else {
+            leaders = take(leader, room);
+            room -= leaders;
+            for &follower in followers {
+                let together = growing(leader) && active[follower].phase == Phase::Reading;
+                if growing(follower) {
+                    cheap -= take(follower, cheap);
+                } else if active[follower].left <= room || together {
+                    room -= take(follower, room);
+                }
+            }
+        }
+        let owed = (self.owed + (leaders / 5).max(LEAST_SHARE)).saturating_sub(paid);
+        self.owed = if followers.is_empty() { 0 } else { owed };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Simulates requests of `(arrival, tokens)` on a machine that takes one tick per token. A request can use any
+    /// number of tokens per step. Returns the finish times.
+    fn play(requests: &[(usize, usize)], batch: usize, places: usize) -> Vec<usize> {
+        let epoch = Instant::now();
+        let (mut clock, mut finished) = (0_usize, vec![0_usize; requests.len()]);
+        let mut waiting: Vec<usize> = Vec::new();
+        let mut active: Vec<(usize, usize)> = Vec::new();
+        let mut arrivals: Vec<usize> = (0..requests.len()).collect();
+        arrivals.sort_by_key(|&r| requests[r].0);
+        let mut next = 0;
+        let mut claim = Claim::default();
+        while next < arrivals.len() || !waiting.is_empty() || !active.is_empty() {
+            while next < arrivals.len() && requests[arrivals[next]].0 <= clock {
+                waiting.push(arrivals[next]);
+                next += 1;
+            }
+            let key = |r: usize| {
+                admission_key(epoch + Duration::from_secs(requests[r].0 as u64), requests[r].1, 1.0, Priority::Normal)
+            };
+            while active.len() < places && !waiting.is_empty() {
+                let best = (0..waiting.len()).min_by_key(|&w| key(waiting[w])).unwrap();
+                let request = waiting.swap_remove(best);
+                active.push((request, requests[request].1));
+            }
+            let view = |&(r, left): &(usize, usize)| View { left, arrival: requests[r].0, phase: Phase::Scoring };
+            let views: Vec<_> = active.iter().map(view).collect();
+            if views.is_empty() {
+                clock = requests[arrivals[next]].0;
+                continue;
+            }
+            claim.share(batch, &views, |index, limit| {
+                let took = active[index].1.min(limit);
+                active[index].1 -= took;
+                clock += took;
+                took
+            });
+            for (request, left) in &active {
+                if *left == 0 {
+                    finished[*request] = clock;
+                }
+            }
+            active.retain(|(_, left)| *left > 0);
+        }
+        finished
+    }
+
+    #[test]
+    fn a_small_request_beside_a_large_one_waits_for_half_a_step_only() {
+        let finished = play(&[(0, 40_000), (1_000, 600)], 512, 16);
+        let latency = finished[1] - 1_000;
+        assert!(latency <= 600 + 256, "{latency}");
+    }
+
+    #[test]
+    fn a_middling_request_keeps_five_sixths_of_its_speed() {
+        let finished = play(&[(0, 90_000), (1_000, 30_000)], 512, 16);
+        let latency = finished[1] - 1_000;
+        assert!(latency > 30_000 && latency <= 30_000 * 6 / 5 + 512, "{latency}");
+    }
+
+    /// Tokens that each request takes from a step with a batch of 512.
+    fn step(claim: &mut Claim, active: &[Work]) -> Vec<usize> {
+        let view = |(arrival, work): (usize, &Work)| match *work {
+            Work::Prompt(left) => View { left, arrival, phase: Phase::Scoring },
+            Work::ToSample(prompt) => View { left: prompt + 240, arrival, phase: Phase::Reading },
+            Work::Samples(number) => View { left: 24 * number, arrival, phase: Phase::Growing },
+        };
+        let views: Vec<_> = active.iter().enumerate().map(view).collect();
+        let mut taken = vec![0; active.len()];
+        claim.share(512, &views, |index, limit| {
+            taken[index] = match active[index] {
+                Work::Prompt(most) | Work::ToSample(most) | Work::Samples(most) => most.min(limit),
+            };
+            taken[index]
+        });
+        taken
+    }
+
+    enum Work {
+        Prompt(usize),
+        ToSample(usize),
+        Samples(usize),
+    }
+
+    #[test]
+    fn followers_of_a_long_leader_get_every_sixth_step_after_ten_batches() {
+        let mut claim = Claim::default();
+        let long = [Work::Prompt(1_000_000), Work::Prompt(1_000_000)];
+        let steps: Vec<Vec<usize>> = (0..200).map(|_| step(&mut claim, &long)).collect();
+        assert!(steps.iter().all(|step| step == &[256, 0] || step == &[0, 256]), "a step serves one of them");
+        let waited = steps.iter().position(|step| step[0] == 0).unwrap();
+        assert_eq!(waited, 21, "1,024 tokens at 51 per step");
+        let theirs = steps[waited..].iter().filter(|step| step[0] == 0).count();
+        assert!((28..=32).contains(&theirs), "{theirs} of 179");
+    }
+
+    #[test]
+    fn what_a_leader_leaves_goes_to_those_that_end_with_it() {
+        let mut claim = Claim::default();
+        let active = [100, 5_000, 120, 90].map(Work::Prompt);
+        assert_eq!(
+            step(&mut claim, &active),
+            [100, 0, 0, 90],
+            "a follower that finishes within the rest of the quantum"
+        );
+    }
+
+    #[test]
+    fn samples_of_several_requests_grow_together_and_no_prompt_holds_them_up() {
+        let mut claim = Claim::default();
+        let active = [Work::Samples(10), Work::Samples(30), Work::Samples(40), Work::Prompt(5_000)];
+        assert_eq!(step(&mut claim, &active), [10, 30, 34, 0], "64 beside the leader");
+        let active = [Work::Prompt(200), Work::Samples(30)];
+        assert_eq!(step(&mut claim, &active), [200, 30], "samples do not wait for a short prompt");
+        let active = [Work::Samples(10), Work::ToSample(100), Work::ToSample(400), Work::Prompt(5_000)];
+        assert_eq!(
+            step(&mut claim, &active),
+            [10, 100, 146, 0],
+            "prompts are evaluated, so that their samples grow with the leader's"
+        );
+    }
+
+    #[test]
+    fn a_prompt_behind_samples_without_end_has_its_turn() {
+        let mut claim = Claim::default();
+        let active = [Work::Samples(10), Work::Samples(20), Work::Prompt(5_000)];
+        let steps: Vec<Vec<usize>> = (0..1_000).map(|_| step(&mut claim, &active)).collect();
+        let turns = steps.iter().filter(|step| step[2] > 0).count();
+        assert!(turns >= 1_000 / 20, "{turns}");
+        assert!(steps.iter().all(|step| step[0] == 10 && step[1] == 20), "the samples keep growing");
+    }
+
+    #[test]
+    fn a_large_request_goes_on_under_a_stream_of_small_ones() {
+        // Small requests arrive continuously, at the rate at which the machine could serve them alone.
+        let mut requests = vec![(0, 20_000)];
+        requests.extend((0..400).map(|i| (i * 500, 500)));
+        let finished = play(&requests, 512, 4);
+        assert!(finished[0] <= 20_000 * 6 + 16_000, "{}", finished[0]);
+    }
+
+    #[test]
+    fn waiting_requests_are_overtaken_only_within_their_own_service_time() {
+        let now = Instant::now();
+        let key =
+            |after: u64, tokens, priority| admission_key(now + Duration::from_secs(after), tokens, 1_000.0, priority);
+        let large = key(0, 10_000, Priority::Normal);
+        assert!(key(1, 100, Priority::Normal) < large);
+        assert!(key(11, 100, Priority::Normal) > large);
+        assert!(key(15, 100, Priority::High) < large, "high priority is admitted ten seconds earlier");
+        assert!(key(0, 100, Priority::Low) < key(25, 100, Priority::High), "low priority has a bounded delay");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// For any arrivals, every request finishes, and the machine does not idle while there is work.
+        #[test]
+        fn everybody_finishes(
+            requests in proptest::collection::vec((0_usize..5_000, 1_usize..3_000), 1..30),
+            batch in 64_usize..600, places in 1_usize..8,
+        ) {
+            let finished = play(&requests, batch, places);
+            let total: usize = requests.iter().map(|(_, tokens)| tokens).sum();
+            let last_arrival = requests.iter().map(|(at, _)| *at).max().unwrap_or(0);
+            prop_assert!(finished.iter().all(|at| *at > 0));
+            prop_assert!(finished.iter().max().unwrap() <= &(last_arrival + total));
+        }
+    }
+}

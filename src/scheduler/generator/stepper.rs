@@ -1,0 +1,397 @@
+//! The generator's main loop: admit requests, share a step among the active ones, decode, reply.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use super::active::Active;
+use super::prefix::PrefixCache;
+use super::queue::View;
+use super::{Job, ScheduleError, SchedulerOptions, Stats, queue};
+use crate::model::{Batch, Capacity, Generator, ModelError, Row};
+use crate::plan::{NodeId, Source, Step, Walk};
+
+/// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower.
+const BREADTH: usize = 1;
+
+pub(super) struct Stepper<'a> {
+    generator: &'a mut dyn Generator,
+    jobs: &'a Receiver<Job>,
+    stats: &'a Stats,
+    capacity: Capacity,
+    waiting: Vec<Job>,
+    active: Vec<Active>,
+    free_sequences: Vec<usize>,
+    prefixes: PrefixCache,
+    /// Unpaid tokens of the followers.
+    claim: queue::Claim,
+    /// All handles are dropped. The loop ends when the remaining requests are done.
+    closing: bool,
+}
+
+/// Owner of a requested log-probability.
+struct Target {
+    active: usize,
+    node: NodeId,
+    index: usize,
+}
+
+/// A batch to decode, with the owners of its scores and draws in batch order.
+struct Prepared {
+    batch: Batch,
+    targets: Vec<Target>,
+    draws: Vec<(usize, NodeId)>,
+}
+
+impl<'a> Stepper<'a> {
+    /// `first` is queued before the jobs of the channel.
+    pub fn new(
+        generator: &'a mut dyn Generator,
+        first: Option<Job>,
+        jobs: &'a Receiver<Job>,
+        stats: &'a Stats,
+        options: SchedulerOptions,
+    ) -> Self {
+        let capacity = generator.capacity();
+        Self {
+            generator,
+            jobs,
+            stats,
+            capacity,
+            waiting: first.into_iter().collect(),
+            active: Vec::new(),
+            free_sequences: (0..capacity.sequences).rev().collect(),
+            prefixes: PrefixCache::new(options.prefix_cells.min(capacity.cells / 2)),
+            claim: queue::Claim::default(),
+            closing: false,
+        }
+    }
+
+    /// Runs until all handles are dropped and no request is left.
+    pub fn serve(mut self) {
+        while self.receive() {
+            self.drop_abandoned();
+            self.admit();
+            self.publish();
+            if !self.active.is_empty() {
+                self.step();
+                self.publish();
+            }
+        }
+    }
+
+    /// Receives new jobs; blocks if no other work is left. Returns false when the loop must end.
+    fn receive(&mut self) -> bool {
+        if self.active.is_empty() && self.waiting.is_empty() {
+            if self.closing {
+                return false;
+            }
+            match self.jobs.recv() {
+                Ok(job) => self.waiting.push(job),
+                Err(_) => return false,
+            }
+        }
+        loop {
+            match self.jobs.try_recv() {
+                Ok(job) => self.waiting.push(job),
+                Err(std::sync::mpsc::TryRecvError::Empty) => return true,
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                    self.closing = true;
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Drops requests that are cancelled or past their deadline. They are counted only after their cells are released.
+    fn drop_abandoned(&mut self) {
+        let mut dropped = 0;
+        for index in (0..self.waiting.len()).rev() {
+            if let Some(reason) = self.waiting[index].abandoned() {
+                let job = self.waiting.swap_remove(index);
+                self.forget(job.cost.tokens);
+                let _ = job.reply.send(Err(reason));
+                dropped += 1;
+            }
+        }
+        for index in (0..self.active.len()).rev() {
+            if let Some(reason) = self.active[index].job.abandoned() {
+                self.abandon(index, reason);
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            self.publish();
+            self.stats.abandoned.fetch_add(dropped, Ordering::SeqCst);
+        }
+    }
+
+    /// Admits waiting requests in key order until the first one in line does not fit.
+    fn admit(&mut self) {
+        let speed = self.stats.speed().unwrap_or(500.0);
+        let key =
+            |job: &Job| (queue::admission_key(job.arrival, job.cost.tokens, speed, job.call.priority()), job.arrival);
+        while let Some(first) = (0..self.waiting.len()).min_by_key(|&index| key(&self.waiting[index])) {
+            let (least_cells, least_sequences) = Walk::least(&self.waiting[first].plan);
+            self.make_room(least_cells, least_sequences);
+            let (free_cells, free_sequences) = self.free();
+            if least_cells > free_cells || least_sequences > free_sequences {
+                return;
+            }
+            let job = self.waiting.swap_remove(first);
+            // Each sample grows one token per step, so more parallel samples make fuller steps.
+            let breadth = if job.plan.has_samples() { self.capacity.cells } else { BREADTH * self.capacity.batch };
+            let useful = job.cost.total_cells.min(job.cost.path_cells + breadth);
+            let cells = useful.min(least_cells.max(free_cells / 2));
+            let sequences = least_sequences.max(free_sequences / 2);
+            let walk = Walk::new(Arc::clone(&job.plan), cells, sequences);
+            let job_tokens = job.cost.tokens;
+            let mut admitted = Active::new(job, walk, cells, sequences);
+            self.prefixes.adopt(&mut admitted);
+            self.forget(job_tokens - admitted.walk.remaining());
+            self.stats.cached_tokens.fetch_add(wide(job_tokens - admitted.walk.remaining()), Ordering::Relaxed);
+            self.active.push(admitted);
+        }
+    }
+
+    /// Cells and sequences not granted to any request or prefix.
+    fn free(&self) -> (usize, usize) {
+        let cells: usize = self.active.iter().map(|active| active.cells).sum();
+        let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
+        (
+            self.capacity.cells.saturating_sub(cells + self.prefixes.cells()),
+            self.capacity.sequences.saturating_sub(sequences + self.prefixes.sequences()),
+        )
+    }
+
+    /// Evicts cached prefixes, oldest first, until the given cells and sequences are free.
+    fn make_room(&mut self, cells: usize, sequences: usize) {
+        loop {
+            let free = self.free();
+            if cells <= free.0 && sequences <= free.1 {
+                return;
+            }
+            let Some(sequence) = self.prefixes.evict() else { return };
+            self.release(&[sequence]);
+        }
+    }
+
+    fn step(&mut self) {
+        self.share();
+        let Prepared { batch, targets, draws } = match self.prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => return self.fail_all(&error),
+        };
+        let mut drawn = Vec::new();
+        if !batch.rows.is_empty() {
+            let started = Instant::now();
+            let decoded = match self.generator.decode(&batch) {
+                Ok(decoded) => decoded,
+                Err(error) => return self.fail_all(&error),
+            };
+            self.measure(batch.rows.len(), started);
+            for (target, score) in targets.into_iter().zip(decoded.scores) {
+                self.active[target.active].score(target.node, target.index, score);
+            }
+            drawn = decoded.drawn;
+        }
+        self.advance();
+        let mut broken = std::collections::BTreeSet::new();
+        for ((index, node), drawn) in draws.into_iter().zip(drawn) {
+            let Some((token, log_probability)) = drawn else {
+                broken.insert(index);
+                continue;
+            };
+            let before = self.active[index].walk.remaining();
+            let ended = self.active[index].drawn(node, token, log_probability);
+            self.forget(before - self.active[index].walk.remaining());
+            self.release(ended.as_slice());
+        }
+        // A failed draw fails only its own request. Descending order, because `swap_remove` moves the last one.
+        for index in broken.into_iter().rev() {
+            let problem = "the logits of a sample are not finite, so no token can be drawn".to_owned();
+            self.abandon(index, ScheduleError::Model(ModelError::Decode(problem)));
+        }
+        self.finish();
+    }
+
+    /// Assigns every active request its share of the step.
+    fn share(&mut self) {
+        let view = |active: &mut Active| {
+            active.step = Step::default();
+            View { left: active.walk.remaining(), arrival: active.job.arrival, phase: active.phase() }
+        };
+        let views: Vec<_> = self.active.iter_mut().map(view).collect();
+        self.claim.share(self.capacity.batch, &views, |index, limit| {
+            let active = &mut self.active[index];
+            active.step = active.walk.take(limit);
+            active.step.tokens()
+        });
+    }
+
+    /// Makes the forks and collects the rows of all requests in one batch.
+    fn prepare(&mut self) -> Result<Prepared, ModelError> {
+        let mut batch = Batch::default();
+        let mut targets = Vec::new();
+        let mut draws = Vec::new();
+        let mut sampled = Vec::new();
+        for index in 0..self.active.len() {
+            let active = &mut self.active[index];
+            let step = std::mem::take(&mut active.step);
+            for fork in &step.forks {
+                let from = match fork.from {
+                    Source::Own(slot) => {
+                        *active.held.get(&slot).ok_or_else(|| lost("a fork from a sequence that is not held"))?
+                    }
+                    Source::Kept(sequence) => sequence,
+                };
+                if let (Source::Kept(kept), Some(old)) = (fork.from, active.held.get(&fork.to)) {
+                    // The child inherits its parent's sequence. The cached cells replace that sequence's cells.
+                    debug_assert_ne!(kept, *old);
+                    self.generator.release(*old)?;
+                }
+                let to = active.hold(fork.to, &mut self.free_sequences)?;
+                self.generator.fork(from, to, fork.length)?;
+                if let Source::Kept(kept) = fork.from {
+                    self.prefixes.redeem(kept);
+                }
+            }
+            for piece in &step.pieces {
+                let sequence = active.hold(piece.sequence, &mut self.free_sequences)?;
+                let mut wanted = active.walk.targets(piece).peekable();
+                let begin = batch.rows.len();
+                sampled
+                    .extend(active.walk.draws(piece).map(|(offset, node)| (begin + offset - piece.tokens.start, node)));
+                for offset in piece.tokens.clone() {
+                    let (token, position) = active.walk.token(piece.node, offset);
+                    let first = batch.targets.len();
+                    while let Some((_, node, position_in_node, predicted)) = wanted.next_if(|next| next.0 == offset) {
+                        batch.targets.push(predicted);
+                        targets.push(Target { active: index, node, index: position_in_node });
+                    }
+                    let row = Row { token, position, sequence, targets: first..batch.targets.len(), draws: 0..0 };
+                    batch.rows.push(row);
+                }
+            }
+            active.step = step;
+            for (row, node) in sampled.drain(..) {
+                let Some(draw) = active.draw(node) else { continue };
+                let row = &mut batch.rows[row];
+                let first = if row.draws.is_empty() { batch.draws.len() } else { row.draws.start };
+                batch.draws.push(draw);
+                row.draws = first..batch.draws.len();
+                draws.push((index, node));
+            }
+        }
+        Ok(Prepared { batch, targets, draws })
+    }
+
+    fn advance(&mut self) {
+        for index in (0..self.active.len()).rev() {
+            let step = std::mem::take(&mut self.active[index].step);
+            self.forget(step.tokens());
+            self.keep_prefixes(index, &step);
+            let active = &mut self.active[index];
+            let ended = active.walk.advance(&step);
+            active.step = step;
+            let sequences: Vec<usize> = ended.iter().filter_map(|slot| active.held.remove(slot)).collect();
+            self.release(&sequences);
+        }
+    }
+
+    /// Replies to the requests whose walk is finished.
+    fn finish(&mut self) {
+        let now = Instant::now();
+        for index in (0..self.active.len()).rev() {
+            self.active[index].stepped();
+            if self.active[index].walk.finished() {
+                self.active.swap_remove(index).finish(now);
+            }
+        }
+    }
+
+    /// Caches the prompt prefixes that the step completed.
+    fn keep_prefixes(&mut self, index: usize, step: &Step) {
+        for keep in self.prefixes.candidates(&self.active[index], step) {
+            while !self.prefixes.room_for(keep.tokens.len()) {
+                let Some(oldest) = self.prefixes.evict() else { return };
+                self.release(&[oldest]);
+            }
+            let (cells, sequences) = self.free();
+            if cells < keep.tokens.len() || sequences == 0 {
+                return;
+            }
+            let Some(to) = self.free_sequences.pop() else { return };
+            if let Err(error) = self.generator.fork(keep.sequence, to, keep.tokens.len()) {
+                tracing::error!(%error, "prefix not cached");
+                // The copy may be there in part.
+                self.release(&[to]);
+                return;
+            }
+            self.prefixes.insert(keep.tokens, to);
+        }
+    }
+
+    fn release(&mut self, sequences: &[usize]) {
+        for &sequence in sequences {
+            match self.generator.release(sequence) {
+                Ok(()) => self.free_sequences.push(sequence),
+                // Its cells may still be there: another request must not read them as its own.
+                Err(error) => tracing::error!(%error, sequence, "sequence not released; it is not used again"),
+            }
+        }
+    }
+
+    fn abandon(&mut self, index: usize, reason: ScheduleError) {
+        let mut active = self.active.swap_remove(index);
+        self.forget(active.walk.remaining());
+        for kept in active.walk.promised() {
+            self.prefixes.redeem(kept);
+        }
+        let sequences: Vec<usize> = active.held.drain().map(|(_, sequence)| sequence).collect();
+        self.release(&sequences);
+        active.fail(reason);
+    }
+
+    /// Fails all active requests, because a failed step leaves their sequences undefined.
+    fn fail_all(&mut self, error: &ModelError) {
+        tracing::error!(%error, requests = self.active.len(), "step failed");
+        for index in (0..self.active.len()).rev() {
+            self.abandon(index, ScheduleError::Model(error.clone()));
+        }
+        let kept = self.prefixes.clear();
+        self.release(&kept);
+    }
+
+    fn forget(&self, tokens: usize) {
+        let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
+        let _ = self.stats.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn measure(&self, tokens: usize, started: Instant) {
+        let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
+        self.stats.tokens.fetch_add(wide(tokens), Ordering::Relaxed);
+        self.stats.busy_micros.fetch_add(micros, Ordering::Relaxed);
+        self.stats.steps.fetch_add(1, Ordering::Relaxed);
+        // Steps below a quarter of the batch do not represent the machine's speed.
+        if tokens * 4 >= self.capacity.batch {
+            self.stats.best_speed.fetch_max(wide(tokens).saturating_mul(1_000_000) / micros, Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self) {
+        self.stats.active.store(self.active.len(), Ordering::Relaxed);
+        self.stats.waiting.store(self.waiting.len(), Ordering::Relaxed);
+        self.stats.cells.store(self.active.iter().map(|active| active.walk.held()).sum(), Ordering::Relaxed);
+    }
+}
+
+/// Error for a broken invariant of the walk. Continuing could mix the contexts of two callers.
+pub(super) fn lost(what: &str) -> ModelError {
+    ModelError::Decode(format!("internal: {what}"))
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
