@@ -107,7 +107,7 @@ async fn run(period: Duration) -> anyhow::Result<()> {
         .at_most(1.0)
         .print();
     Line::new("peak resident memory", peak, "MB").ratio(peak / before).print();
-    Line::new("end after SIGTERM", stopped, "s").ratio(stopped / (DRAIN + 2) as f64).at_most(1.0).print();
+    Line::new("end after SIGTERM", stopped, "s").ratio(stopped / DRAIN as f64).at_most(1.0).print();
     Line::new("exit code", f64::from(code.code().unwrap_or(-1)), "").print();
     Ok(())
 }

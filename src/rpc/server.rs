@@ -24,7 +24,7 @@ use crate::engine::models::{ModelState, Role};
 pub struct ServerOptions {
     /// Largest message in bytes, both ways.
     pub message_bytes: usize,
-    /// How long a stopping server waits for calls in flight before it cancels them.
+    /// How long a stopping server takes at most to end its calls. What is left shortly before is cancelled.
     pub drain: Duration,
 }
 
@@ -111,12 +111,14 @@ pub async fn serve(
     report(&health, false).await;
     health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
     drop(stopping);
-    if let Ok(ended) = tokio::time::timeout(options.drain, &mut server).await {
+    // The last step is part of the drain, so that whoever sends SIGTERM can count on it.
+    let last_step = LAST_STEP.min(options.drain / 5);
+    if let Ok(ended) = tokio::time::timeout(options.drain - last_step, &mut server).await {
         return Ok(ended?);
     }
-    tracing::warn!(calls = admission.in_flight(), "calls were still in flight when the drain ended: cancelled");
+    tracing::warn!(calls = admission.in_flight(), "calls were still in flight near the end of the drain: cancelled");
     admission.cancel_all();
-    let _ = tokio::time::timeout(LAST_STEP, server).await;
+    let _ = tokio::time::timeout(last_step, server).await;
     Ok(())
 }
 
