@@ -24,9 +24,6 @@ pub enum ModelError {
     /// The runtime failed to evaluate a step.
     #[error("decode failed: {0}")]
     Decode(String),
-    /// The model's chat template cannot be used, for this reason.
-    #[error("chat template cannot be used: {0}")]
-    Template(String),
 }
 
 /// Capacity of a generator, fixed when it is loaded.

@@ -113,7 +113,7 @@ pub async fn serve(
     drop(stopping);
     // The last step is part of the drain, so that whoever sends SIGTERM can count on it.
     let last_step = LAST_STEP.min(options.drain / 5);
-    if let Ok(ended) = tokio::time::timeout(options.drain - last_step, &mut server).await {
+    if let Ok(ended) = tokio::time::timeout(options.drain.saturating_sub(last_step), &mut server).await {
         return Ok(ended?);
     }
     tracing::warn!(calls = admission.in_flight(), "calls were still in flight near the end of the drain: cancelled");
