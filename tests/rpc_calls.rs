@@ -144,6 +144,23 @@ async fn a_place_comes_back_however_a_call_ends() {
     server.stop().await;
 }
 
+/// A refusal waited for the message: sixteen megabytes were decoded to be told that the server is full.
+#[tokio::test]
+async fn a_full_server_refuses_before_it_decodes() {
+    let server = Scripted { queue_length: 1, delay: Duration::from_millis(5), ..Scripted::default() }.serve().await;
+    let mut client = server.client().await;
+    let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
+    wait_for("the request is in", || server.admission.in_flight() == 1).await;
+    // Decoded, this message would be refused for its two million fields.
+    let large = v1::RerankRequest { passages: vec![v1::Passage::default(); 2_000_000], ..wire("who?", &[]) };
+    let refused = server.client().await.rerank(large.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    running.await.unwrap().unwrap();
+    let refused = server.client().await.rerank(large).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn headers_of_a_call_are_checked() {
     let server = Scripted::default().serve().await;

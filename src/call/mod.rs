@@ -1,6 +1,6 @@
 //! Context of a request from admission to completion.
 //!
-//! The edge creates a [`Call`] before any work on the content of a request. All work for the request carries it. It holds
+//! The edge creates a [`Call`] before the message of a request is decoded. All work for the request carries it. It holds
 //! the permit (one for the whole request), deadline, cancellation, priority, caller, request id and span. Clones share
 //! all of these. The permit is released when the last clone is dropped, so a computation that is still stopping counts
 //! as in flight.
@@ -53,7 +53,7 @@ pub enum Priority {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
     /// Name of the operation in the span, e.g. `Rerank`.
-    pub operation: &'static str,
+    pub operation: String,
     /// Request id chosen by the caller; `None` to generate one.
     pub id: Option<String>,
     /// Address of the peer; empty for calls within the process.
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Call {
 impl Call {
     fn new(terms: Terms, permit: Option<OwnedSemaphorePermit>, token: CancellationToken, compute: Compute) -> Self {
         let id = terms.id.clone().unwrap_or_else(fresh_id);
-        let span = tracing::info_span!("call", operation = terms.operation, id = %id, caller = %terms.caller);
+        let span = tracing::info_span!("call", operation = %terms.operation, id = %id, caller = %terms.caller);
         Self { shared: Arc::new(Shared { terms, id, span, compute, _permit: permit }), token }
     }
 
@@ -102,7 +102,7 @@ impl Call {
     /// [`Call::local`] with a deadline.
     #[must_use]
     pub fn local_with(deadline: Option<Instant>) -> Self {
-        let terms = Terms { operation: "local", deadline, ..Terms::default() };
+        let terms = Terms { operation: "local".to_owned(), deadline, ..Terms::default() };
         Self::new(terms, None, CancellationToken::new(), Compute::default())
     }
 

@@ -6,7 +6,7 @@ use super::convert::{narrow, usage, wide};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::v1::belief_service_server::BeliefService;
-use super::{convert_belief, status, v1};
+use super::{admit, convert_belief, status, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::BeliefEvent;
 use crate::model::entailment::TextPair;
@@ -38,7 +38,7 @@ impl BeliefService for Service {
     type SampleStream = Events<v1::SampleResponse>;
 
     async fn sample(&self, request: Request<v1::SampleRequest>) -> Result<Response<Self::SampleStream>, Status> {
-        let call = self.edge.admit("Sample", &request)?;
+        let call = admit::call(&request)?;
         let request = convert_belief::sample_request(request.into_inner()).map_err(refused)?;
         let engine = self.edge.engine.clone();
         let work = |listener| async move {
@@ -58,7 +58,7 @@ impl BeliefService for Service {
     }
 
     async fn entail(&self, request: Request<v1::EntailRequest>) -> Result<Response<v1::EntailResponse>, Status> {
-        let call = self.edge.admit("Entail", &request)?;
+        let call = admit::call(&request)?;
         let wire = request.into_inner();
         let pairs = wire
             .pairs
@@ -74,7 +74,7 @@ impl BeliefService for Service {
     }
 
     async fn cluster(&self, request: Request<v1::ClusterRequest>) -> Result<Response<v1::ClusterResponse>, Status> {
-        let call = self.edge.admit("Cluster", &request)?;
+        let call = admit::call(&request)?;
         let wire = request.into_inner();
         let rule = convert_belief::rule(wire.rule, wire.threshold, "rule").map_err(refused)?;
         let work = self.edge.engine.cluster(&call, &wire.texts, &wire.question, rule);

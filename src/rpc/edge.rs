@@ -1,10 +1,11 @@
-//! Where a request becomes a [`Call`]: after it was decoded within the limits of size and
-//! of fields, and before any work on its content. Headers state its terms.
+//! Where a request becomes a [`Call`]: headers state its terms, and it gets a place before its message is decoded
+//! (`admit`).
 
 use std::time::{Duration, Instant};
 
-use tonic::metadata::MetadataMap;
-use tonic::{Request, Status};
+use tonic::Status;
+use tonic::codegen::http;
+use tonic::transport::server::TcpConnectInfo;
 
 use super::status;
 use crate::call::{Admission, Call, Priority, Stopped, Terms};
@@ -19,8 +20,7 @@ pub(super) struct Edge {
 
 impl Edge {
     /// Takes a place for a call.
-    pub fn admit<T>(&self, operation: &'static str, request: &Request<T>) -> Result<Call, Status> {
-        let terms = terms(operation, request).map_err(|error| status::of(&error))?;
+    pub fn admit(&self, terms: Terms) -> Result<Call, Status> {
         self.admission.admit(terms).map_err(|_| self.full())
     }
 
@@ -48,9 +48,8 @@ where
 }
 
 /// The terms that headers and connection state: `grpc-timeout`, `x-request-id`, `rerankd-priority`, the peer's address.
-pub(super) fn terms<T>(operation: &'static str, request: &Request<T>) -> Result<Terms, EngineError> {
-    let metadata = request.metadata();
-    let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
+pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError> {
+    let text = |key: &str| request.headers().get(key).and_then(|value| value.to_str().ok());
     let priority = match text("rerankd-priority") {
         None | Some("normal") => Priority::Normal,
         Some("low") => Priority::Low,
@@ -61,14 +60,16 @@ pub(super) fn terms<T>(operation: &'static str, request: &Request<T>) -> Result<
     };
     // An id stands in every log line, so a long one is not taken.
     let id = text("x-request-id").filter(|id| !id.is_empty() && id.len() <= 128).map(str::to_owned);
-    let caller = request.remote_addr().map(|address| address.to_string()).unwrap_or_default();
-    Ok(Terms { operation, id, caller, priority, deadline: deadline(metadata, Instant::now()) })
+    let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+    let caller = peer.map(|address| address.to_string()).unwrap_or_default();
+    let operation = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(Terms { operation, id, caller, priority, deadline: deadline(text("grpc-timeout"), Instant::now()) })
 }
 
 /// When the answer must be on its way. A little of the time is kept for the answer itself, so that the caller hears
 /// DEADLINE_EXCEEDED from us before its own clock or the transport's ends the call as cancelled.
-fn deadline(metadata: &MetadataMap, now: Instant) -> Option<Instant> {
-    let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
+fn deadline(timeout: Option<&str>, now: Instant) -> Option<Instant> {
+    let timeout = parse(timeout?)?;
     let kept = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
     now.checked_add(timeout.saturating_sub(kept))
 }
@@ -107,15 +108,21 @@ mod tests {
 
     #[test]
     fn headers_become_terms() {
-        let mut request = Request::new(());
-        request.metadata_mut().insert("x-request-id", "abc-1".parse().unwrap());
-        request.metadata_mut().insert("rerankd-priority", "high".parse().unwrap());
-        request.metadata_mut().insert("grpc-timeout", "1S".parse().unwrap());
-        let read = terms("Rerank", &request).unwrap();
-        assert_eq!((read.id.as_deref(), read.priority, read.operation), (Some("abc-1"), Priority::High, "Rerank"));
+        let mut request = http::Request::builder()
+            .uri("/rerankd.v1.RerankService/Rerank")
+            .header("x-request-id", "abc-1")
+            .header("rerankd-priority", "high")
+            .header("grpc-timeout", "1S")
+            .body(())
+            .unwrap();
+        let read = terms(&request).unwrap();
+        assert_eq!(
+            (read.id.as_deref(), read.priority, read.operation.as_str()),
+            (Some("abc-1"), Priority::High, "Rerank")
+        );
         let left = read.deadline.unwrap() - Instant::now();
         assert!(left > Duration::from_millis(900) && left < Duration::from_millis(990), "{left:?}");
-        request.metadata_mut().insert("rerankd-priority", "urgent".parse().unwrap());
-        assert!(terms("Rerank", &request).unwrap_err().to_string().starts_with("rerankd-priority: must be"));
+        request.headers_mut().insert("rerankd-priority", "urgent".parse().unwrap());
+        assert!(terms(&request).unwrap_err().to_string().starts_with("rerankd-priority: must be"));
     }
 }

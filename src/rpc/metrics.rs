@@ -2,9 +2,9 @@
 
 use tonic::{Request, Response, Status};
 
-use super::edge::{Edge, answer};
+use super::edge::answer;
 use super::v1::metrics_service_server::MetricsService;
-use super::{convert_metrics as convert, v1};
+use super::{admit, convert_metrics as convert, v1};
 use crate::call::{Call, Lane};
 use crate::engine::EngineError;
 use crate::fit::task::fit_moi;
@@ -13,7 +13,6 @@ use crate::numeric::Interrupt;
 
 #[derive(Clone)]
 pub(super) struct Service {
-    pub edge: Edge,
     /// Largest response in bytes (`server.message_bytes`).
     pub message_bytes: usize,
 }
@@ -23,11 +22,10 @@ impl Service {
     /// the call ends later, `work` is interrupted.
     async fn compute<Q: Send + 'static, T: Send + 'static>(
         &self,
-        operation: &'static str,
         request: Request<Q>,
         work: impl FnOnce(Q, Interrupt<'_>) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let call = self.edge.admit(operation, &request)?;
+        let call = admit::call(&request)?;
         let wire = request.into_inner();
         let work = call.compute_in(Lane::Arithmetic, move |call: &Call| work(wire, &|| call.is_stopped()));
         Ok(Response::new(answer(&call, work).await?))
@@ -41,7 +39,7 @@ impl MetricsService for Service {
         request: Request<v1::EvaluateRankingRequest>,
     ) -> Result<Response<v1::EvaluateRankingResponse>, Status> {
         let message_bytes = self.message_bytes;
-        self.compute("EvaluateRanking", request, move |wire, interrupt| {
+        self.compute(request, move |wire, interrupt| {
             let task = convert::ranking_task(wire, message_bytes)?;
             let reading = (task.grading, task.ties);
             let table = input::evaluate_rankings(&task.lists, &task.metrics, reading, task.resampling, interrupt);
@@ -55,7 +53,7 @@ impl MetricsService for Service {
         request: Request<v1::CorrelateRequest>,
     ) -> Result<Response<v1::CorrelateResponse>, Status> {
         let message_bytes = self.message_bytes;
-        self.compute("Correlate", request, move |wire, interrupt| {
+        self.compute(request, move |wire, interrupt| {
             let task = convert::correlation_task(wire, message_bytes)?;
             let rows = input::correlate(&task.target, &task.series, &task.kinds, task.resampling, interrupt);
             Ok(convert::correlation_response(&task, &rows.map_err(convert::metrics_error)?))
@@ -67,7 +65,7 @@ impl MetricsService for Service {
         &self,
         request: Request<v1::ChooseAlphaRequest>,
     ) -> Result<Response<v1::ChooseAlphaResponse>, Status> {
-        self.compute("ChooseAlpha", request, |wire, interrupt| {
+        self.compute(request, |wire, interrupt| {
             let (samples, family, correlation) = convert::alpha_task(wire)?;
             let chosen = input::choose_alpha(&samples, family, correlation, interrupt);
             Ok(convert::alpha_response(&chosen.map_err(convert::metrics_error)?))
@@ -76,7 +74,7 @@ impl MetricsService for Service {
     }
 
     async fn fit_moi(&self, request: Request<v1::FitMoiRequest>) -> Result<Response<v1::FitMoiResponse>, Status> {
-        self.compute("FitMoi", request, |wire, interrupt| {
+        self.compute(request, |wire, interrupt| {
             let task = convert::fit_task(wire)?;
             let fitted = fit_moi(&task, interrupt).map_err(convert::fit_error)?;
             Ok(convert::fit_response(fitted))

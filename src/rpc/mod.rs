@@ -1,5 +1,6 @@
 //! The gRPC edge, the only module that uses tonic and prost. The `convert` modules translate messages to engine types.
 
+mod admit;
 mod belief;
 pub mod client;
 mod codec;

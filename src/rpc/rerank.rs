@@ -5,7 +5,7 @@ use tonic::{Request, Response, Status};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::v1::rerank_service_server::RerankService;
-use super::{convert, status, v1};
+use super::{admit, convert, status, v1};
 use crate::engine::EngineError;
 use crate::engine::rerank::{RerankRequest, Reranked};
 
@@ -41,7 +41,7 @@ fn respond(edge: &Edge, reranked: Reranked, sent: &convert::Sent) -> Result<v1::
 #[tonic::async_trait]
 impl RerankService for Service {
     async fn rerank(&self, request: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
-        let call = self.edge.admit("Rerank", &request)?;
+        let call = admit::call(&request)?;
         let (request, sent) = read(request.into_inner())?;
         let work = async { respond(&self.edge, self.edge.engine.rerank(&call, request, None).await?, &sent) };
         Ok(Response::new(answer(&call, Box::pin(work)).await?))
@@ -53,7 +53,7 @@ impl RerankService for Service {
         &self,
         request: Request<v1::WatchRerankRequest>,
     ) -> Result<Response<Self::WatchRerankStream>, Status> {
-        let call = self.edge.admit("WatchRerank", &request)?;
+        let call = admit::call(&request)?;
         let Some(wire) = request.into_inner().request else {
             return Err(status::of(&EngineError::invalid("request", "must be set")));
         };

@@ -8,6 +8,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::admit::Admitted;
 use super::edge::Edge;
 use super::v1::belief_service_server::{self, BeliefServiceServer};
 use super::v1::metrics_service_server::{self, MetricsServiceServer};
@@ -83,9 +84,9 @@ pub async fn serve(
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
     let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
-    let metrics_service = metrics::Service { edge: edge.clone(), message_bytes: options.message_bytes };
+    let metrics_service = metrics::Service { message_bytes: options.message_bytes };
     let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
-    let models = models::Service { edge, message_bytes: options.message_bytes };
+    let models = models::Service { edge: edge.clone(), message_bytes: options.message_bytes };
     let models = bounded!(ModelServiceServer::new(models), options);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     // Small answers must not wait for the acknowledgement of the ones before them.
@@ -94,10 +95,10 @@ pub async fn serve(
         .add_service(health_service)
         .add_service(with_health().build_v1()?)
         .add_service(with_health().build_v1alpha()?)
-        .add_service(rerank)
-        .add_service(beliefs)
-        .add_service(utilities)
-        .add_service(metrics)
+        .add_service(Admitted::new(rerank, edge.clone()))
+        .add_service(Admitted::new(beliefs, edge.clone()))
+        .add_service(Admitted::new(utilities, edge.clone()))
+        .add_service(Admitted::new(metrics, edge.clone()))
         .add_service(models)
         .serve_with_incoming_shutdown(incoming, async move {
             let _ = stopped.await;

@@ -2,10 +2,10 @@
 
 use tonic::{Request, Response, Status, Streaming};
 
-use super::edge::{Edge, answer, terms};
+use super::edge::{Edge, answer};
 use super::questions::{Answers, answer_each};
 use super::v1::utility_service_server::UtilityService;
-use super::{convert_belief, convert_evaluate, status, v1};
+use super::{admit, convert_belief, convert_evaluate, status, v1};
 use crate::call::{Call, Terms};
 use crate::engine::EngineError;
 
@@ -82,7 +82,7 @@ impl UtilityService for Service {
         &self,
         request: Request<v1::MeasureUtilityRequest>,
     ) -> Result<Response<v1::MeasureUtilityResponse>, Status> {
-        let call = self.edge.admit("MeasureUtility", &request)?;
+        let call = admit::call(&request)?;
         Ok(Response::new(self.measure(&call, request.into_inner()).await?))
     }
 
@@ -93,7 +93,7 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
     ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
         use v1::measure_utility_stream_response::Outcome;
-        let terms = terms("MeasureUtilityStream", &request).map_err(|error| status::of(&error))?;
+        let terms = admit::terms(&request)?;
         let service = self.clone();
         let answers = answer_each(request.into_inner(), move |question: v1::MeasureUtilityStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
@@ -116,7 +116,7 @@ impl UtilityService for Service {
         &self,
         request: Request<v1::EvaluateRetrievalRequest>,
     ) -> Result<Response<v1::EvaluateRetrievalResponse>, Status> {
-        let call = self.edge.admit("EvaluateRetrieval", &request)?;
+        let call = admit::call(&request)?;
         Ok(Response::new(self.evaluate(&call, request.into_inner()).await?))
     }
 
@@ -127,7 +127,7 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
     ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
         use v1::evaluate_retrieval_stream_response::Outcome;
-        let terms = terms("EvaluateRetrievalStream", &request).map_err(|error| status::of(&error))?;
+        let terms = admit::terms(&request)?;
         let service = self.clone();
         let answers = answer_each(request.into_inner(), move |question: v1::EvaluateRetrievalStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
