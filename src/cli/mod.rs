@@ -153,11 +153,17 @@ impl From<crate::rpc::client::ClientError> for Failure {
 /// Time for computations to stop after the command has ended.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// Threads that move messages. Large messages are converted and dropped on them, for milliseconds each; a health check must
+/// find another.
+fn reactors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).max(4) * 2
+}
+
 /// Parses the arguments, runs the command and returns its exit code. An error is printed to standard error.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(reactors()).enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(run(cli));
             // Cancelled computations stop by themselves. The timeout ends the process even if one does not.
