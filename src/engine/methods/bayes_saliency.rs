@@ -71,7 +71,7 @@ mod tests {
             vec![NodeId(0), p, q]
         });
         let paths: Vec<_> = paths.collect();
-        Scores { missing: vec![0; paths.len()], paths: Arc::new(paths), nodes }
+        Scores { missing: vec![0; paths.len()], paths: Arc::new(paths), nodes, ..Scores::default() }
     }
 
     /// Letter (j), by the numbers of the design notes: query sums -1.7 and -2.7 over three tokens; a passage of 100 tokens and

@@ -44,8 +44,8 @@ impl Method for LongLlmLingua {
         let language = task.language()?;
         let begin = Segment::context(opening(language));
         let question = Segment::scored([task.query.clone(), language.text(SENTENCE)].concat(), 0);
-        let prompt = |passage: &Arc<[Token]>| Prompt {
-            segments: vec![begin.clone(), Segment::context(Arc::clone(passage)), question.clone()],
+        let prompt = |passage: &Arc<[Token]>| {
+            Prompt::scored(vec![begin.clone(), Segment::context(Arc::clone(passage)), question.clone()])
         };
         let prompts = task.passages.iter().map(prompt).collect();
         Ok(Pointwise::boxed(task, prompts, 1.0, |scores, passage| mean(scores.last(passage))))

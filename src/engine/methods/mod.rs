@@ -24,7 +24,8 @@ use super::rerank::{FitReport, RerankRequest};
 use super::{EngineError, Limits};
 use crate::call::Call;
 use crate::numeric::descending;
-use crate::plan::{Cost, NodeId, Plan, Segment, Token};
+use crate::plan::{Cost, Grow, NodeId, Plan, Segment, Token};
+use crate::scheduler::generator::Sample;
 
 /// Every method. The first is the default.
 static METHODS: &[&dyn Method] = &[
@@ -92,11 +93,34 @@ impl Task {
     }
 }
 
-/// A prompt to be scored: at least one of its segments has scored tokens.
+/// A prompt to be scored or continued.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     /// Its segments, in order. Segments that prompts begin with alike are evaluated once.
     pub segments: Vec<Segment>,
+    /// A continuation to draw after the last segment. Without it, at least one segment has scored tokens.
+    pub grow: Option<Grow>,
+}
+
+impl Prompt {
+    /// A prompt whose segments are scored.
+    #[must_use]
+    pub fn scored(segments: Vec<Segment>) -> Self {
+        Self { segments, grow: None }
+    }
+
+    /// A prompt that the generator continues.
+    #[must_use]
+    pub fn grown(segments: Vec<Segment>, grow: Grow) -> Self {
+        Self { segments, grow: Some(grow) }
+    }
+
+    /// Adds it to a plan. Returns the node of each segment, and of the continuation.
+    pub(super) fn add_to(&self, plan: &mut Plan) -> (Vec<NodeId>, Option<NodeId>) {
+        let path = plan.add(&self.segments);
+        let grown = self.grow.as_ref().zip(path.last()).map(|(grow, last)| plan.sample(*last, grow.clone()));
+        (path, grown)
+    }
 }
 
 /// A ranking in progress. All of its work runs off the reactor; long work asks the call whether to go on.
@@ -140,7 +164,7 @@ impl Budget {
     pub fn cost(prompts: &[Prompt]) -> Cost {
         let mut plan = Plan::new();
         for prompt in prompts {
-            plan.add(&prompt.segments);
+            prompt.add_to(&mut plan);
         }
         plan.cost()
     }
@@ -161,6 +185,8 @@ pub struct Scores {
     pub(super) nodes: HashMap<NodeId, Vec<f64>>,
     /// How many nodes of each prompt are still missing.
     pub(super) missing: Vec<usize>,
+    /// The continuation of each prompt that asked for one, when all are there.
+    pub(super) samples: HashMap<usize, Sample>,
 }
 
 impl Scores {
@@ -193,6 +219,12 @@ impl Scores {
     #[must_use]
     pub fn last(&self, prompt: usize) -> &[f64] {
         self.paths.get(prompt).map_or(&[], |path| self.segment(prompt, path.len().saturating_sub(1)))
+    }
+
+    /// The continuation of a prompt; `None` for one that asked for none.
+    #[must_use]
+    pub fn sample(&self, prompt: usize) -> Option<&Sample> {
+        self.samples.get(&prompt)
     }
 
     /// Sum of the log-probabilities of the segments from `first` on.

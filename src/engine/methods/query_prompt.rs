@@ -54,7 +54,7 @@ impl QueryPrompt {
         };
         let opening = std::iter::once(self.opening.clone());
         let segments = opening.chain(order.iter().map(passage)).chain(std::iter::once(self.query.clone()));
-        Prompt { segments: segments.collect() }
+        Prompt::scored(segments.collect())
     }
 }
 

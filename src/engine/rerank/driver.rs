@@ -60,6 +60,8 @@ pub(super) struct Round {
     pub plan: Plan,
     pub cost: Cost,
     paths: Vec<Vec<NodeId>>,
+    /// The node of each prompt's continuation.
+    grown: Vec<Option<NodeId>>,
 }
 
 enum Step {
@@ -134,8 +136,8 @@ impl Driver<'_> {
                 return Ok(Step::Done(Box::new(ranking.finish(call)?)));
             };
             let mut plan = Plan::new();
-            let paths = prompts.iter().map(|prompt| plan.add(&prompt.segments)).collect();
-            Ok(Step::Score(Round { cost: plan.cost(), plan, paths }))
+            let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
+            Ok(Step::Score(Round { cost: plan.cost(), plan, paths, grown }))
         };
         self.call.compute_in(Lane::Fit, work).await
     }
@@ -156,6 +158,10 @@ impl Driver<'_> {
         };
         self.usage.add(&outcome);
         self.usage.naive_tokens += round.cost.naive_tokens;
+        let samples = round.grown.iter().enumerate().filter_map(|(prompt, node)| {
+            node.and_then(|node| outcome.samples.get(&node)).map(|sample| (prompt, sample.clone()))
+        });
+        scores.samples = samples.collect();
         scores.complete(outcome.scores);
         Ok(scores)
     }
@@ -266,7 +272,7 @@ impl Scores {
     fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>) -> Self {
         let scored = |path: &Vec<NodeId>| path.iter().filter(|node| plan.scored_tokens(**node) > 0).count();
         let missing = paths.iter().map(scored).collect();
-        Self { paths: Arc::new(paths), nodes: HashMap::new(), missing }
+        Self { paths: Arc::new(paths), nodes: HashMap::new(), missing, samples: HashMap::new() }
     }
 
     /// Takes in the scores of all nodes, by node.
