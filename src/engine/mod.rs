@@ -8,6 +8,7 @@ pub mod belief;
 pub mod calibrate;
 mod error;
 pub mod evaluate;
+pub mod fusing;
 pub mod methods;
 pub mod models;
 pub mod position_bias;

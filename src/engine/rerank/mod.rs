@@ -1,9 +1,10 @@
 //! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), and `inline` measures
-//! utility. This file applies threshold and count to the ranking and arranges the context.
+//! utility. `place` mixes, scores, cuts and arranges.
 
 mod check;
 mod driver;
 mod inline;
+mod place;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,14 +15,14 @@ pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
 use driver::{Driven, Driver};
 pub use inline::{Inline, InlineReport};
 
-use super::methods::{MethodRef, Scored};
+use super::fusing::{FusionOptions, FusionReport};
+use super::methods::{MethodRef, Stage};
 use super::models::ServedGenerator;
 use super::position_bias::{Arrangement, ContextOrder};
 use super::{Engine, EngineError};
 use crate::call::Call;
 use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
-use crate::numeric::sigmoid;
 use crate::plan::Cost;
 use crate::scheduler::generator::Outcome as PlanOutcome;
 
@@ -49,6 +50,12 @@ pub struct RerankRequest {
     pub method: MethodRef,
     /// Options of the MOI method. Its token budget applies to every method.
     pub moi: MoiOptions,
+    /// Fusion with the retriever's scores.
+    pub fusion: FusionOptions,
+    /// Omit results that are no better than no passage (score below .5). Then an empty list of results is an answer.
+    pub only_helpful: bool,
+    /// Milliseconds that scoring should take at the generator's measured speed. Bounds the tokens as a budget does.
+    pub latency_budget_ms: Option<f64>,
     /// Most results to return, best first; `None` returns all.
     pub top_n: Option<usize>,
     /// Results with a lower score are omitted; in [0, 1].
@@ -68,8 +75,9 @@ pub struct RerankRequest {
 pub struct Ranked {
     /// Index of the passage in the request.
     pub index: usize,
-    /// `sigmoid(utility / unit)`, in (0, 1) and not normalised over the list. The method sets the unit: the number of
-    /// query tokens for sums over the query, 1 for means over tokens.
+    /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; .5 is "no better than no passage" for methods whose
+    /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
+    /// tokens for sums over the query, 1 for means over tokens.
     pub score: f64,
     /// Utility in the method's unit: nats, nats per token, or the retriever's score.
     pub utility: f64,
@@ -79,6 +87,8 @@ pub struct Ranked {
     pub outranks_next: Option<f64>,
     /// Tokens truncated from the end of its text.
     pub tokens_cut: usize,
+    /// What decided its place.
+    pub stage: Stage,
 }
 
 /// Position bias, quality and size of a fit.
@@ -138,6 +148,10 @@ pub struct Reranked {
     pub passages: Vec<Ranked>,
     /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
+    /// What was mixed; `None` for the method alone.
+    pub fusion: Option<FusionReport>,
+    /// Whether no passage of the request is better than none; `None` for a method whose utilities have no zero.
+    pub none_helps: Option<bool>,
     /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
     /// The measured utility; `None` if not requested.
@@ -209,7 +223,7 @@ impl Engine {
             let bias = Arc::clone(&generator.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
-        let mut placed = place(&generator, &request, scored, &cut, usage)?;
+        let mut placed = place::place(&generator, &request, scored, &cut, usage)?;
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
@@ -239,33 +253,4 @@ impl Engine {
             passages: request.passages.len(),
         }
     }
-}
-
-/// Applies threshold and count to a ranking and arranges the remaining passages for the generator.
-fn place(
-    generator: &ServedGenerator,
-    request: &RerankRequest,
-    scored: Scored,
-    cut: &[usize],
-    usage: Usage,
-) -> Result<Reranked, EngineError> {
-    let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
-        index,
-        score: sigmoid(scored.utilities[index] / scored.unit),
-        utility: scored.utilities[index],
-        standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]),
-        outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
-        tokens_cut: cut.get(index).copied().unwrap_or(0),
-    });
-    let mut passages: Vec<Ranked> = ranked
-        .filter(|passage| request.score_threshold.is_none_or(|least| passage.score >= least))
-        .take(request.top_n.unwrap_or(usize::MAX))
-        .collect();
-    if let Some(last) = passages.last_mut() {
-        // The next passage of the ranking is not among the results.
-        last.outranks_next = None;
-    }
-    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
-    let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
-    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings: scored.warnings })
 }
