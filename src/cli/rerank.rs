@@ -182,11 +182,10 @@ impl RerankArgs {
             seed: self.seed,
             ..MoiOptions::default()
         };
-        let named = self.method.as_deref().and_then(methods::find);
         Ok(RerankRequest {
             query: self.query.clone(),
             passages: input::passages(&self.passages)?,
-            method: named.unwrap_or_else(|| methods::unnamed(&moi)),
+            method: self.method.as_deref().and_then(methods::find),
             moi,
             fusion: FusionOptions {
                 mode: self.fusion.map_or(FusionMode::ByMethod, |mode| match mode {

@@ -39,14 +39,15 @@ pub(super) fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, Engin
     T::try_from(value).map_err(|_| EngineError::invalid(field, format!("unknown value {value}")))
 }
 
-/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`.
-fn method(wire: i32, options: &MoiOptions) -> Result<MethodRef, EngineError> {
+/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`. `None` if unspecified.
+fn method(wire: i32) -> Result<Option<MethodRef>, EngineError> {
     let wire: v1::Method = known("method", wire)?;
     if wire == v1::Method::Unspecified {
-        return Ok(methods::unnamed(options));
+        return Ok(None);
     }
     let name = wire.as_str_name().trim_start_matches("METHOD_").to_lowercase().replace('_', "-");
-    methods::find(&name).ok_or_else(|| EngineError::invalid("method", format!("{name} is not supported")))
+    let unknown = || EngineError::invalid("method", format!("{name} is not supported"));
+    methods::find(&name).map(Some).ok_or_else(unknown)
 }
 
 /// Converts a method to its enum value.
@@ -56,14 +57,13 @@ fn method_to_wire(method: MethodRef) -> v1::Method {
 }
 
 pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineError> {
-    let moi = moi(wire.moi.unwrap_or_default())?;
-    let method = method(wire.method, &moi)?;
+    let method = method(wire.method)?;
     let (truncate, passage_tokens) = truncation(wire.truncation)?;
     Ok(RerankRequest {
         query: wire.query,
         passages: passages(wire.passages),
         method,
-        moi,
+        moi: moi(wire.moi.unwrap_or_default())?,
         fusion: convert_fusion::options(wire.fusion)?,
         only_helpful: wire.only_helpful,
         latency_budget_ms: wire.latency_budget_ms,
@@ -187,7 +187,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     v1::RerankRequest {
         query: request.query.clone(),
         passages: passages_to_wire(&request.passages),
-        method: method_to_wire(request.method).into(),
+        method: request.method.map_or(v1::Method::Unspecified, method_to_wire).into(),
         moi: Some(v1::MoiOptions {
             design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
             orders: narrow(moi.orders.unwrap_or(0)),
@@ -384,10 +384,10 @@ mod tests {
     #[test]
     fn every_method_has_a_wire_value_and_every_wire_value_a_method() {
         for each in methods::all() {
-            assert_eq!(method(method_to_wire(each).into(), &MoiOptions::default()).unwrap(), each, "{each:?}");
+            assert_eq!(method(method_to_wire(each).into()).unwrap(), Some(each), "{each:?}");
         }
         let values: Vec<i32> = (0..1_000).filter(|value| v1::Method::try_from(*value).is_ok()).collect();
         assert_eq!(values.len(), methods::all().count() + 1, "one value a method, and UNSPECIFIED");
-        assert!(values.into_iter().all(|value| method(value, &MoiOptions::default()).is_ok()));
+        assert!(values.into_iter().all(|value| method(value).is_ok()));
     }
 }

@@ -47,5 +47,5 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         return invalid("latency_budget_ms".into(), "must be a finite number above 0".into());
     }
     request.fusion.check()?;
-    request.method.check(request, limits)
+    request.method().check(request, limits)
 }

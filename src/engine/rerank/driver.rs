@@ -245,7 +245,7 @@ fn begin(
     limits: Limits,
     request: RerankRequest,
 ) -> Result<Begun, EngineError> {
-    let method = request.method;
+    let method = request.method();
     let mut task =
         Task { language: model.map(|model| model.language.clone()), passages: Vec::new(), query: Vec::new(), request };
     let (mut cut, mut warnings) = (Vec::new(), Vec::new());

@@ -46,8 +46,8 @@ pub struct RerankRequest {
     pub query: String,
     /// The passages in the retriever's order.
     pub passages: Vec<Passage>,
-    /// Method that scores the passages.
-    pub method: MethodRef,
+    /// Method that scores the passages; `None` for the default ([`RerankRequest::method`]).
+    pub method: Option<MethodRef>,
     /// Options of the MOI method. Its token budget applies to every method.
     pub moi: MoiOptions,
     /// Fusion with the retriever's scores.
@@ -68,6 +68,14 @@ pub struct RerankRequest {
     pub context_order: ContextOrder,
     /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
+}
+
+impl RerankRequest {
+    /// The method that ranks: the named one, `moi` where none is named and options are set that only `moi` has, or the default.
+    #[must_use]
+    pub fn method(&self) -> MethodRef {
+        self.method.unwrap_or_else(|| super::methods::unnamed(&self.moi))
+    }
 }
 
 /// A ranked passage.
@@ -242,7 +250,7 @@ impl Engine {
     }
 
     fn driver<'a>(&self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
-        let asks_model = request.method.prompts(request, &generator.language).is_some();
+        let asks_model = request.method().prompts(request, &generator.language).is_some();
         Driver {
             call,
             model: asks_model.then(|| Arc::clone(generator)),
