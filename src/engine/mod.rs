@@ -8,6 +8,7 @@ pub mod belief;
 pub mod calibrate;
 mod error;
 pub mod evaluate;
+mod judgement;
 pub mod methods;
 pub mod models;
 pub mod position_bias;
