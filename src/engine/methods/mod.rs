@@ -14,6 +14,9 @@ pub mod moi;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
+#[cfg(test)]
+mod tests;
+mod yes_no;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -36,6 +39,7 @@ static METHODS: &[&dyn Method] = &[
     &long_llm_lingua::LongLlmLingua,
     &long_llm_lingua::ProbabilityWeighted,
     &retriever::Retriever,
+    &yes_no::YesNo,
 ];
 
 /// A way to rank passages.
@@ -251,7 +255,7 @@ pub struct Scored {
     pub utilities: Vec<f64>,
     /// Standard error of each, in the same unit.
     pub standard_errors: Option<Vec<f64>>,
-    /// Passages by descending utility; ties keep the given order.
+    /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
     pub ranking: Vec<usize>,
     /// For each place of the ranking but the last, the probability that its passage outranks the next one.
     pub outranks_next: Option<Vec<f64>>,
