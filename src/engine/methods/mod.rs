@@ -9,8 +9,10 @@
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
 mod bayes_saliency;
+mod label_prompt;
 mod long_llm_lingua;
 pub mod moi;
+mod pairwise;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
@@ -40,6 +42,7 @@ static METHODS: &[&dyn Method] = &[
     &long_llm_lingua::ProbabilityWeighted,
     &retriever::Retriever,
     &yes_no::YesNo,
+    &pairwise::Pairwise,
 ];
 
 /// A way to rank passages.
