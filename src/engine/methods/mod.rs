@@ -13,9 +13,12 @@ mod label_prompt;
 mod long_llm_lingua;
 pub mod moi;
 mod pairwise;
+mod pairwise_sliding;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
+mod setwise;
+mod sorting;
 #[cfg(test)]
 mod tests;
 mod yes_no;
@@ -43,6 +46,8 @@ static METHODS: &[&dyn Method] = &[
     &retriever::Retriever,
     &yes_no::YesNo,
     &pairwise::Pairwise,
+    &pairwise_sliding::PairwiseSliding,
+    &setwise::Setwise,
 ];
 
 /// A way to rank passages.
