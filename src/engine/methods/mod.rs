@@ -10,6 +10,7 @@
 
 mod bayes_saliency;
 mod label_prompt;
+mod listwise_bayes;
 mod long_llm_lingua;
 pub mod moi;
 mod pairwise;
@@ -48,6 +49,7 @@ static METHODS: &[&dyn Method] = &[
     &pairwise::Pairwise,
     &pairwise_sliding::PairwiseSliding,
     &setwise::Setwise,
+    &listwise_bayes::ListwiseBayes,
 ];
 
 /// A way to rank passages.
