@@ -9,6 +9,7 @@ pub mod calibrate;
 mod error;
 pub mod evaluate;
 pub mod fusing;
+mod judgement;
 pub mod methods;
 pub mod models;
 pub mod position_bias;

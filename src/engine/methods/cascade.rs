@@ -244,18 +244,12 @@ impl Ranking for Running {
         }
         ranking.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
         let (values, utilities) = (complete(&values), complete(&self.utilities));
-        // A value never rises from one place to the next, so that a score sorts as the ranking does.
-        let mut lowered = values.clone();
-        let mut least = f64::INFINITY;
-        for &passage in &ranking {
-            least = least.min(values[passage]);
-            lowered[passage] = least;
-        }
-        let outranks = ranking.windows(2).map(|pair| settled::outranks(lowered[pair[0]] - lowered[pair[1]])).collect();
+        let gap = |pair: &[usize]| (values[pair[0]] - values[pair[1]]).max(0.0);
+        let outranks = ranking.windows(2).map(|pair| settled::outranks(gap(pair))).collect();
         Ok(Scored {
             utilities,
             has_zero: true,
-            values: self.fusion.is_some().then_some(lowered),
+            values: self.fusion.is_some().then_some(values),
             fusion: self.fusion.as_ref().map(|fusion| fusion.report),
             stages,
             standard_errors: errors,

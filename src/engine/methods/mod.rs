@@ -10,13 +10,22 @@
 
 mod bayes_saliency;
 mod cascade;
+mod label_prompt;
+mod listwise_bayes;
 mod long_llm_lingua;
 pub mod moi;
+mod pairwise;
+mod pairwise_sliding;
 mod pointwise;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
 mod scores;
+mod setwise;
+mod sorting;
+#[cfg(test)]
+mod tests;
+mod yes_no;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -41,6 +50,11 @@ static METHODS: &[&dyn Method] = &[
     &long_llm_lingua::LongLlmLingua,
     &long_llm_lingua::ProbabilityWeighted,
     &retriever::Retriever,
+    &yes_no::YesNo,
+    &pairwise::Pairwise,
+    &pairwise_sliding::PairwiseSliding,
+    &setwise::Setwise,
+    &listwise_bayes::ListwiseBayes,
 ];
 
 /// A way to rank passages.
@@ -217,7 +231,7 @@ pub struct Scored {
     pub stages: Vec<Stage>,
     /// Standard error of each, in the same unit.
     pub standard_errors: Option<Vec<f64>>,
-    /// Passages by descending utility; ties keep the given order.
+    /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
     pub ranking: Vec<usize>,
     /// For each place of the ranking but the last, the probability that its passage outranks the next one.
     pub outranks_next: Option<Vec<f64>>,

@@ -10,8 +10,10 @@ use crate::engine::EngineError;
 pub(super) struct Pointwise<S> {
     task: Arc<Task>,
     prompts: Option<Vec<Prompt>>,
-    /// Whether a last prompt holds no passage: the zero of the utilities.
+    /// Whether a last prompt holds no passage and gives the utilities their zero.
     null: bool,
+    /// Whether the utilities have a zero.
+    has_zero: bool,
     utilities: Vec<f64>,
     unit: f64,
     /// The utility of a passage from the scores of its prompt.
@@ -21,14 +23,22 @@ pub(super) struct Pointwise<S> {
 impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
     /// Utilities as the prompts give them, without a zero.
     pub fn boxed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
-        Box::new(Self { task, prompts: Some(prompts), null: false, utilities: Vec::new(), unit, utility })
+        let utilities = Vec::new();
+        Box::new(Self { task, prompts: Some(prompts), null: false, has_zero: false, utilities, unit, utility })
+    }
+
+    /// Utilities that `utility` itself gives their zero.
+    pub fn zeroed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        let utilities = Vec::new();
+        Box::new(Self { task, prompts: Some(prompts), null: false, has_zero: true, utilities, unit, utility })
     }
 
     /// Utilities minus that of `null`, a prompt without a passage. One number a query: the ranking is the same, and above 0 a
     /// passage made the query likelier (pointwise mutual information).
     pub fn against(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         prompts.push(null);
-        Box::new(Self { task, prompts: Some(prompts), null: true, utilities: Vec::new(), unit, utility })
+        let utilities = Vec::new();
+        Box::new(Self { task, prompts: Some(prompts), null: true, has_zero: true, utilities, unit, utility })
     }
 }
 
@@ -46,6 +56,6 @@ impl<S: Fn(&Scores, usize) -> f64 + Send> Ranking for Pointwise<S> {
 
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let utilities = std::mem::take(&mut self.utilities);
-        Ok(Scored { has_zero: self.null, ..Scored::by_utility(utilities, self.unit) })
+        Ok(Scored { has_zero: self.has_zero, ..Scored::by_utility(utilities, self.unit) })
     }
 }

@@ -85,13 +85,14 @@ pub struct Ranked {
     pub index: usize,
     /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; .5 is "no better than no passage" for methods whose
     /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
-    /// tokens for sums over the query, 1 for means over tokens.
+    /// tokens for sums over the query, the number of passages for ranks, 1 otherwise.
     pub score: f64,
-    /// Utility in the method's unit: nats, nats per token, or the retriever's score.
+    /// Utility in the method's unit: nats, nats per token, ranks, or the retriever's score.
     pub utility: f64,
     /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
-    /// Probability that this passage outranks the next result; `None` for the last one and for methods without a fit.
+    /// Probability that this passage outranks the next result; `None` for the last one and for methods that do not
+    /// estimate it.
     pub outranks_next: Option<f64>,
     /// Tokens truncated from the end of its text.
     pub tokens_cut: usize,

@@ -30,6 +30,18 @@ fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     scored
 }
 
+/// Values that never rise from one place to the next, so that a score sorts as the ranking does. They do already where the
+/// ranking is by value.
+fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
+    let mut lowered = values.to_vec();
+    let mut least = f64::INFINITY;
+    for &passage in ranking {
+        least = least.min(values[passage]);
+        lowered[passage] = least;
+    }
+    lowered
+}
+
 /// Applies threshold and count to a ranking and arranges the remaining passages for the generator.
 pub(super) fn place(
     generator: &ServedGenerator,
@@ -39,7 +51,7 @@ pub(super) fn place(
     usage: Usage,
 ) -> Result<Reranked, EngineError> {
     let scored = mix(request, scored);
-    let values = scored.values.as_ref().unwrap_or(&scored.utilities);
+    let values = descending_values(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
     let score = |index: usize| sigmoid(values[index] / scored.unit);
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
