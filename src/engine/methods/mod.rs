@@ -8,9 +8,13 @@
 //! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
+mod answer_likelihood;
 mod bayes_saliency;
+mod context_cite;
+mod leave_one_out;
 mod long_llm_lingua;
 pub mod moi;
+mod own_answer;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
@@ -36,6 +40,9 @@ static METHODS: &[&dyn Method] = &[
     &long_llm_lingua::LongLlmLingua,
     &long_llm_lingua::ProbabilityWeighted,
     &retriever::Retriever,
+    &answer_likelihood::AnswerLikelihood,
+    &leave_one_out::LeaveOneOut,
+    &context_cite::ContextCite,
 ];
 
 /// A way to rank passages.

@@ -69,7 +69,7 @@ pub struct Ranked {
     /// Index of the passage in the request.
     pub index: usize,
     /// `sigmoid(utility / unit)`, in (0, 1) and not normalised over the list. The method sets the unit: the number of
-    /// query tokens for sums over the query, 1 for means over tokens.
+    /// query tokens for sums over the query, of answer tokens for sums over the answer, 1 for means over tokens.
     pub score: f64,
     /// Utility in the method's unit: nats, nats per token, or the retriever's score.
     pub utility: f64,
