@@ -20,20 +20,21 @@
 //! | `fit` | what are utilities and position bias, given scores of orders? (MOI) | `numeric` |
 //! | `belief` | what does a set of answers say? (SePer, entropies) | `numeric` |
 //! | `metrics` | how good is a ranking, an answer, an agreement? | `numeric` |
+//! | `fusion` | how do the model's and the retriever's scores become one order? | `numeric` |
 //! | `plan` | which tokens are evaluated, and in which order? | `numeric` |
 //! | `call` | for whom is work done, until when, and who may stop it? | |
 //! | `model` | what does the server ask of a model? | `plan` `belief` `numeric` |
 //! | `storage` | what is kept on disk? | `fit` |
 //! | `runtime` | how do llama.cpp and ONNX Runtime do it? | `model` `storage` `plan` `belief` `numeric` |
 //! | `scheduler` | whose work is done next? | `call` `model` `plan` `belief` `numeric` |
-//! | `engine` | what is done for a request? | `call` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
+//! | `engine` | what is done for a request? | `call` `scheduler` `fit` `fusion` `belief` `metrics` `model` `plan` `numeric` |
 //! | `config` | what did the operator set? | `engine` `runtime` `storage` `scheduler` |
 //! | `telemetry` | what is logged? | `config` |
 //! | `rpc` | how is a request translated from the wire and back? | `call` `engine` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
 //! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `model` `rpc` `runtime` `scheduler` `storage` |
 //! | `files` | what do runs, judgements and passages look like in files? | `engine` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
-//! | `evaluation` | how is a retriever judged on many questions? | `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
+//! | `evaluation` | how is a retriever judged on many questions? | `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
 //! | `cli` | what does a command do? | `app` `backend` `call` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` |
 
 pub mod app;
@@ -46,6 +47,7 @@ pub mod engine;
 mod evaluation;
 mod files;
 pub mod fit;
+pub mod fusion;
 pub mod metrics;
 pub mod model;
 pub mod numeric;

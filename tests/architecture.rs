@@ -46,7 +46,7 @@ const RESERVED: [(&str, &str); 10] = [
 ];
 
 /// Rooms of pure code: numbers in, numbers out.
-const PURE: [&str; 5] = ["src/numeric/", "src/fit/", "src/belief/", "src/metrics/", "src/plan/"];
+const PURE: [&str; 6] = ["src/numeric/", "src/fit/", "src/fusion/", "src/belief/", "src/metrics/", "src/plan/"];
 
 /// Crates that pure code does not name.
 const IMPURE: [&str; 6] = ["tokio", "tracing", "std::time", "std::fs", "std::env", "std::net"];

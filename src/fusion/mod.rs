@@ -1,0 +1,156 @@
+//! Fusion of the model's scores with the retriever's: two lists of scores for the same passages become one.
+//!
+//! `f = α·φ(model) + (1 - α)·φ(retriever)`, each side scaled within the list by φ (Bruch et al., 2023, "An Analysis of Fusion
+//! Functions for Hybrid Retrieval", sections 3 and 4). Scaling is per query, because the range of scores drifts between
+//! queries. Fused values order one list; they are not comparable between lists.
+
+pub mod bm25;
+
+use crate::numeric::{mean, real, standard_deviation};
+
+/// How each side is scaled before it is weighed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scaling {
+    /// `(s - floor) / (max - floor)`, at least 0: the theoretical minimum of Bruch et al. A flat list of the retriever then says
+    /// little, where the other scalings stretch its noise to full range. If a side's floor is unknown, both sides are
+    /// standardised.
+    #[default]
+    Floor,
+    /// `(s - min) / (max - min)`.
+    MinMax,
+    /// Mean 0 and standard deviation 1.
+    Standard,
+    /// `1 / (60 + rank)`, rank from 1: reciprocal rank fusion (Cormack et al., 2009). Reads no scores.
+    ReciprocalRank,
+}
+
+/// One side of a fusion.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// Scores, higher is better; finite.
+    pub scores: &'a [f64],
+    /// The score of a passage that says nothing; `None` if the scores have no such value.
+    pub floor: Option<f64>,
+}
+
+impl<'a> Side<'a> {
+    /// A retriever's scores. Their floor is 0 if none of them is negative, as for BM25.
+    #[must_use]
+    pub fn retriever(scores: &'a [f64]) -> Self {
+        Self { scores, floor: scores.iter().all(|score| *score >= 0.0).then_some(0.0) }
+    }
+}
+
+/// The fused value of each passage. `weight` in [0, 1] is the model's share.
+#[must_use]
+pub fn fuse(scaling: Scaling, weight: f64, model: Side<'_>, retriever: Side<'_>) -> Vec<f64> {
+    let scaling = match (scaling, model.floor, retriever.floor) {
+        (Scaling::Floor, None, _) | (Scaling::Floor, _, None) => Scaling::Standard,
+        (scaling, ..) => scaling,
+    };
+    let (model, retriever) = (scaled(scaling, model), scaled(scaling, retriever));
+    model.iter().zip(&retriever).map(|(m, r)| weight * m + (1.0 - weight) * r).collect()
+}
+
+/// A side without range, or with nothing above its floor, is 0 throughout.
+fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
+    let scores = side.scores;
+    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let between = |least: f64| -> Vec<f64> {
+        let range = most - least;
+        if range > 0.0 {
+            scores.iter().map(|score| ((score - least) / range).max(0.0)).collect()
+        } else {
+            vec![0.0; scores.len()]
+        }
+    };
+    match scaling {
+        Scaling::Floor => between(side.floor.unwrap_or(most)),
+        Scaling::MinMax => between(scores.iter().copied().fold(f64::INFINITY, f64::min)),
+        Scaling::Standard => {
+            let (centre, spread) = (mean(scores), standard_deviation(scores));
+            let scale = if spread > 0.0 { 1.0 / spread } else { 0.0 };
+            scores.iter().map(|score| (score - centre) * scale).collect()
+        }
+        Scaling::ReciprocalRank => {
+            let mut fused = vec![0.0; scores.len()];
+            for (rank, passage) in crate::numeric::descending(scores).into_iter().enumerate() {
+                fused[passage] = 1.0 / (61.0 + real(rank));
+            }
+            fused
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::numeric::descending;
+
+    const BM25: [f64; 3] = [12.0, 9.0, 3.0];
+    const MODEL: [f64; 3] = [-10.0, -7.0, -9.0];
+    const NULL: f64 = -12.0;
+
+    fn fused(scaling: Scaling, weight: f64) -> Vec<f64> {
+        fuse(scaling, weight, Side { scores: &MODEL, floor: Some(NULL) }, Side::retriever(&BM25))
+    }
+
+    fn close(left: &[f64], right: &[f64], tolerance: f64) {
+        assert!(left.iter().zip(right).all(|(l, r)| (l - r).abs() < tolerance), "{left:?} {right:?}");
+    }
+
+    /// By hand, as the design notes have it; the reciprocal ranks are sums there, twice these means.
+    #[test]
+    fn the_hand_worked_lists() {
+        close(&fused(Scaling::MinMax, 0.8), &[0.2, 0.933_333, 0.266_667], 1e-6);
+        close(&fused(Scaling::Floor, 0.8), &[0.52, 0.95, 0.53], 1e-12);
+        let standard: Vec<f64> = fused(Scaling::Standard, 0.5).iter().map(|value| 2.0 * value).collect();
+        close(&standard, &[0.0, 1.604, -1.604], 1e-3);
+        let ranks: Vec<f64> = fused(Scaling::ReciprocalRank, 0.5).iter().map(|value| 2.0 * value).collect();
+        close(&ranks, &[0.032_266, 0.032_523, 0.032_002], 1e-6);
+    }
+
+    #[test]
+    fn a_negative_score_has_no_floor() {
+        let cosine = [0.4, -0.1, 0.2];
+        let model = Side { scores: &MODEL, floor: Some(NULL) };
+        let fused = fuse(Scaling::Floor, 0.5, model, Side::retriever(&cosine));
+        assert_eq!(fused, fuse(Scaling::Standard, 0.5, model, Side::retriever(&cosine)));
+    }
+
+    #[test]
+    fn a_side_that_says_nothing_changes_nothing() {
+        let flat = [3.0; 3];
+        let (model, retriever) = (Side { scores: &MODEL, floor: Some(NULL) }, Side::retriever(&flat));
+        for scaling in [Scaling::MinMax, Scaling::Standard, Scaling::Floor] {
+            assert_eq!(descending(&fuse(scaling, 0.5, model, retriever)), descending(&MODEL), "{scaling:?}");
+        }
+        // No passage is better than none: only the retriever speaks.
+        let model = Side { scores: &MODEL, floor: Some(-1.0) };
+        assert_eq!(descending(&fuse(Scaling::Floor, 0.8, model, Side::retriever(&BM25))), [0, 1, 2]);
+    }
+
+    proptest! {
+        /// The order does not depend on the unit of the retriever's scores, nor on the order of the passages.
+        #[test]
+        fn scale_and_permutation(
+            pairs in proptest::collection::vec((-50.0..0.0_f64, 0.0..30.0_f64), 1..12), factor in 0.1..100.0_f64,
+            weight in 0.0..=1.0_f64,
+        ) {
+            let (model, retriever): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+            let scaled: Vec<f64> = retriever.iter().map(|score| score * factor).collect();
+            for scaling in [Scaling::Floor, Scaling::MinMax, Scaling::Standard] {
+                let side = |scores| Side { scores, floor: Some(-30.0) };
+                let fused = fuse(scaling, weight, side(&model), Side::retriever(&retriever));
+                let other = fuse(scaling, weight, side(&model), Side::retriever(&scaled));
+                prop_assert!(fused.iter().zip(&other).all(|(l, r)| (l - r).abs() < 1e-9));
+                let back = |values: &[f64]| values.iter().rev().copied().collect::<Vec<_>>();
+                let reversed = fuse(scaling, weight, side(&back(&model)), Side::retriever(&back(&retriever)));
+                prop_assert!(back(&fused).iter().zip(&reversed).all(|(l, r)| (l - r).abs() < 1e-9));
+                prop_assert!(fused.iter().all(|value| value.is_finite()));
+            }
+        }
+    }
+}
