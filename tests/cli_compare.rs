@@ -184,18 +184,23 @@ fn refused_questions_are_listed_and_their_method_is_not_recommended() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("lists.jsonl");
+    // One passage more than the configuration allows.
     let mut second = list(1, false);
-    second["passages"][0]["score"] = Value::Null;
+    second["passages"].as_array_mut().unwrap().push(json!({ "id": "more", "text": "More.", "score": 0.5, "label": 0 }));
     std::fs::write(&data, format!("{}\n{second}\n{}\n", list(0, false), list(2, false))).unwrap();
-    let output =
-        run(&["compare", "--data", data.to_str().unwrap(), "--methods", "retriever", "--test-resamples", "50"]);
+    let fixed = ["compare", "--data", data.to_str().unwrap(), "--set", "limits.passages=4", "--test-resamples", "50"];
+    let output = run(&[&fixed[..], &["--methods", "retriever"]].concat());
     assert_eq!(output.status.code(), Some(1));
     let said = error(&output);
-    assert!(said.contains("question \"q1\": retriever: ") && said.contains("1 requests were refused"), "{said}");
+    assert!(
+        said.contains("question \"q1\": retriever: passages: 5 given") && said.contains("1 requests were refused"),
+        "{said}"
+    );
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(figure(&found, "lists retriever MRR")["questions"], 2);
     assert_eq!(figure(&found, "lists given MRR")["questions"], 3);
+    assert_eq!(figure(&found, "lists bm25 MRR")["questions"], 3);
 }
 
 #[test]

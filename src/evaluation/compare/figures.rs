@@ -14,22 +14,23 @@ struct Lines<'a> {
     lines: Vec<Value>,
 }
 
-/// The figures of all groups. The ratio is that of nDCG@10 to the given order's; its goal is 1, and it is met if the
+/// The figures of all groups, a line each. The ratio is that of nDCG@10 to another row's; its goal is 1, and it is met if the
 /// difference is also significant after Holm's adjustment at the level of 5 %.
-pub(crate) fn of(summary: &Summary, models: &ModelIdentity) -> Vec<Value> {
-    let of_group = |group: &Group| {
+pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
+    let mut text = String::new();
+    for group in &summary.groups {
         let mut lines = Lines { group, models, lines: Vec::new() };
         for row in &group.rows {
             lines.row(row);
         }
-        lines.push(
-            "",
-            "verdict",
-            json!({ "value": group.verdict.choice, "unit": "ranking", "sentence": group.verdict.sentence }),
-        );
-        lines.lines
-    };
-    summary.groups.iter().flat_map(of_group).collect()
+        let verdict = &group.verdict;
+        let more = json!({ "value": verdict.choice, "unit": "ranking", "sentence": verdict.sentence });
+        lines.push("", "verdict", more);
+        for line in &lines.lines {
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    text
 }
 
 impl Lines<'_> {

@@ -173,9 +173,7 @@ pub(crate) async fn run(
     let summary = Summary::new(settings, data, &kept.lines()?);
     let page = match folder {
         Some(folder) => {
-            let lines: Vec<String> =
-                figures::of(&summary, &models).iter().map(|figure| format!("{figure}\n")).collect();
-            write(&folder.join("figures.jsonl"), &lines.concat())?;
+            write(&folder.join("figures.jsonl"), &figures::text(&summary, &models))?;
             write(&folder.join("compare.md"), &markdown::text(settings, &summary, &models))?;
             let page = folder.join("compare.html");
             write(&page, &page::html(settings, &summary, &models)?)?;
