@@ -1,10 +1,11 @@
 //! The verdict of an evaluation, in one sentence: which system is best, by how much, and on what ground.
 //!
-//! It rests on one number, so that there is one family of tests: the quality of the answer from the whole list by its first
-//! annotator, or without such answers the first metric over the labels. p-values are adjusted by Holm over the systems that
-//! are compared with the first.
+//! It rests on one number, chosen before the data are seen, so that there is one family of tests: the quality of the answer
+//! from the whole list by token-f1, or by the first annotator where that one was not asked for. Without such answers it is the
+//! first metric over the labels, likewise. p-values are adjusted by Holm over the systems that are compared with the first.
 
 use super::summary::{Comparison, Difference, Mean, Row, Summary, System};
+use crate::engine::evaluate::Annotator;
 use crate::metrics::multiple::holm_of;
 use crate::metrics::resample::format_p_value;
 
@@ -18,12 +19,14 @@ pub(super) fn plain_p(p: Option<f64>) -> String {
     }
 }
 
-/// The number on which the verdict rests.
+/// The number on which the verdict rests. Exact matches, the first annotator, are too rare with a small generator.
 fn decisive(system: &System) -> Option<&Row> {
-    system.end_to_end.first().or_else(|| system.metrics.first())
+    let of = |rows: &'_ [Row]| rows.iter().position(|row| row.annotator == Annotator::TokenF1.name()).unwrap_or(0);
+    let rows = if system.end_to_end.is_empty() { &system.metrics } else { &system.end_to_end };
+    rows.get(of(rows))
 }
 
-/// "end-to-end answers by token-f1", or "P by containment".
+/// "the end-to-end answers by token-f1", or "P by containment".
 fn name(row: &Row) -> String {
     let what = row.metric.as_deref().unwrap_or("the end-to-end answers");
     format!("{what} by {}", row.annotator)
@@ -98,7 +101,9 @@ mod tests {
         let system = |number: usize| System {
             name: format!("s{number}"),
             metrics: vec![Row { annotator: "provenance", metric: Some("P".into()), mean: mean(0.4) }],
-            end_to_end: vec![Row { annotator: "token-f1", metric: None, mean: mean(0.3) }],
+            end_to_end: ["exact-match", "token-f1"]
+                .map(|annotator| Row { annotator, metric: None, mean: mean(0.3) })
+                .into(),
             contexts: Vec::new(),
             rerank_tokens: 0,
         };

@@ -42,8 +42,14 @@ pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentit
 fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     let grids = tables::of(group);
     let (first, others) = grids.split_at(1);
-    let svg = charts::scatter(&points(&group.rows), &Axes { x: "tokens a question, median", y: "nDCG@10 over given" })?;
-    let numbers = html! { "The first two tables: gains over given, and median tokens." };
+    let points = points(&group.rows);
+    let svg = charts::scatter(&points, &Axes { x: "tokens a question, median", y: "nDCG@10 over given" })?;
+    let numbers = html! { table {
+        thead { tr { th { "ranking" } th { "tokens" } th { "gain" } } }
+        tbody { @for one in &points {
+            tr { td { (one.name) } td { (format!("{:.0}", one.x)) } td { (format!("{:+.3}", one.y)) } }
+        } }
+    } };
     Ok(html! {
         h2 { (group.name) }
         @if !is_first { p.verdict { (group.verdict.sentence) } }
