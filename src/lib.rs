@@ -30,7 +30,7 @@
 //! | `engine` | what is done for a request? | `call` `scheduler` `fit` `fusion` `belief` `metrics` `model` `plan` `numeric` |
 //! | `config` | what did the operator set? | `engine` `runtime` `storage` `scheduler` |
 //! | `telemetry` | what is logged? | `config` |
-//! | `rpc` | how is a request translated from the wire and back? | `call` `engine` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
+//! | `rpc` | how is a request translated from the wire and back? | `call` `fusion` `engine` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
 //! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `model` `rpc` `runtime` `scheduler` `storage` |
 //! | `files` | what do runs, judgements and passages look like in files? | `engine` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |

@@ -198,7 +198,7 @@ async fn one_and_two_passages_are_answers() {
         }
     }
     let mut pair = request(&TEXTS[..2]);
-    pair.method = methods::find("query-generation").unwrap();
+    pair.method = methods::find("query-generation");
     assert_eq!(rerank(&engine, pair).await.passages[0].index, 0);
 }
 

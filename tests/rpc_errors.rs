@@ -135,7 +135,8 @@ async fn a_request_over_the_token_budget_is_refused_before_work() {
     let server = Scripted { limits, ..Scripted::default() }.serve().await;
     let passages: Vec<String> = (0..20).map(|p| format!("{p} {}", "x".repeat(300))).collect();
     let passages: Vec<&str> = passages.iter().map(String::as_str).collect();
-    let status = server.client().await.rerank(wire("who?", &passages)).await.unwrap_err();
+    let request = v1::RerankRequest { method: v1::Method::Moi.into(), ..wire("who?", &passages) };
+    let status = server.client().await.rerank(request).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
     let quota = status.get_details_quota_failure().unwrap();
     assert_eq!(quota.violations[0].subject, "limits.tokens_per_request");

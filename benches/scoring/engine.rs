@@ -71,6 +71,7 @@ pub fn request(question: &Question, passages: usize, scheme: Option<Scheme>) -> 
     RerankRequest {
         query: question.question.clone(),
         passages: chosen,
+        method: rerankd::engine::methods::find("moi"),
         moi: MoiOptions { scheme, ..MoiOptions::default() },
         ..RerankRequest::default()
     }

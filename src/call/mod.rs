@@ -163,7 +163,9 @@ impl Call {
                 None => std::future::pending().await,
             }
         };
+        // Where both hold, the answer is the same every time, and that of `check`.
         tokio::select! {
+            biased;
             () = self.token.cancelled() => Stopped::Cancelled,
             () = passed => Stopped::DeadlineExceeded,
         }

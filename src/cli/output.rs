@@ -68,7 +68,8 @@ pub(super) fn table(head: &[&str]) -> Table {
 
 /// A rerank response as text: the ranking, the position weights as bars, and the cost.
 pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest) -> String {
-    let mut table = table(&["rank", "was", "id", "utility (nats)", "± se", "P(> next)", "score", "passage"]);
+    let mut table =
+        table(&["rank", "was", "id", "utility (nats)", "± se", "P(> next)", "score", "placed by", "passage"]);
     for column in [0, 1, 3, 4, 5, 6] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -86,6 +87,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
             optional(result.standard_error, 2),
             optional(result.outranks_next, 2),
             format!("{:.3}", result.score),
+            placed_by(result.stage(), answer.fusion.as_ref()),
             shorten(&passage.text, 60),
         ]);
     }
@@ -101,6 +103,9 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
             if diagnostics.prior_dominated { "; the prior decided what the scores left open" } else { "" },
         ));
     }
+    if answer.none_helps == Some(true) {
+        text.push_str("none of these passages makes the query likelier than no passage does\n");
+    }
     if let Some(arranged) = &answer.context_order {
         text.push_str(&arrangement(arranged, answer));
     }
@@ -114,6 +119,21 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
         text.push_str(&format!("note: {warning}\n"));
     }
     text
+}
+
+/// The signal that decided a place.
+fn placed_by(stage: v1::Stage, fusion: Option<&v1::FusionReport>) -> String {
+    let other = match fusion.map(v1::FusionReport::source) {
+        Some(v1::FusionSource::Retriever) => Some("retriever"),
+        Some(v1::FusionSource::Bm25) => Some("BM25"),
+        Some(v1::FusionSource::Unspecified) | None => None,
+    };
+    let model = match stage {
+        v1::Stage::Retriever => return other.unwrap_or("given order").to_owned(),
+        v1::Stage::Together => "model, in orders",
+        v1::Stage::Alone | v1::Stage::Unspecified => "model",
+    };
+    other.map_or_else(|| model.to_owned(), |other| format!("{model} + {other}"))
 }
 
 fn settled_by(orientation: v1::Orientation) -> &'static str {
@@ -210,6 +230,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
                 "id": result.id, "original_index": result.original_index, "rank": result.rank, "score": result.score,
                 "utility": result.utility, "standard_error": result.standard_error,
                 "outranks_next": result.outranks_next, "tokens_cut": result.tokens_cut,
+                "stage": result.stage().as_str_name(),
             })
         })
         .collect();
@@ -252,6 +273,10 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
             "given": inner.given.as_ref().map(order_json), "arranged": inner.arranged.as_ref().map(order_json),
             "seper_without": inner.seper_without, "judged_pairs": inner.judged_pairs,
         })),
+        "fusion": answer.fusion.as_ref().map(|inner| json!({
+            "source": inner.source().as_str_name(), "scaling": inner.scaling().as_str_name(), "weight": inner.weight,
+        })),
+        "none_helps": answer.none_helps,
         "usage": usage,
         "warnings": answer.warnings,
         "model": answer.model,

@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, SettingsArgs, input, output};
 use crate::call::Call;
-use crate::engine::methods::{self, MethodRef};
+use crate::engine::fusing::{FusionMode, FusionOptions};
+use crate::engine::methods;
 use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::fit::domain::Domain;
@@ -32,9 +33,21 @@ pub(super) struct RerankArgs {
     /// Address of a server; by default the model is loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
-    /// Method that scores the passages.
-    #[arg(long, value_parser = method_parser(), default_value = MethodRef::default().name())]
-    method: String,
+    /// Method that scores the passages; by default cascade, or moi if one of its options is given.
+    #[arg(long, value_parser = method_parser())]
+    method: Option<String>,
+    /// Fusion with the retriever's scores ("score" of a passage) or BM25; by default as the method does.
+    #[arg(long, value_enum)]
+    fusion: Option<FusionName>,
+    /// The model's share in the fusion; from 0 to 1.
+    #[arg(long, value_name = "SHARE")]
+    fusion_weight: Option<f64>,
+    /// Omit passages that are no better than none.
+    #[arg(long)]
+    only_helpful: bool,
+    /// Milliseconds that scoring should take, at the measured speed.
+    #[arg(long, value_name = "MILLISECONDS")]
+    latency_budget_ms: Option<f64>,
     /// Design: which prompts the method moi scores.
     #[arg(long, value_enum)]
     design: Option<DesignName>,
@@ -102,6 +115,13 @@ enum DesignName {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
+enum FusionName {
+    Off,
+    On,
+    Bm25,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
 enum OutcomeName {
     QueryLikelihood,
     Joint,
@@ -135,38 +155,49 @@ pub(super) fn method_parser() -> PossibleValuesParser {
 
 impl RerankArgs {
     fn request(&self) -> Result<RerankRequest, Failure> {
+        let moi = MoiOptions {
+            scheme: self.design.map(|design| match design {
+                DesignName::Random => Scheme::Random,
+                DesignName::Cyclic => Scheme::Cyclic,
+                DesignName::Latin => Scheme::Latin,
+                DesignName::Trie => Scheme::Trie,
+                DesignName::Pruned => Scheme::Pruned,
+                DesignName::Prefix => Scheme::Prefix,
+                DesignName::Adaptive => Scheme::Adaptive,
+            }),
+            orders: self.orders,
+            depth: self.depth,
+            token_budget: self.token_budget,
+            fit_budget: self.fit_budget,
+            outcome: match self.outcome {
+                OutcomeName::QueryLikelihood => Outcome::QueryLikelihood,
+                OutcomeName::Joint => Outcome::Joint,
+            },
+            domain: self.domain.map(|domain| match domain {
+                DomainName::LogWinsorZ => Domain::LogWinsorZ,
+                DomainName::LogZ => Domain::LogZ,
+                DomainName::RankNormal => Domain::RankNormal,
+            }),
+            paper_objective: self.paper_objective,
+            seed: self.seed,
+            ..MoiOptions::default()
+        };
         Ok(RerankRequest {
             query: self.query.clone(),
             passages: input::passages(&self.passages)?,
-            // The parser accepts only registered names, so the default is never used.
-            method: methods::find(&self.method).unwrap_or_default(),
-            moi: MoiOptions {
-                scheme: self.design.map(|design| match design {
-                    DesignName::Random => Scheme::Random,
-                    DesignName::Cyclic => Scheme::Cyclic,
-                    DesignName::Latin => Scheme::Latin,
-                    DesignName::Trie => Scheme::Trie,
-                    DesignName::Pruned => Scheme::Pruned,
-                    DesignName::Prefix => Scheme::Prefix,
-                    DesignName::Adaptive => Scheme::Adaptive,
+            method: self.method.as_deref().and_then(methods::find),
+            moi,
+            fusion: FusionOptions {
+                mode: self.fusion.map_or(FusionMode::ByMethod, |mode| match mode {
+                    FusionName::Off => FusionMode::Off,
+                    FusionName::On => FusionMode::On,
+                    FusionName::Bm25 => FusionMode::Bm25,
                 }),
-                orders: self.orders,
-                depth: self.depth,
-                token_budget: self.token_budget,
-                fit_budget: self.fit_budget,
-                outcome: match self.outcome {
-                    OutcomeName::QueryLikelihood => Outcome::QueryLikelihood,
-                    OutcomeName::Joint => Outcome::Joint,
-                },
-                domain: self.domain.map(|domain| match domain {
-                    DomainName::LogWinsorZ => Domain::LogWinsorZ,
-                    DomainName::LogZ => Domain::LogZ,
-                    DomainName::RankNormal => Domain::RankNormal,
-                }),
-                paper_objective: self.paper_objective,
-                seed: self.seed,
-                ..MoiOptions::default()
+                weight: self.fusion_weight,
+                ..FusionOptions::default()
             },
+            only_helpful: self.only_helpful,
+            latency_budget_ms: self.latency_budget_ms,
             top_n: self.top_n,
             score_threshold: self.score_threshold,
             truncate: self.no_truncate.then_some(false),

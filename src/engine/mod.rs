@@ -8,6 +8,8 @@ pub mod belief;
 pub mod calibrate;
 mod error;
 pub mod evaluate;
+pub mod fusing;
+mod judgement;
 pub mod methods;
 pub mod models;
 pub mod position_bias;

@@ -120,7 +120,7 @@ async fn rerank(
     let request = RerankRequest {
         query: query.question.clone(),
         passages: list.iter().map(|&index| query.passages[index].clone()).collect(),
-        method,
+        method: Some(method),
         passage_tokens: plan.settings.passage_tokens,
         ..RerankRequest::default()
     };

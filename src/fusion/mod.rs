@@ -5,6 +5,7 @@
 //! queries. Fused values order one list; they are not comparable between lists.
 
 pub mod bm25;
+pub mod settled;
 
 use crate::numeric::{mean, real, standard_deviation};
 

@@ -14,6 +14,13 @@ pub const fn real(count: usize) -> f64 {
     count as f64
 }
 
+/// A finite number as a count, rounded down; 0 below 0.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what a count can hold")]
+pub fn count(number: f64) -> usize {
+    number.clamp(0.0, 4.5e15) as usize
+}
+
 /// Logistic function `1 / (1 + exp(-x))`. Large `|x|` does not overflow.
 #[must_use]
 pub fn sigmoid(x: f64) -> f64 {

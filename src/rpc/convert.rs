@@ -1,7 +1,7 @@
 //! Conversions between messages and engine types: reranking, and the parts that several services share.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
-use super::v1;
+use super::{convert_fusion, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
 use crate::engine::methods::{self, MethodRef};
@@ -39,14 +39,15 @@ pub(super) fn known<T: TryFrom<i32>>(field: &str, value: i32) -> Result<T, Engin
     T::try_from(value).map_err(|_| EngineError::invalid(field, format!("unknown value {value}")))
 }
 
-/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`.
-fn method(wire: i32) -> Result<MethodRef, EngineError> {
+/// Finds a method by the name of its enum value: METHOD_QUERY_GENERATION stands for `query-generation`. `None` if unspecified.
+fn method(wire: i32) -> Result<Option<MethodRef>, EngineError> {
     let wire: v1::Method = known("method", wire)?;
     if wire == v1::Method::Unspecified {
-        return Ok(MethodRef::default());
+        return Ok(None);
     }
     let name = wire.as_str_name().trim_start_matches("METHOD_").to_lowercase().replace('_', "-");
-    methods::find(&name).ok_or_else(|| EngineError::invalid("method", format!("{name} is not supported")))
+    let unknown = || EngineError::invalid("method", format!("{name} is not supported"));
+    methods::find(&name).map(Some).ok_or_else(unknown)
 }
 
 /// Converts a method to its enum value.
@@ -63,6 +64,9 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         passages: passages(wire.passages),
         method,
         moi: moi(wire.moi.unwrap_or_default())?,
+        fusion: convert_fusion::options(wire.fusion)?,
+        only_helpful: wire.only_helpful,
+        latency_budget_ms: wire.latency_budget_ms,
         top_n: given(wire.top_n),
         score_threshold: wire.score_threshold,
         truncate,
@@ -183,7 +187,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
     v1::RerankRequest {
         query: request.query.clone(),
         passages: passages_to_wire(&request.passages),
-        method: method_to_wire(request.method).into(),
+        method: request.method.map_or(v1::Method::Unspecified, method_to_wire).into(),
         moi: Some(v1::MoiOptions {
             design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
             orders: narrow(moi.orders.unwrap_or(0)),
@@ -211,6 +215,9 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         return_passages: false,
         truncation: Some(truncation_to_wire(request.truncate, request.passage_tokens)),
         context_order: context_order_to_wire(request.context_order).into(),
+        fusion: Some(convert_fusion::options_to_wire(&request.fusion)),
+        only_helpful: request.only_helpful,
+        latency_budget_ms: request.latency_budget_ms,
         utility: request.inline.as_ref().map(|inline| v1::InlineUtility {
             references: inline.references.clone(),
             samples: narrow(inline.sampling.samples.unwrap_or(0)),
@@ -306,6 +313,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
             outranks_next: ranked.outranks_next,
             tokens_cut: narrow(ranked.tokens_cut),
             passage: sent.whole.then(|| passage.clone()),
+            stage: convert_fusion::stage(ranked.stage).into(),
         }
     });
     v1::RerankResponse {
@@ -330,6 +338,8 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         warnings: answer.warnings,
         context_order: Some(arrangement(&answer.arrangement)),
         utility: answer.inline.as_ref().map(inline_report),
+        fusion: answer.fusion.map(convert_fusion::report),
+        none_helps: answer.none_helps,
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
     }
@@ -374,7 +384,7 @@ mod tests {
     #[test]
     fn every_method_has_a_wire_value_and_every_wire_value_a_method() {
         for each in methods::all() {
-            assert_eq!(method(method_to_wire(each).into()).unwrap(), each, "{each:?}");
+            assert_eq!(method(method_to_wire(each).into()).unwrap(), Some(each), "{each:?}");
         }
         let values: Vec<i32> = (0..1_000).filter(|value| v1::Method::try_from(*value).is_ok()).collect();
         assert_eq!(values.len(), methods::all().count() + 1, "one value a method, and UNSPECIFIED");

@@ -8,6 +8,7 @@ mod convert;
 mod convert_belief;
 mod convert_evaluate;
 mod convert_fit;
+mod convert_fusion;
 mod convert_metrics;
 mod edge;
 mod events;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Annotator, EvaluateRequest, judgement};
+use super::{Annotator, EvaluateRequest};
 use crate::call::Call;
 use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
 use crate::engine::belief::texts::Texts;
 use crate::engine::belief::{Answer, Drawing};
+use crate::engine::judgement;
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
@@ -235,7 +236,7 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
     let context_free = if request.has(Annotator::is_delta) { context(&[], false) } else { ContextNodes::default() };
     let (mut judgements, mut judgement_tokens) = (Vec::new(), 0);
     if request.has(|annotator| annotator == Annotator::LlmJudgement) {
-        let judgement = judgement::JudgementPrompt::new(language, &request.question);
+        let judgement = judgement::JudgementPrompt::new(language, &language.query(&request.question));
         for index in 0..request.passages.len() {
             let prompts = judgement.verdicts(drawing.prompts.passage(index));
             judgements.push(prompts.map(|segments| {

@@ -2,7 +2,6 @@
 //! is the passage's label, and rank metrics are computed over the labels.
 
 mod annotator;
-mod judgement;
 mod label;
 
 use std::sync::Arc;

@@ -48,7 +48,8 @@ impl Method for LongLlmLingua {
             Prompt::scored(vec![begin.clone(), Segment::context(Arc::clone(passage)), question.clone()])
         };
         let prompts = task.passages.iter().map(prompt).collect();
-        Ok(Pointwise::boxed(task, prompts, 1.0, |scores, passage| mean(scores.last(passage))))
+        let none = Prompt::scored(vec![begin.clone(), question.clone()]);
+        Ok(Pointwise::against(none, task, prompts, 1.0, |scores, prompt| mean(scores.last(prompt))))
     }
 }
 

@@ -9,26 +9,40 @@
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
 mod bayes_saliency;
+mod cascade;
+mod label_prompt;
+mod listwise_bayes;
 mod long_llm_lingua;
 pub mod moi;
+mod pairwise;
+mod pairwise_sliding;
+mod pointwise;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
+mod scores;
+mod setwise;
+mod sorting;
+#[cfg(test)]
+mod tests;
+mod yes_no;
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::fusing::FusionReport;
 use super::prompt::Language;
 use super::rerank::{FitReport, RerankRequest};
 use super::{EngineError, Limits};
 use crate::call::Call;
 use crate::numeric::descending;
 use crate::plan::{Cost, Grow, NodeId, Plan, Segment, Token};
-use crate::scheduler::generator::Sample;
+use pointwise::Pointwise;
+pub use scores::Scores;
 
 /// Every method. The first is the default.
 static METHODS: &[&dyn Method] = &[
+    &cascade::Cascade,
     &moi::Moi,
     &query_generation::QueryGeneration,
     &bayes_saliency::BayesSaliency { sums: false },
@@ -36,6 +50,11 @@ static METHODS: &[&dyn Method] = &[
     &long_llm_lingua::LongLlmLingua,
     &long_llm_lingua::ProbabilityWeighted,
     &retriever::Retriever,
+    &yes_no::YesNo,
+    &pairwise::Pairwise,
+    &pairwise_sliding::PairwiseSliding,
+    &setwise::Setwise,
+    &listwise_bayes::ListwiseBayes,
 ];
 
 /// A way to rank passages.
@@ -176,65 +195,6 @@ impl Budget {
     }
 }
 
-/// Log-probabilities of prompts, in nats, as far as they are there.
-#[derive(Debug, Clone, Default)]
-pub struct Scores {
-    /// The nodes of each prompt in the plan, one a segment.
-    pub(super) paths: Arc<Vec<Vec<NodeId>>>,
-    /// The scored tokens of each node. Nodes without scored tokens are absent.
-    pub(super) nodes: HashMap<NodeId, Vec<f64>>,
-    /// How many nodes of each prompt are still missing.
-    pub(super) missing: Vec<usize>,
-    /// The continuation of each prompt that asked for one, when all are there.
-    pub(super) samples: HashMap<usize, Sample>,
-}
-
-impl Scores {
-    /// Number of prompts.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.paths.len()
-    }
-
-    /// Whether there are no prompts.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.paths.is_empty()
-    }
-
-    /// Whether all scores of a prompt are there.
-    #[must_use]
-    pub fn is_complete(&self, prompt: usize) -> bool {
-        self.missing.get(prompt).is_some_and(|missing| *missing == 0)
-    }
-
-    /// Log-probabilities of the scored tokens of a segment; empty for a segment that is context only.
-    #[must_use]
-    pub fn segment(&self, prompt: usize, segment: usize) -> &[f64] {
-        let node = self.paths.get(prompt).and_then(|path| path.get(segment));
-        node.and_then(|node| self.nodes.get(node)).map_or(&[], Vec::as_slice)
-    }
-
-    /// Log-probabilities of the last segment's scored tokens: the query's, where it stands last.
-    #[must_use]
-    pub fn last(&self, prompt: usize) -> &[f64] {
-        self.paths.get(prompt).map_or(&[], |path| self.segment(prompt, path.len().saturating_sub(1)))
-    }
-
-    /// The continuation of a prompt; `None` for one that asked for none.
-    #[must_use]
-    pub fn sample(&self, prompt: usize) -> Option<&Sample> {
-        self.samples.get(&prompt)
-    }
-
-    /// Sum of the log-probabilities of the segments from `first` on.
-    #[must_use]
-    pub fn sum_from(&self, prompt: usize, first: usize) -> f64 {
-        let segments = self.paths.get(prompt).map_or(0, Vec::len);
-        (first..segments).flat_map(|segment| self.segment(prompt, segment)).sum()
-    }
-}
-
 /// An order that more scores may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interim {
@@ -244,14 +204,34 @@ pub struct Interim {
     pub observations: usize,
 }
 
+/// What decided the place of a passage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    /// The retriever's scores, or BM25 in their place: the generator did not read the passage.
+    Retriever,
+    /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
+    #[default]
+    Alone,
+    /// Prompts that hold it together with others.
+    Together,
+}
+
 /// The outcome of a method.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scored {
     /// Utility of each passage; its unit is the method's.
     pub utilities: Vec<f64>,
+    /// Whether a utility of 0 means "no better than no passage": above it a passage helps, below it harms.
+    pub has_zero: bool,
+    /// What the score is made from where that is not the utility: the fused value of each passage, in the unit of the utilities.
+    pub values: Option<Vec<f64>>,
+    /// What was mixed, if anything.
+    pub fusion: Option<FusionReport>,
+    /// What decided each passage's place; empty for a method of one stage.
+    pub stages: Vec<Stage>,
     /// Standard error of each, in the same unit.
     pub standard_errors: Option<Vec<f64>>,
-    /// Passages by descending utility; ties keep the given order.
+    /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
     pub ranking: Vec<usize>,
     /// For each place of the ranking but the last, the probability that its passage outranks the next one.
     pub outranks_next: Option<Vec<f64>>,
@@ -268,7 +248,13 @@ impl Scored {
     #[must_use]
     pub fn by_utility(utilities: Vec<f64>, unit: f64) -> Self {
         let ranking = descending(&utilities);
-        Self { utilities, standard_errors: None, ranking, outranks_next: None, fit: None, unit, warnings: Vec::new() }
+        Self { utilities, ranking, unit, ..Self::default() }
+    }
+
+    /// The same, with utilities whose zero is a prompt without passages.
+    #[must_use]
+    pub fn against_none(utilities: Vec<f64>, unit: f64) -> Self {
+        Self { has_zero: true, ..Self::by_utility(utilities, unit) }
     }
 }
 
@@ -302,6 +288,12 @@ impl std::fmt::Debug for MethodRef {
     }
 }
 
+/// The method of a request that names none: the default, or `moi` where it sets options that only `moi` has.
+#[must_use]
+pub fn unnamed(options: &moi::MoiOptions) -> MethodRef {
+    if options.asks_for_moi() { MethodRef(&moi::Moi) } else { MethodRef::default() }
+}
+
 /// Every method, the default first.
 pub fn all() -> impl Iterator<Item = MethodRef> {
     METHODS.iter().map(|method| MethodRef(*method))
@@ -311,35 +303,4 @@ pub fn all() -> impl Iterator<Item = MethodRef> {
 #[must_use]
 pub fn find(name: &str) -> Option<MethodRef> {
     all().find(|method| method.name() == name)
-}
-
-/// One prompt a passage, scored alone: what every pointwise method asks for.
-struct Pointwise<S> {
-    task: Arc<Task>,
-    prompts: Option<Vec<Prompt>>,
-    utilities: Vec<f64>,
-    unit: f64,
-    /// The utility of a passage from the scores of its prompt.
-    utility: S,
-}
-
-impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
-    fn boxed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
-        Box::new(Self { task, prompts: Some(prompts), utilities: Vec::new(), unit, utility })
-    }
-}
-
-impl<S: Fn(&Scores, usize) -> f64 + Send> Ranking for Pointwise<S> {
-    fn next(&mut self, _: &Budget, _: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
-        Ok(self.prompts.take())
-    }
-
-    fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
-        self.utilities = (0..self.task.passages.len()).map(|passage| (self.utility)(scores, passage)).collect();
-        Ok(())
-    }
-
-    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
-        Ok(Scored::by_utility(std::mem::take(&mut self.utilities), self.unit))
-    }
 }

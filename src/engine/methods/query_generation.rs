@@ -1,4 +1,5 @@
-//! log P(query | passage), each passage alone (question generation, QG; Sachan et al., 2022, UPR).
+//! log P(query | passage) - log P(query | no passage), each passage alone (question generation, QG; Sachan et al., 2022, UPR).
+//! The subtrahend is one number a query: it changes no order, and gives the utilities a zero.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ impl Method for QueryGeneration {
     }
 
     fn summary(&self) -> &'static str {
-        "log P(query | passage), each passage alone (question generation; Sachan et al.)"
+        "log P(query | passage) over no passage, each passage alone (question generation; Sachan et al.)"
     }
 
     fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
@@ -29,6 +30,7 @@ impl Method for QueryGeneration {
         let prompt = QueryPrompt::of(&task)?;
         let prompts = (0..task.passages.len()).map(|index| prompt.with(&task, &[index], false)).collect();
         let unit = real(task.query.len().max(1));
-        Ok(Pointwise::boxed(task, prompts, unit, |scores, passage| scores.sum_from(passage, 0)))
+        let none = prompt.with(&task, &[], false);
+        Ok(Pointwise::against(none, task, prompts, unit, |scores, prompt| scores.last(prompt).iter().sum()))
     }
 }

@@ -43,5 +43,9 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
     if request.score_threshold.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
         return invalid("score_threshold".into(), "must lie between 0 and 1".into());
     }
-    request.method.check(request, limits)
+    if request.latency_budget_ms.is_some_and(|budget| !(budget.is_finite() && budget > 0.0)) {
+        return invalid("latency_budget_ms".into(), "must be a finite number above 0".into());
+    }
+    request.fusion.check()?;
+    request.method().check(request, limits)
 }

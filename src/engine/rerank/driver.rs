@@ -16,6 +16,7 @@ use crate::engine::methods::{Budget, Interim, Ranking, Scored, Scores, Task};
 use crate::engine::models::ServedGenerator;
 use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
 use crate::engine::{EngineError, Limits, milliseconds};
+use crate::numeric;
 use crate::plan::{Cost, NodeId, Plan};
 use crate::scheduler::generator::{Event, Outcome};
 
@@ -110,7 +111,11 @@ impl Driver<'_> {
 
     /// Most tokens the request may evaluate, what is reserved included.
     fn allowed(&self, request: &RerankRequest) -> usize {
-        self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX))
+        let within = request.latency_budget_ms.and_then(|budget| {
+            let speed = self.model.as_ref()?.scheduler.stats().speed()?;
+            Some(numeric::count(speed * budget / 1e3))
+        });
+        self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX)).min(within.unwrap_or(usize::MAX))
     }
 
     /// Tokenises, cuts what does not fit, and begins the method.
@@ -240,7 +245,7 @@ fn begin(
     limits: Limits,
     request: RerankRequest,
 ) -> Result<Begun, EngineError> {
-    let method = request.method;
+    let method = request.method();
     let mut task =
         Task { language: model.map(|model| model.language.clone()), passages: Vec::new(), query: Vec::new(), request };
     let (mut cut, mut warnings) = (Vec::new(), Vec::new());

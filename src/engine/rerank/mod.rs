@@ -1,9 +1,10 @@
 //! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), and `inline` measures
-//! utility. This file applies threshold and count to the ranking and arranges the context.
+//! utility. `place` mixes, scores, cuts and arranges.
 
 mod check;
 mod driver;
 mod inline;
+mod place;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,14 +15,14 @@ pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
 use driver::{Driven, Driver};
 pub use inline::{Inline, InlineReport};
 
-use super::methods::{MethodRef, Scored};
+use super::fusing::{FusionOptions, FusionReport};
+use super::methods::{MethodRef, Stage};
 use super::models::ServedGenerator;
 use super::position_bias::{Arrangement, ContextOrder};
 use super::{Engine, EngineError};
 use crate::call::Call;
 use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
-use crate::numeric::sigmoid;
 use crate::plan::Cost;
 use crate::scheduler::generator::Outcome as PlanOutcome;
 
@@ -45,10 +46,16 @@ pub struct RerankRequest {
     pub query: String,
     /// The passages in the retriever's order.
     pub passages: Vec<Passage>,
-    /// Method that scores the passages.
-    pub method: MethodRef,
+    /// Method that scores the passages; `None` for the default ([`RerankRequest::method`]).
+    pub method: Option<MethodRef>,
     /// Options of the MOI method. Its token budget applies to every method.
     pub moi: MoiOptions,
+    /// Fusion with the retriever's scores.
+    pub fusion: FusionOptions,
+    /// Omit results that are no better than no passage (score below .5). Then an empty list of results is an answer.
+    pub only_helpful: bool,
+    /// Milliseconds that scoring should take at the generator's measured speed. Bounds the tokens as a budget does.
+    pub latency_budget_ms: Option<f64>,
     /// Most results to return, best first; `None` returns all.
     pub top_n: Option<usize>,
     /// Results with a lower score are omitted; in [0, 1].
@@ -63,22 +70,34 @@ pub struct RerankRequest {
     pub inline: Option<Inline>,
 }
 
+impl RerankRequest {
+    /// The method that ranks: the named one, `moi` where none is named and options are set that only `moi` has, or the default.
+    #[must_use]
+    pub fn method(&self) -> MethodRef {
+        self.method.unwrap_or_else(|| super::methods::unnamed(&self.moi))
+    }
+}
+
 /// A ranked passage.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ranked {
     /// Index of the passage in the request.
     pub index: usize,
-    /// `sigmoid(utility / unit)`, in (0, 1) and not normalised over the list. The method sets the unit: the number of
-    /// query tokens for sums over the query, 1 for means over tokens.
+    /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; .5 is "no better than no passage" for methods whose
+    /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
+    /// tokens for sums over the query, the number of passages for ranks, 1 otherwise.
     pub score: f64,
-    /// Utility in the method's unit: nats, nats per token, or the retriever's score.
+    /// Utility in the method's unit: nats, nats per token, ranks, or the retriever's score.
     pub utility: f64,
     /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
-    /// Probability that this passage outranks the next result; `None` for the last one and for methods without a fit.
+    /// Probability that this passage outranks the next result; `None` for the last one and for methods that do not
+    /// estimate it.
     pub outranks_next: Option<f64>,
     /// Tokens truncated from the end of its text.
     pub tokens_cut: usize,
+    /// What decided its place.
+    pub stage: Stage,
 }
 
 /// Position bias, quality and size of a fit.
@@ -138,6 +157,10 @@ pub struct Reranked {
     pub passages: Vec<Ranked>,
     /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
+    /// What was mixed; `None` for the method alone.
+    pub fusion: Option<FusionReport>,
+    /// Whether no passage of the request is better than none; `None` for a method whose utilities have no zero.
+    pub none_helps: Option<bool>,
     /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
     /// The measured utility; `None` if not requested.
@@ -209,7 +232,7 @@ impl Engine {
             let bias = Arc::clone(&generator.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
-        let mut placed = place(&generator, &request, scored, &cut, usage)?;
+        let mut placed = place::place(&generator, &request, scored, &cut, usage)?;
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
@@ -228,7 +251,7 @@ impl Engine {
     }
 
     fn driver<'a>(&self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
-        let asks_model = request.method.prompts(request, &generator.language).is_some();
+        let asks_model = request.method().prompts(request, &generator.language).is_some();
         Driver {
             call,
             model: asks_model.then(|| Arc::clone(generator)),
@@ -239,33 +262,4 @@ impl Engine {
             passages: request.passages.len(),
         }
     }
-}
-
-/// Applies threshold and count to a ranking and arranges the remaining passages for the generator.
-fn place(
-    generator: &ServedGenerator,
-    request: &RerankRequest,
-    scored: Scored,
-    cut: &[usize],
-    usage: Usage,
-) -> Result<Reranked, EngineError> {
-    let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
-        index,
-        score: sigmoid(scored.utilities[index] / scored.unit),
-        utility: scored.utilities[index],
-        standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]),
-        outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
-        tokens_cut: cut.get(index).copied().unwrap_or(0),
-    });
-    let mut passages: Vec<Ranked> = ranked
-        .filter(|passage| request.score_threshold.is_none_or(|least| passage.score >= least))
-        .take(request.top_n.unwrap_or(usize::MAX))
-        .collect();
-    if let Some(last) = passages.last_mut() {
-        // The next passage of the ranking is not among the results.
-        last.outranks_next = None;
-    }
-    let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
-    let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
-    Ok(Reranked { passages, fit: scored.fit, arrangement, inline: None, usage, warnings: scored.warnings })
 }

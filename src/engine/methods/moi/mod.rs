@@ -15,7 +15,7 @@ use crate::engine::prompt::Language;
 use crate::engine::rerank::{FitReport, RerankRequest};
 use crate::engine::{EngineError, Limits};
 use crate::fit::{Estimate, Observation, adaptive, design, estimate, uncertainty, work};
-use crate::numeric::real;
+use crate::numeric::{mean, real};
 
 /// Utility in nats.
 pub(super) struct Moi;
@@ -41,7 +41,7 @@ impl Method for Moi {
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let prompt = QueryPrompt::of(&task)?;
         let anchor = vec![f64::NAN; task.passages.len()];
-        let evidence = Evidence { observations: Vec::new(), anchor };
+        let evidence = Evidence { observations: Vec::new(), anchor, none: None };
         Ok(Box::new(MoiRanking { task, prompt, probes: Vec::new(), evidence, fitted: None, rounds: 0 }))
     }
 }
@@ -60,6 +60,8 @@ struct Evidence {
     observations: Vec<Observation>,
     /// log P(query | passage) of each passage alone, in nats; not a number where it is missing.
     anchor: Vec<f64>,
+    /// log P(query | no passage), in nats.
+    none: Option<f64>,
 }
 
 struct MoiRanking {
@@ -100,7 +102,13 @@ impl MoiRanking {
 
     fn lay_out(&self, probes: &[Probe]) -> Vec<Prompt> {
         let joint = self.joint();
-        probes.iter().map(|probe| self.prompt.with(&self.task, &probe.order, joint)).collect()
+        let mut prompts: Vec<Prompt> =
+            probes.iter().map(|probe| self.prompt.with(&self.task, &probe.order, joint)).collect();
+        if !joint && self.fitted.is_none() {
+            // The first round brings the zero of the utilities.
+            prompts.push(self.prompt.with(&self.task, &[], false));
+        }
+        prompts
     }
 
     /// Operations of the fit of these prompts, against what one request may take ([`work::LARGEST`]).
@@ -184,6 +192,9 @@ impl MoiRanking {
     /// outcome that was asked for.
     fn gather(&self, evidence: &mut Evidence, scores: &Scores) {
         let joint = self.joint();
+        if scores.len() > self.probes.len() && scores.is_complete(self.probes.len()) {
+            evidence.none = Some(scores.last(self.probes.len()).iter().sum());
+        }
         for (number, probe) in self.probes.iter().enumerate().filter(|(number, _)| scores.is_complete(*number)) {
             if let [passage] = probe.order[..] {
                 evidence.anchor[passage] = scores.last(number).iter().sum();
@@ -194,6 +205,14 @@ impl MoiRanking {
                 evidence.observations.push(Observation { order: probe.order.clone(), score });
             }
         }
+    }
+
+    /// What makes 0 of the fitted utilities "no better than no passage": their mean becomes that of the one-passage scores over
+    /// the score without passages. The fit sets differences only; the level of its scores is that of longer prompts.
+    fn zero(&self, utilities: &[f64]) -> Option<f64> {
+        let known = self.evidence.anchor.iter().all(|score| score.is_finite());
+        let none = self.evidence.none.filter(|_| known)?;
+        Some(mean(&self.evidence.anchor) - none - mean(utilities))
     }
 
     fn fit(&self, evidence: &Evidence, call: &Call) -> Result<Estimate, EngineError> {
@@ -218,8 +237,10 @@ impl Ranking for MoiRanking {
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
-        let mut evidence =
-            std::mem::replace(&mut self.evidence, Evidence { observations: Vec::new(), anchor: Vec::new() });
+        let mut evidence = std::mem::replace(
+            &mut self.evidence,
+            Evidence { observations: Vec::new(), anchor: Vec::new(), none: None },
+        );
         self.gather(&mut evidence, scores);
         self.evidence = evidence;
         self.fitted = Some(self.fit(&self.evidence, call)?);
@@ -259,14 +280,17 @@ impl Ranking for MoiRanking {
             rounds: self.rounds,
             objective: fitted.objective,
         };
+        let zero = self.zero(&fitted.utilities);
         Ok(Scored {
-            utilities: fitted.utilities,
+            utilities: fitted.utilities.iter().map(|utility| utility + zero.unwrap_or(0.0)).collect(),
+            has_zero: zero.is_some(),
             standard_errors: Some(fitted.standard_errors),
             ranking: fitted.ranking,
             outranks_next: Some(fitted.outranks_next),
             fit: Some(fit),
             unit: real(self.task.query.len().max(1)),
             warnings,
+            ..Scored::default()
         })
     }
 }

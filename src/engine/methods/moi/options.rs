@@ -82,6 +82,13 @@ pub struct MoiOptions {
 }
 
 impl MoiOptions {
+    /// Whether they ask for anything that only the method `moi` has. Budget and seed are for every method.
+    #[must_use]
+    pub fn asks_for_moi(&self) -> bool {
+        let common = Self { token_budget: self.token_budget, seed: self.seed, ..Self::default() };
+        *self != common
+    }
+
     /// The selected design, or the default.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
@@ -132,7 +139,7 @@ impl MoiOptions {
         }
     }
 
-    pub(super) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
+    pub(in crate::engine) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
         let orders = self.count(passages);
         if orders == 0 || orders > limits.orders {
             let problem = format!("{orders} given, must be between 1 and {}", limits.orders);

@@ -1,4 +1,5 @@
-//! The prompt that asks whether a passage helps: the judgement of relevance that eRAG is compared with.
+//! The prompt that asks whether a passage helps: the judgement of relevance that eRAG is compared with (`evaluate`), and the
+//! ranking method `yes-no`.
 //!
 //! ```text
 //! [opening: chat frame, instruction] [passage] [question, closing of the frame, "Yes or No:"] [" Yes" or " No", scored]
@@ -29,11 +30,11 @@ pub(super) struct JudgementPrompt {
 }
 
 impl JudgementPrompt {
-    pub fn new(language: &Language, question: &str) -> Self {
-        let question = language.query(question);
+    /// The prompt for a tokenised question ([`Language::query`]).
+    pub fn new(language: &Language, question: &[Token]) -> Self {
         Self {
             opening: language.opening(INSTRUCTION),
-            cue: Segment::context(cue(language, &question)),
+            cue: Segment::context(cue(language, question)),
             verdicts: VERDICTS.map(|verdict| Segment::scored(language.text(verdict), 0)),
         }
     }

@@ -1,0 +1,171 @@
+//! Fusion of a method's utilities with the retriever's scores, for a request.
+//!
+//! The retriever's side is the passages' `retriever_score`, or BM25 inside the list where they have none. The arithmetic is in
+//! [`crate::fusion`].
+
+use super::EngineError;
+use super::rerank::RerankRequest;
+use crate::fusion::bm25::{self, Background};
+use crate::fusion::{Scaling, Side, fuse};
+use crate::numeric::descending;
+
+/// The model's share where neither the request nor a calibration says otherwise.
+pub const WEIGHT: f64 = 0.6;
+
+/// Whether utilities are fused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FusionMode {
+    /// As the method does: `cascade` fuses, the others do not.
+    #[default]
+    ByMethod,
+    /// The model alone.
+    Off,
+    /// With the retriever's scores, or BM25 where they are missing.
+    On,
+    /// With BM25 even where the retriever's scores are there.
+    Bm25,
+}
+
+/// Options of a fusion. `None` selects the default.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FusionOptions {
+    /// Whether, and with what.
+    pub mode: FusionMode,
+    /// The model's share, in [0, 1].
+    pub weight: Option<f64>,
+    /// How both sides are scaled.
+    pub scaling: Option<Scaling>,
+    /// Document frequencies of the collection, for BM25.
+    pub background: Option<Background>,
+}
+
+impl FusionOptions {
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        match self.weight {
+            Some(weight) if !(0.0..=1.0).contains(&weight) => {
+                Err(EngineError::invalid("fusion.weight", "must lie between 0 and 1"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where the other side of a fusion came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The passages' retriever scores.
+    Retriever,
+    /// BM25 inside the list.
+    Bm25,
+}
+
+/// What was mixed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FusionReport {
+    /// The other side.
+    pub source: Source,
+    /// How both sides were scaled.
+    pub scaling: Scaling,
+    /// The model's share.
+    pub weight: f64,
+}
+
+/// The retriever's side of a request, ready to be mixed.
+#[derive(Debug, Clone)]
+pub struct Fusion {
+    /// The retriever's score of each passage.
+    pub scores: Vec<f64>,
+    /// What is mixed.
+    pub report: FusionReport,
+    /// What the caller should know.
+    pub warning: Option<String>,
+}
+
+impl Fusion {
+    /// The retriever's side of a request.
+    #[must_use]
+    pub fn of(request: &RerankRequest) -> Self {
+        let options = &request.fusion;
+        let weight = options.weight.unwrap_or(WEIGHT);
+        let scaling = options.scaling.unwrap_or_default();
+        let report = |source| FusionReport { source, scaling, weight };
+        let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
+        let missing = request.passages.len() - given.len();
+        // A list of which less than half has a score says too little about the rest.
+        if options.mode == FusionMode::Bm25 || missing > given.len() {
+            let texts: Vec<String> =
+                request.passages.iter().map(|passage| format!("{} {}", passage.title, passage.text)).collect();
+            let scores = bm25::scores(&request.query, &texts, options.background.as_ref());
+            let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
+                .then(|| format!("{missing} passages have no retriever_score: BM25 inside the list took its place"));
+            return Self { scores, report: report(Source::Bm25), warning };
+        }
+        let least = given.iter().copied().fold(f64::INFINITY, f64::min);
+        let scores = request.passages.iter().map(|passage| passage.retriever_score.unwrap_or(least)).collect();
+        let warning =
+            (missing > 0).then(|| format!("{missing} passages have no retriever_score and count as the list's lowest"));
+        Self { scores, report: report(Source::Retriever), warning }
+    }
+
+    /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities: `max · f / f_max`, where `f` is
+    /// the convex combination and `max` the largest utility. The order is that of `f`; the best passage keeps the largest
+    /// utility, so that values stay comparable between queries. Where no utility is above 0, only the retriever tells
+    /// passages apart, and every value stays at or below the largest utility.
+    #[must_use]
+    pub fn values(&self, utilities: &[f64], has_zero: bool) -> Vec<f64> {
+        let FusionReport { scaling, weight, .. } = self.report;
+        let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
+        let fused = fuse(scaling, weight, model, Side::retriever(&self.scores));
+        let top = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (most, best) = (top(utilities), top(&fused));
+        let value = |fused: f64| if most > 0.0 && best > 0.0 { most * fused / best } else { most + fused - best };
+        fused.into_iter().map(value).collect()
+    }
+
+    /// Passages by descending score of the retriever; ties keep the given order.
+    #[must_use]
+    pub fn order(&self) -> Vec<usize> {
+        descending(&self.scores)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::rerank::Passage;
+
+    fn request(scores: &[Option<f64>]) -> RerankRequest {
+        let passage = |(index, score): (usize, &Option<f64>)| Passage {
+            id: index.to_string(),
+            text: if index == 1 { "the mill wheel".into() } else { "a weir".into() },
+            retriever_score: *score,
+            ..Passage::default()
+        };
+        let passages = scores.iter().enumerate().map(passage).collect();
+        RerankRequest { query: "which mill?".into(), passages, ..RerankRequest::default() }
+    }
+
+    #[test]
+    fn the_retrievers_scores_or_bm25() {
+        let given = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]));
+        assert_eq!((given.report.source, given.warning), (Source::Retriever, None));
+        let one_missing = Fusion::of(&request(&[Some(3.0), Some(2.0), None]));
+        assert_eq!(one_missing.scores, [3.0, 2.0, 2.0]);
+        assert!(one_missing.warning.unwrap().starts_with("1 passages"));
+        let most_missing = Fusion::of(&request(&[Some(3.0), None, None]));
+        assert_eq!((most_missing.report.source, most_missing.order()[0]), (Source::Bm25, 1));
+        assert!(most_missing.warning.is_some());
+        assert_eq!(Fusion::of(&request(&[None, None])).warning, None, "no score at all is nothing to warn of");
+    }
+
+    #[test]
+    fn values_keep_the_unit_and_the_fused_order() {
+        let fusion = Fusion::of(&request(&[Some(12.0), Some(9.0), Some(3.0)]));
+        let values = fusion.values(&[2.0, 5.0, 3.0], true);
+        // f = .6 · (.4, 1, .6) + .4 · (1, .75, .25) = .64, .9, .46
+        assert!((values[1] - 5.0).abs() < 1e-12 && (values[0] - 5.0 * 0.64 / 0.9).abs() < 1e-12, "{values:?}");
+        let harmful = fusion.values(&[-2.0, -5.0, -3.0], true);
+        assert_eq!(descending(&harmful), [0, 1, 2]);
+        assert!(harmful.iter().all(|value| *value <= -2.0), "{harmful:?}");
+    }
+}

@@ -1,0 +1,263 @@
+//! The default: free scores choose what is read, each passage is read once, and the first places are settled together.
+//!
+//! 1. **Choice.** The retriever's scores, or BM25 inside the list, choose which passages the generator reads: all of up to
+//!    twelve, the first of a longer list ([`read_at_most`]).
+//! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
+//!    retriever's scores (`fusing`).
+//! 3. **Together.** Where the first places are not settled, MOI on the first [`TOGETHER`]: their orders are scored, utilities and
+//!    position bias fitted, and the refined utilities take the place of those of stage 2.
+//!
+//! A passage that was not read comes after those that were, in the retriever's order.
+
+use std::sync::Arc;
+
+use super::moi::{Moi, MoiOptions, Scheme};
+use super::query_prompt::{QueryPrompt, overhead};
+use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
+use crate::call::Call;
+use crate::engine::fusing::{Fusion, FusionMode};
+use crate::engine::prompt::Language;
+use crate::engine::rerank::RerankRequest;
+use crate::engine::{EngineError, Limits};
+use crate::fusion::settled;
+use crate::numeric::{descending, real};
+
+/// Passages of the third stage. Three orders of three passages hold nine passage blocks, and show more of the position bias than
+/// two places can.
+const TOGETHER: usize = 3;
+
+/// Every list up to this length is read whole.
+const WHOLE: usize = 12;
+
+/// Passages that the generator reads of a list of `n`: 13 of 20, 23 of 100. With the third stage that is 1.1 blocks a passage of
+/// twenty, and less than a third of what reading all of a hundred takes. On the tuning questions of docs/ranking.md reading 12 or
+/// 15 of twenty ranked as well as reading all: what the retriever puts last is rarely what helps.
+fn read_at_most(n: usize) -> usize {
+    n.min(WHOLE + n.saturating_sub(WHOLE) / 8)
+}
+
+/// Utility in nats.
+pub(super) struct Cascade;
+
+impl Method for Cascade {
+    fn name(&self) -> &'static str {
+        "cascade"
+    }
+
+    fn summary(&self) -> &'static str {
+        "the retriever's scores and log P(query | passage) fused; unsettled first places by MOI (the default)"
+    }
+
+    fn check(&self, request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
+        request.moi.check(request.passages.len(), limits)
+    }
+
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        Some(PromptShape { longest: TOGETHER.min(request.passages.len()), overhead: overhead(language) })
+    }
+
+    fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
+        let prompt = QueryPrompt::of(&task)?;
+        let fusion = (task.request.fusion.mode != FusionMode::Off).then(|| Fusion::of(&task.request));
+        let free = fusion.as_ref().map_or_else(|| (0..task.passages.len()).collect(), Fusion::order);
+        let read = free[..read_at_most(free.len())].to_vec();
+        Ok(Box::new(Running { task, prompt, fusion, free, read, utilities: Vec::new(), together: None, done: None }))
+    }
+}
+
+/// Some passages, and a method at work on them.
+type Together = (Vec<usize>, Box<dyn Ranking>);
+
+struct Running {
+    task: Arc<Task>,
+    prompt: QueryPrompt,
+    fusion: Option<Fusion>,
+    /// All passages by what is known without the generator, best first.
+    free: Vec<usize>,
+    /// The passages of stage 2.
+    read: Vec<usize>,
+    /// Utility of each passage that was read; not a number for the others. Empty before stage 2.
+    utilities: Vec<f64>,
+    /// The passages of stage 3 and the method at work on them.
+    together: Option<Together>,
+    /// The outcome of stage 3.
+    done: Option<Scored>,
+}
+
+impl Running {
+    /// The prompts of stage 2: every passage alone, and none.
+    fn alone(&self) -> Vec<Prompt> {
+        let prompt = |order: &[usize]| self.prompt.with(&self.task, order, false);
+        self.read.iter().map(|&passage| prompt(&[passage])).chain([prompt(&[])]).collect()
+    }
+
+    /// Reads fewer passages where the budget does not suffice for all: the retriever's last are left out.
+    fn within(&mut self, budget: &Budget) -> Result<Vec<Prompt>, EngineError> {
+        loop {
+            let prompts = self.alone();
+            let cost = Budget::cost(&prompts);
+            if budget.allows(&cost) {
+                return Ok(prompts);
+            }
+            if self.read.len() <= 1 {
+                return Err(EngineError::Budget { needed: cost.tokens, allowed: budget.tokens });
+            }
+            let share = real(budget.tokens) / real(cost.tokens.max(1));
+            let fewer = (0..self.read.len()).rev().find(|&count| real(count) <= share * real(self.read.len()));
+            self.read.truncate(fewer.unwrap_or(0).max(1));
+        }
+    }
+
+    /// The value of each passage that was read, in the order of `read`.
+    fn values(&self, utilities: &[f64]) -> Vec<f64> {
+        let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
+        let Some(fusion) = &self.fusion else { return read };
+        let scores = self.read.iter().map(|&passage| fusion.scores[passage]).collect();
+        Fusion { scores, ..fusion.clone() }.values(&read, true)
+    }
+
+    /// Places of `read`, best first; ties keep the retriever's order.
+    fn places(&self, utilities: &[f64]) -> (Vec<f64>, Vec<usize>) {
+        let values = self.values(utilities);
+        let order = descending(&values).into_iter().map(|place| self.read[place]).collect();
+        (values, order)
+    }
+
+    /// MOI on the first places, unless they are settled.
+    fn begin_together(&self) -> Result<Option<Together>, EngineError> {
+        let (values, order) = self.places(&self.utilities);
+        let ranked: Vec<f64> = descending(&values).into_iter().map(|place| values[place]).collect();
+        let first = &ranked[..ranked.len().min(TOGETHER)];
+        let options = &self.task.request.moi;
+        if first.len() < 2 || settled::first_places(first, options.settle_probability.unwrap_or(settled::PROBABILITY)) {
+            return Ok(None);
+        }
+        let chosen = order[..first.len()].to_vec();
+        let request = RerankRequest {
+            passages: chosen.iter().map(|&passage| self.task.request.passages[passage].clone()).collect(),
+            moi: MoiOptions {
+                scheme: Some(Scheme::Prefix),
+                depth: Some(TOGETHER),
+                seed: options.seed,
+                sigma2: options.sigma2,
+                ..MoiOptions::default()
+            },
+            ..self.task.request.clone()
+        };
+        let task = Task {
+            request,
+            language: self.task.language.clone(),
+            passages: chosen.iter().map(|&passage| Arc::clone(&self.task.passages[passage])).collect(),
+            query: self.task.query.clone(),
+        };
+        Ok(Some((chosen, Moi.begin(Arc::new(task))?)))
+    }
+}
+
+/// Utilities with those of passages that were not read at the lowest that was, and not above 0.
+fn complete(utilities: &[f64]) -> Vec<f64> {
+    let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
+    utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
+}
+
+impl Ranking for Running {
+    fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        if self.utilities.is_empty() {
+            return Ok(Some(self.within(budget)?));
+        }
+        if self.together.is_none() && self.done.is_none() {
+            self.together = self.begin_together()?;
+        }
+        let Some((_, inner)) = &mut self.together else { return Ok(None) };
+        if let Some(prompts) = inner.next(budget, call)? {
+            // What is left may not suffice: stage 2 is an answer, too.
+            if budget.allows(&Budget::cost(&prompts)) {
+                return Ok(Some(prompts));
+            }
+            self.together = None;
+            return Ok(None);
+        }
+        self.done = Some(inner.finish(call)?);
+        Ok(None)
+    }
+
+    fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
+        if let Some((_, inner)) = &mut self.together {
+            return inner.absorb(scores, call);
+        }
+        let sum = |prompt: usize| scores.last(prompt).iter().sum::<f64>();
+        let none = sum(self.read.len());
+        self.utilities = vec![f64::NAN; self.task.passages.len()];
+        for (prompt, &passage) in self.read.iter().enumerate() {
+            self.utilities[passage] = sum(prompt) - none;
+        }
+        Ok(())
+    }
+
+    fn interim(&self, partial: &Scores, _: &Call) -> Option<Interim> {
+        if self.together.is_some() || !partial.is_complete(self.read.len()) {
+            return None;
+        }
+        let sum = |prompt: usize| partial.last(prompt).iter().sum::<f64>();
+        let none = sum(self.read.len());
+        let mut utilities = vec![f64::NAN; self.task.passages.len()];
+        for (prompt, &passage) in self.read.iter().enumerate().filter(|(prompt, _)| partial.is_complete(*prompt)) {
+            utilities[passage] = sum(prompt) - none;
+        }
+        let observations = utilities.iter().filter(|utility| utility.is_finite()).count();
+        let (_, mut order) = self.places(&complete(&utilities));
+        order.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
+        Some(Interim { order, observations })
+    }
+
+    fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        let (_, before) = self.places(&self.utilities);
+        let mut errors = None;
+        let mut fit = None;
+        let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
+        let mut stages = vec![Stage::Retriever; self.utilities.len()];
+        for &passage in &self.read {
+            stages[passage] = Stage::Alone;
+        }
+        let mut first: Vec<usize> = Vec::new();
+        if let (Some((chosen, _)), Some(mut scored)) = (self.together.take(), self.done.take()) {
+            let mut all = vec![f64::NAN; self.utilities.len()];
+            for (place, &passage) in chosen.iter().enumerate() {
+                self.utilities[passage] = scored.utilities[place];
+                stages[passage] = Stage::Together;
+                if let Some(errors) = &scored.standard_errors {
+                    all[passage] = errors[place];
+                }
+            }
+            errors = scored.standard_errors.is_some().then_some(all);
+            fit = scored.fit.take();
+            warnings.append(&mut scored.warnings);
+            first = chosen;
+        }
+        // The refined utilities order the passages that they were fitted on; those stay before the others.
+        let (read_values, after) = self.places(&self.utilities);
+        let mut ranking: Vec<usize> = after.iter().copied().filter(|passage| first.contains(passage)).collect();
+        ranking.extend(before.into_iter().filter(|passage| !first.contains(passage)));
+        let mut values = vec![f64::NAN; self.utilities.len()];
+        for (place, &passage) in self.read.iter().enumerate() {
+            values[passage] = read_values[place];
+        }
+        ranking.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
+        let (values, utilities) = (complete(&values), complete(&self.utilities));
+        let gap = |pair: &[usize]| (values[pair[0]] - values[pair[1]]).max(0.0);
+        let outranks = ranking.windows(2).map(|pair| settled::outranks(gap(pair))).collect();
+        Ok(Scored {
+            utilities,
+            has_zero: true,
+            values: self.fusion.is_some().then_some(values),
+            fusion: self.fusion.as_ref().map(|fusion| fusion.report),
+            stages,
+            standard_errors: errors,
+            ranking,
+            outranks_next: Some(outranks),
+            fit,
+            unit: real(self.task.query.len().max(1)),
+            warnings,
+        })
+    }
+}

@@ -1,0 +1,66 @@
+//! What the generator said to prompts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::plan::NodeId;
+use crate::scheduler::generator::Sample;
+
+/// Log-probabilities of prompts, in nats, as far as they are there.
+#[derive(Debug, Clone, Default)]
+pub struct Scores {
+    /// The nodes of each prompt in the plan, one a segment.
+    pub(in crate::engine) paths: Arc<Vec<Vec<NodeId>>>,
+    /// The scored tokens of each node. Nodes without scored tokens are absent.
+    pub(in crate::engine) nodes: HashMap<NodeId, Vec<f64>>,
+    /// How many nodes of each prompt are still missing.
+    pub(in crate::engine) missing: Vec<usize>,
+    /// The continuation of each prompt that asked for one, when all are there.
+    pub(in crate::engine) samples: HashMap<usize, Sample>,
+}
+
+impl Scores {
+    /// Number of prompts.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether there are no prompts.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// Whether all scores of a prompt are there.
+    #[must_use]
+    pub fn is_complete(&self, prompt: usize) -> bool {
+        self.missing.get(prompt).is_some_and(|missing| *missing == 0)
+    }
+
+    /// Log-probabilities of the scored tokens of a segment; empty for a segment that is context only.
+    #[must_use]
+    pub fn segment(&self, prompt: usize, segment: usize) -> &[f64] {
+        let node = self.paths.get(prompt).and_then(|path| path.get(segment));
+        node.and_then(|node| self.nodes.get(node)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Log-probabilities of the last segment's scored tokens: the query's, where it stands last.
+    #[must_use]
+    pub fn last(&self, prompt: usize) -> &[f64] {
+        self.paths.get(prompt).map_or(&[], |path| self.segment(prompt, path.len().saturating_sub(1)))
+    }
+
+    /// The continuation of a prompt; `None` for one that asked for none.
+    #[must_use]
+    pub fn sample(&self, prompt: usize) -> Option<&Sample> {
+        self.samples.get(&prompt)
+    }
+
+    /// Sum of the log-probabilities of the segments from `first` on.
+    #[must_use]
+    pub fn sum_from(&self, prompt: usize, first: usize) -> f64 {
+        let segments = self.paths.get(prompt).map_or(0, Vec::len);
+        (first..segments).flat_map(|segment| self.segment(prompt, segment)).sum()
+    }
+}

@@ -1,0 +1,92 @@
+//! What tests of methods share: a task without a server, and a loop that answers prompts from a function.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Budget, Method, Prompt, Scored, Scores, Task};
+use crate::call::Call;
+use crate::engine::prompt::Language;
+use crate::engine::rerank::{Passage, RerankRequest};
+use crate::plan::{NodeId, Token};
+use crate::scripted::ByteTokenizer;
+
+/// First token of passage 0. The tokenizer's own tokens are bytes and the opening, which are smaller.
+const FIRST: Token = 1_000;
+
+/// So many passages of eight tokens.
+pub(super) fn task(passages: usize) -> Arc<Task> {
+    let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+    let query = language.query("who?");
+    let tokens = |index: usize| vec![FIRST + Token::try_from(index).unwrap(); 8].into();
+    let request = RerankRequest { passages: vec![Passage::default(); passages], ..RerankRequest::default() };
+    Arc::new(Task { request, language: Some(language), passages: (0..passages).map(tokens).collect(), query })
+}
+
+/// The passages of a prompt, in order.
+pub(super) fn order(prompt: &Prompt) -> Vec<usize> {
+    let passages = prompt.segments.iter().filter_map(|segment| usize::try_from(segment.tokens[0] - FIRST).ok());
+    passages.collect()
+}
+
+/// Number of the label that a prompt ends in.
+pub(super) fn label(prompt: &Prompt) -> usize {
+    let last = prompt.segments.last().and_then(|segment| segment.tokens.last()).copied().unwrap();
+    usize::try_from(last - Token::from(b'A')).unwrap()
+}
+
+/// Passages that are evaluated for these prompts: those after the same passages count once.
+pub(super) fn blocks(prompts: &[Prompt]) -> usize {
+    let orders: Vec<Vec<usize>> = prompts.iter().map(order).collect();
+    let beginnings = orders.iter().flat_map(|order| (1..=order.len()).map(|length| &order[..length]));
+    beginnings.collect::<HashSet<_>>().len()
+}
+
+/// Labels with the log-odds of a table of scores, one a passage.
+pub(super) fn by_table(table: &[f64]) -> impl Fn(&Prompt) -> f64 {
+    move |prompt| table[order(prompt)[label(prompt)]]
+}
+
+/// Numbers in [0, 1), the same for the same seed (SplitMix64).
+pub(super) fn noise(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        f64::from(u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap()) / 4_294_967_296.0
+    }
+}
+
+/// Scores of prompts whose last segments have these log-probabilities.
+fn scores(prompts: &[Prompt], answer: &dyn Fn(&Prompt) -> f64) -> Scores {
+    let mut nodes = HashMap::new();
+    let mut path = |(number, prompt): (usize, &Prompt)| {
+        let path: Vec<NodeId> = (0..prompt.segments.len()).map(|segment| NodeId(100 * number + segment)).collect();
+        nodes.insert(path[path.len() - 1], vec![answer(prompt)]);
+        path
+    };
+    let paths: Vec<Vec<NodeId>> = prompts.iter().enumerate().map(&mut path).collect();
+    Scores { missing: vec![0; paths.len()], paths: Arc::new(paths), nodes, ..Scores::default() }
+}
+
+/// What a method asked for and found.
+pub(super) struct Ran {
+    pub rounds: Vec<Vec<Prompt>>,
+    pub scored: Scored,
+}
+
+/// Runs a method on so many passages, within so many tokens.
+pub(super) fn run(method: &dyn Method, passages: usize, tokens: usize, answer: &dyn Fn(&Prompt) -> f64) -> Ran {
+    let (mut ranking, call) = (method.begin(task(passages)).unwrap(), Call::local());
+    let (mut rounds, mut spent) = (Vec::new(), 0);
+    while let Some(prompts) = ranking.next(&Budget { tokens: tokens - spent, context: usize::MAX }, &call).unwrap() {
+        spent += Budget::cost(&prompts).tokens;
+        assert!(rounds.len() < 1_000, "rounds without end");
+        ranking.absorb(&scores(&prompts, answer), &call).unwrap();
+        rounds.push(prompts);
+    }
+    let scored = ranking.finish(&call).unwrap();
+    assert!(scored.utilities.len() == passages && scored.utilities.iter().all(|utility| utility.is_finite()));
+    assert_eq!(scored.ranking.iter().collect::<HashSet<_>>().len(), passages, "not a permutation");
+    Ran { rounds, scored }
+}

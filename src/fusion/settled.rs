@@ -1,0 +1,34 @@
+//! When the order of two passages counts as known.
+
+use crate::numeric::sigmoid;
+
+/// Probability at which the order of two neighbours counts as settled.
+pub const PROBABILITY: f64 = 0.9;
+
+/// Logit of "the better one is relevant and the other is not, rather than the reverse" for each nat between two values. By
+/// logistic regression on the pairs of 80 labelled lists (docs/ranking.md).
+const PER_NAT: f64 = 0.31;
+
+/// Probability that a passage outranks another whose value is lower by `difference` nats.
+#[must_use]
+pub fn outranks(difference: f64) -> f64 {
+    sigmoid(PER_NAT * difference)
+}
+
+/// Whether each of these values, in descending order, outranks the next with at least `probability`.
+#[must_use]
+pub fn first_places(values: &[f64], probability: f64) -> bool {
+    values.windows(2).all(|pair| outranks(pair[0] - pair[1]) >= probability)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_never_settled() {
+        assert!((outranks(0.0) - 0.5).abs() < 1e-15);
+        assert!(!first_places(&[1.0, 1.0], 0.6) && first_places(&[40.0, 20.0, 1.0], 0.9) && first_places(&[1.0], 0.9));
+        assert!(!first_places(&[40.0, 20.0, 19.9], 0.9));
+    }
+}
