@@ -2,7 +2,7 @@
 # make serve   prepare the machine, then serve on 127.0.0.1:50051
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
-.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation bench-hostile
+.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation bench-ranking bench-hostile
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -58,6 +58,15 @@ bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rpc
 	@rm -rf target/evaluation
 	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50) --out docs
+
+# Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines, gzipped or not
+# (docs/comparing.md has the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets a folder a file, and ranking.md
+# with the tables of all files, for docs/ranking.md. After an interruption it continues.
+bench-ranking: setup
+	@for file in $(DATA); do \
+	  $(BINARY) compare --data $$file --out $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1) $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(METHODS),--methods $(METHODS)) || exit 1; \
+	done
+	@for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md
 
 # 64 hostile callers at once: how long health takes to answer, peak memory, and the end after SIGTERM. Makes its own requests.
 bench-hostile: setup

@@ -19,6 +19,10 @@ pub(crate) enum Backend {
 pub(crate) struct ModelIdentity {
     /// SHA-256 of the generator's file.
     pub generator: String,
+    /// The generator's name in the catalogue, or its file's.
+    pub name: String,
+    /// Tensor type in which it runs.
+    pub encoding: String,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
     /// Version of the prompts.
@@ -75,21 +79,29 @@ impl Backend {
         Ok(match self {
             Self::Server { address, .. } => {
                 let info = client::server_info(address).await?;
+                let generator = info.generator.unwrap_or_default();
                 ModelIdentity {
-                    generator: info.generator.map(|model| model.sha256).unwrap_or_default(),
+                    generator: generator.sha256,
+                    name: generator.name,
+                    encoding: generator.encoding,
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
                 }
             }
-            Self::Local(engine) => ModelIdentity {
-                generator: engine.generator()?.info.sha256.clone(),
-                entailment: engine
-                    .models()
-                    .judge_if_any()
-                    .map(|judge| judge.model().sha256.clone())
-                    .unwrap_or_default(),
-                prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
-            },
+            Self::Local(engine) => {
+                let info = engine.generator()?.info.clone();
+                ModelIdentity {
+                    generator: info.sha256,
+                    name: info.name,
+                    encoding: info.encoding,
+                    entailment: engine
+                        .models()
+                        .judge_if_any()
+                        .map(|judge| judge.model().sha256.clone())
+                        .unwrap_or_default(),
+                    prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
+                }
+            }
         })
     }
 

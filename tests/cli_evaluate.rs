@@ -89,6 +89,8 @@ fn an_evaluation_writes_results_summary_and_report() {
     for part in ["Metrics over the labels", "Comparisons", "Utility by rank", "<svg", "q0"] {
         assert!(report.contains(part), "{part}");
     }
+    // The page opens with its verdict.
+    assert!(report.contains("</h1><p class=\"verdict\">"), "{report}");
     for outside in ["http://www", "https://", "src=", "@import", "url("] {
         let found = report.matches(outside).count()
             - report.matches("http://www.w3.org/2000/svg").count() * usize::from(outside == "http://www");

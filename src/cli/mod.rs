@@ -3,6 +3,7 @@
 mod backend;
 mod calibrate;
 mod check_config;
+mod compare;
 mod evaluate;
 mod fit;
 mod health;
@@ -49,6 +50,7 @@ enum Command {
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
     Evaluate(evaluate::EvaluateArgs),
+    Compare(compare::CompareArgs),
     Metrics(metrics::MetricsArgs),
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
@@ -190,6 +192,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
+        Command::Compare(args) => compare::run(args, &settings).await,
         Command::Metrics(args) => metrics::run(&args),
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,

@@ -28,6 +28,15 @@ pub(super) struct Curve {
     pub values: Vec<f64>,
 }
 
+/// A named point with an interval of its height.
+pub(super) struct Point {
+    pub name: String,
+    /// From 0 on.
+    pub x: f64,
+    pub y: f64,
+    pub bounds: Option<(f64, f64)>,
+}
+
 /// Names of the axes.
 pub(super) struct Axes<'a> {
     pub x: &'a str,
@@ -121,6 +130,62 @@ pub(super) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::
     Ok(themed(&svg))
 }
 
+/// Points with their intervals over a logarithmic axis. What is below 1 stands at its left end, which is labelled 0.
+pub(super) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<String> {
+    let place = |point: &Point| point.x.max(1.0).log10();
+    let widest = points.iter().map(place).fold(1.0, f64::max).ceil();
+    let ends = |point: &Point| point.bounds.map_or([point.y; 3], |(low, high)| [low, point.y, high]);
+    let (low, high) = bounds(points.iter().flat_map(ends));
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        // Room for the legend beside the points.
+        let mut chart = ChartBuilder::on(&root)
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d(-0.1..widest * 1.45, low..high)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GREY.mix(0.35))
+            .x_labels(12)
+            .x_label_formatter(&|x| match (x - x.round()).abs() < 1e-6 && *x < widest + 0.5 {
+                true if x.abs() < 0.5 => "0".to_owned(),
+                true => format!("{:.0}", 10.0_f64.powf(*x)),
+                false => String::new(),
+            })
+            .x_desc(axes.x)
+            .y_desc(axes.y)
+            .draw()
+            .map_err(failed)?;
+        for (number, point) in points.iter().enumerate() {
+            let colour = SERIES[number % SERIES.len()];
+            if let Some((from, to)) = point.bounds {
+                let bar = vec![(place(point), from), (place(point), to)];
+                chart.draw_series([PathElement::new(bar, colour.stroke_width(2))]).map_err(failed)?;
+            }
+            chart
+                .draw_series([Circle::new((place(point), point.y), 5, colour.filled())])
+                .map_err(failed)?
+                .label(point.name.clone())
+                .legend(move |(x, y)| Circle::new((x + 8, y), 5, colour.filled()));
+        }
+        if !points.is_empty() {
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperRight)
+                .border_style(TRANSPARENT)
+                .draw()
+                .map_err(failed)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(themed(&svg))
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
 fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("chart: {error}")
@@ -154,7 +219,10 @@ mod tests {
         assert!(svg.contains("&lt;a&gt; &amp; b") && !svg.contains("<a>"));
         let svg = bars(&[-1.0, 0.0, 1.0], &[3, 0], &axes).unwrap();
         assert!(svg.contains("<rect") && svg.contains("rank"));
+        let point = |name: &str, x: f64, bounds| Point { name: name.into(), x, y: 0.1, bounds };
+        let svg = scatter(&[point("given", 0.0, None), point("a<b", 1_200.0, Some((-0.1, 0.3)))], &axes).unwrap();
+        assert!(svg.contains("a&lt;b") && svg.contains("1000") && svg.contains("<circle"), "{svg}");
         // A chart may be empty.
-        assert!(lines(&[], &axes).is_ok() && bars(&[], &[], &axes).is_ok());
+        assert!(lines(&[], &axes).is_ok() && bars(&[], &[], &axes).is_ok() && scatter(&[], &axes).is_ok());
     }
 }

@@ -8,23 +8,34 @@
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::EvaluationError;
-use super::line::Line;
 use crate::storage::store::write_atomically;
 
-/// An open results file.
-pub(super) struct Journal {
+/// The line of one question.
+pub(super) trait Record: Serialize + DeserializeOwned {
+    /// The question's id.
+    fn id(&self) -> &str;
+
+    /// Fingerprint of what the line was made from.
+    fn data(&self) -> &str;
+}
+
+/// An open results file of lines of one kind.
+pub(super) struct Journal<L> {
     results: File,
     timing: File,
     path: PathBuf,
     /// Number of questions that are done.
     pub done: usize,
+    lines: PhantomData<fn() -> L>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -37,7 +48,7 @@ fn failed(path: &Path, error: &std::io::Error) -> EvaluationError {
     EvaluationError::Other(anyhow::anyhow!("{}: {error}", path.display()))
 }
 
-impl Journal {
+impl<L: Record> Journal<L> {
     /// Opens the results in `folder`. They must have the same manifest, and their lines must have the ids and fingerprints of
     /// the first questions, in order. With `restart` existing results are thrown away.
     pub fn open(
@@ -80,15 +91,15 @@ impl Journal {
             .map_err(|error| EvaluationError::Other(error.into()))?;
         drop_incomplete_line(&mut timing, &folder.join("timing.jsonl"))?;
         drop_incomplete_line(&mut results, &path)?;
-        let done = check_lines(&mut results, &path, expected)?;
+        let done = check_lines::<L>(&mut results, &path, expected)?;
         results.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
         timing.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
-        Ok(Self { results, timing, path, done })
+        Ok(Self { results, timing, path, done, lines: PhantomData })
     }
 
     /// Appends a question's line and waits until it is on disk.
-    pub fn append(&mut self, line: &Line, seconds: f64) -> Result<(), EvaluationError> {
-        let timing = Timing { id: line.id.clone(), seconds };
+    pub fn append(&mut self, line: &L, seconds: f64) -> Result<(), EvaluationError> {
+        let timing = Timing { id: line.id().to_owned(), seconds };
         // The time is written first: a question with a time but no result is evaluated again, and its time is replaced.
         for (file, text) in [
             (&mut self.timing, serde_json::to_string(&timing).context("timing")?),
@@ -102,7 +113,7 @@ impl Journal {
     }
 
     /// All lines of the file.
-    pub fn lines(&mut self) -> Result<Vec<Line>, EvaluationError> {
+    pub fn lines(&mut self) -> Result<Vec<L>, EvaluationError> {
         self.results.rewind().map_err(|error| failed(&self.path, &error))?;
         BufReader::new(&self.results)
             .lines()
@@ -170,24 +181,24 @@ fn drop_incomplete_line(file: &mut File, path: &Path) -> Result<(), EvaluationEr
 }
 
 /// Checks each line against its question and returns the number of lines.
-fn check_lines(file: &mut File, path: &Path, expected: &[(&str, String)]) -> Result<usize, EvaluationError> {
+fn check_lines<L: Record>(file: &mut File, path: &Path, expected: &[(&str, String)]) -> Result<usize, EvaluationError> {
     file.rewind().map_err(|error| failed(path, &error))?;
     let mut done = 0;
     for (index, line) in BufReader::new(file).lines().enumerate() {
         let bad = |problem: String| EvaluationError::Input(format!("{}:{}: {problem}", path.display(), index + 1));
         let line = line.map_err(|error| bad(error.to_string()))?;
-        let line: Line = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
+        let line: L = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
         match expected.get(index) {
-            Some((id, _)) if *id != line.id => {
-                return Err(bad(format!("has question {:?}, expected {id:?}; --restart starts again", line.id)));
+            Some((id, _)) if *id != line.id() => {
+                return Err(bad(format!("has question {:?}, expected {id:?}; --restart starts again", line.id())));
             }
-            Some((id, data)) if *data != line.data => {
+            Some((id, data)) if *data != line.data() => {
                 let problem = format!("question {id:?} or its passages have changed; --restart starts again");
                 return Err(bad(problem));
             }
             Some(_) => done += 1,
             None => {
-                let problem = format!("has question {:?}, but there are only {} questions", line.id, expected.len());
+                let problem = format!("has question {:?}, but there are only {} questions", line.id(), expected.len());
                 return Err(bad(problem));
             }
         }

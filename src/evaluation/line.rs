@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::journal::Record;
+
 /// The results of a question, or its error. Nothing here depends on the clock.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +41,16 @@ pub(crate) struct Line {
     /// Warnings of the evaluation, such as passages that were cut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+impl Record for Line {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn data(&self) -> &str {
+        &self.data
+    }
 }
 
 /// One system's ranking of a question's passages.

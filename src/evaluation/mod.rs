@@ -1,4 +1,5 @@
-//! Evaluation of retrieval over many questions (eRAG), behind `rerankd evaluate`.
+//! Evaluation of retrieval over many questions (eRAG), behind `rerankd evaluate`. [`compare`] compares ranking methods on
+//! labelled lists.
 //!
 //! Each question's lists are reranked by every method, labelled by every annotator and scored ([`ask`]). One line a question
 //! is appended to a results file ([`journal`], [`mod@line`]), so that an interrupted evaluation continues where it stopped. The
@@ -7,12 +8,14 @@
 
 mod ask;
 mod charts;
+pub(crate) mod compare;
 pub(crate) mod data;
 mod journal;
 mod line;
 pub(crate) mod methods;
 mod report;
 pub(crate) mod summary;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -215,7 +218,7 @@ pub(crate) async fn run(
     let manifest = plan.manifest(&backend.models().await?);
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
-    let mut journal = Journal::open(folder, &manifest, &expected?, restart)?;
+    let mut journal: Journal<Line> = Journal::open(folder, &manifest, &expected?, restart)?;
     notify(Event::Done(journal.done));
     for query in &data.queries[journal.done..] {
         let started = Instant::now();

@@ -7,14 +7,14 @@ use super::charts::{self, Axes, Curve};
 use super::data::Query;
 use super::line::Line;
 use super::summary::{Coefficient, Comparison, Mean, Row, Study, Summary, System};
-use super::{EvaluationError, Plan};
+use super::{EvaluationError, Plan, verdict};
 use crate::metrics::resample::format_p_value;
 use crate::numeric::real;
 
 /// Questions shown with each comparison.
 const SHOWN: usize = 20;
 
-const STYLE: &str = "
+pub(super) const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
@@ -25,7 +25,7 @@ th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(
 tr.begins td { border-top: 1px solid var(--line); }
 th:first-child, td:first-child, td.text, th.text { text-align: left; } td.long { text-align: left; white-space: normal; }
 th { border-bottom: 1px solid var(--line); } small, .interval { opacity: .7; } .interval { font-size: .85em; }
-details { margin: .3rem 0 1rem; } summary { cursor: pointer; }
+details { margin: .3rem 0 1rem; } summary { cursor: pointer; } .verdict { font-size: 1.15rem; font-weight: 600; }
 ";
 
 pub(super) fn html(
@@ -46,6 +46,7 @@ pub(super) fn html(
             }
             body {
                 h1 { "Retrieval evaluation: " (plan.systems.join(", ")) }
+                p.verdict { (verdict::of(summary, plan.settings.statistics.confidence)) }
                 (overview(summary))
                 nav {
                     a href="#metrics" { "Metrics" }
@@ -259,7 +260,7 @@ fn by_question(plan: &Plan, comparison: &Comparison, lines: &[Line], queries: &[
 }
 
 /// A chart with its numbers as a table.
-fn figure(caption: &str, svg: &str, numbers: &Markup) -> Markup {
+pub(super) fn figure(caption: &str, svg: &str, numbers: &Markup) -> Markup {
     html! {
         figure {
             figcaption { (caption) }

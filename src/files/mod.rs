@@ -1,6 +1,7 @@
-//! Files that the user hands over: passages and questions as JSON lines, runs and judgements ([`trec`]). All of them may be
-//! gzipped. Errors name the file and the line.
+//! Files that the user hands over: passages and questions as JSON lines, labelled lists ([`labelled`]), runs and judgements
+//! ([`trec`]). All of them may be gzipped. Errors name the file and the line.
 
+pub(crate) mod labelled;
 pub(crate) mod trec;
 
 use std::io::{BufRead, BufReader, Read};

@@ -87,7 +87,7 @@ fn student(r: f64, n: usize) -> f64 {
 }
 
 /// Ranks from 1; equal values share the mean of their ranks.
-fn mid_ranks(values: &[f64]) -> Vec<f64> {
+pub(super) fn mid_ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&l, &r| values[l].total_cmp(&values[r]));
     let mut ranks = vec![0.0; values.len()];

@@ -1,9 +1,11 @@
-//! Measures of rankings, labels and answers: rank metrics, lexical scores, correlations, resampling. Pure; random numbers
-//! come from a seed.
+//! Measures of rankings, labels and answers: rank metrics, lexical scores, probabilities, correlations, resampling, several
+//! tests at once. Pure; random numbers come from a seed.
 
 pub mod agreement;
 pub mod input;
 pub mod lexical;
+pub mod multiple;
+pub mod probability;
 pub mod rank;
 pub mod recall;
 pub mod resample;

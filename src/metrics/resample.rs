@@ -2,7 +2,7 @@
 //!
 //! - [`interval`]: percentile bootstrap (Efron and Tibshirani, 1993) of any statistic of the queries.
 //! - [`paired`]: compares two systems on the same queries. The randomisation test swaps the two values of each query at
-//!   random (Smucker et al., 2007). The bootstrap test draws queries with replacement and shifts the mean difference to 0.
+//!   random (Smucker et al., 2007), which flips the sign of their difference: it is the paired permutation test. The bootstrap test draws queries with replacement and shifts the mean difference to 0.
 //!   Both are two-sided with p = (1 + resamples at least as extreme) / (1 + resamples), so p is never 0.
 
 use rand::{Rng, RngExt, SeedableRng};
@@ -262,6 +262,20 @@ mod tests {
     fn quantiles_interpolate() {
         assert!((quantile(&[1.0, 2.0, 4.0], 0.75) - 3.0).abs() < 1e-12);
         assert!((quantile(&[1.0, 2.0, 4.0], 1.0) - 4.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn sign_flips_by_hand() {
+        // Of the eight sums of ±1 ±2 ±3 two are as far from 0 as 6; of the four of ±1 ±3 all are as far as -1 + 3 = 2.
+        let how = Resampling { resamples: 40_000, ..Resampling::default() };
+        let p = |differences: &[f64]| {
+            let zeros = vec![0.0; differences.len()];
+            paired(&zeros, differences, Test::Randomisation, how).p_value.unwrap()
+        };
+        assert!((p(&[1.0, 2.0, 3.0]) - 2.0 / 8.0).abs() < 0.01);
+        assert!((p(&[-1.0, 3.0]) - 1.0).abs() < 1e-12);
+        // A query without a difference changes nothing: 2 / 8 again.
+        assert!((p(&[1.0, 0.0, 2.0, 3.0]) - 2.0 / 8.0).abs() < 0.01);
     }
 
     #[test]

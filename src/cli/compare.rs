@@ -1,0 +1,169 @@
+//! `rerankd compare`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Failure, SettingsArgs, backend, output};
+use crate::evaluation::Event;
+use crate::evaluation::compare::data::Sources;
+use crate::evaluation::compare::summary::Group;
+use crate::evaluation::compare::tables::{self, Cell, Grid};
+use crate::evaluation::compare::{self, Settings, figures};
+use crate::metrics::resample::Statistics;
+use crate::telemetry;
+
+/// Compare ranking methods on labelled lists: which one is worth its milliseconds?
+///
+/// Every method ranks every list, one request after the other. Beside the methods there are two rows that need no model:
+/// `given`, the retriever's order, and `bm25`, BM25 inside the list. The verdict recommends the method with the best nDCG@10
+/// whose difference from `given` is significant after Holm's adjustment; of methods that tie the one with the fewest tokens.
+///
+/// Each line of the data is a JSON object: "question", "passages" with "text" and "label" (or "supporting": true or false),
+/// optionally "id", "answers", "relevant" (relevant passages in the whole collection), and for each passage "id", "title" and
+/// "score". Files may be gzipped.
+///
+/// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line a question), and an
+/// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and
+/// the command ends with 1.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rerankd compare --data labelled.jsonl --out comparison\n  \
+                        rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
+                        rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json")]
+pub(super) struct CompareArgs {
+    /// Labelled lists, one JSON object a line; may be repeated.
+    #[arg(long, value_name = "FILE", required = true)]
+    data: Vec<PathBuf>,
+    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "query-generation,bayes-saliency,moi")]
+    methods: Vec<String>,
+    /// Folder of the page and the results; by default nothing is kept.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Throw away the results in the folder.
+    #[arg(long, requires = "out")]
+    restart: bool,
+    /// Print one JSON line a figure, also on a terminal.
+    #[arg(long)]
+    json: bool,
+    /// Address of a server; without it the model is loaded in this process.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    /// Rank only so many questions of each file.
+    #[arg(long, value_name = "QUESTIONS")]
+    questions: Option<usize>,
+    /// Leave out so many questions at the beginning of each file.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    skip: usize,
+    /// Most tokens of a passage.
+    #[arg(long, value_name = "TOKENS")]
+    passage_tokens: Option<usize>,
+    /// Least label of a relevant passage.
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    relevance_threshold: f64,
+    /// Seed of the designs and of the resamples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Resamples of intervals; 0 for no intervals.
+    #[arg(long, default_value_t = 1_000)]
+    resamples: usize,
+    /// Sign flips of p-values.
+    #[arg(long, default_value_t = 10_000)]
+    test_resamples: usize,
+}
+
+impl CompareArgs {
+    fn settings(&self) -> Result<Settings, Failure> {
+        if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
+            let problem = format!("must be above 0, is {}", self.relevance_threshold);
+            return Err(Failure::Input(format!("--relevance-threshold: {problem}")));
+        }
+        let statistics = Statistics {
+            resamples: self.resamples,
+            test_resamples: self.test_resamples,
+            seed: self.seed,
+            ..Statistics::default()
+        };
+        statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
+        Ok(Settings {
+            methods: compare::find(&self.methods)?,
+            passage_tokens: self.passage_tokens,
+            seed: self.seed,
+            threshold: self.relevance_threshold,
+            statistics,
+        })
+    }
+}
+
+pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let settings = args.settings()?;
+    let sources =
+        Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
+    let data = sources.load()?;
+    let backend = backend::open(args.server.as_ref(), &config).await?;
+    let questions = data.questions.len();
+    let (bar, mut spinner, mut started) = (output::progress(questions), None, false);
+    let show = |event: Event<'_>| match event {
+        Event::Done(done) => {
+            bar.set_position(done as u64);
+            // Questions of an earlier command say nothing about this one's speed.
+            if !std::mem::replace(&mut started, true) {
+                bar.reset_eta();
+            }
+        }
+        Event::Failed { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
+        Event::Stopped { done } => {
+            bar.finish_and_clear();
+            let kept = if args.out.is_some() { "the same command continues" } else { "nothing was kept without --out" };
+            output::complain(&format!("{done} of {questions} questions are done; {kept}"));
+        }
+        Event::Summarising => {
+            bar.finish_and_clear();
+            spinner = Some(output::spinner("intervals and comparisons"));
+        }
+    };
+    let finished = compare::run(&settings, &data, &backend, (args.out.as_deref(), args.restart), show).await;
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    let finished = finished?;
+    if args.json || !output::on_terminal() {
+        output::print(&figures::text(&finished.summary, &finished.models))?;
+    } else {
+        output::print(&finished.summary.groups.iter().map(shown).collect::<Vec<_>>().join("\n"))?;
+    }
+    if let Some(page) = &finished.page {
+        output::complain(&format!("written: {}", page.display()));
+    }
+    match finished.summary.failed.len() {
+        0 => Ok(()),
+        failed => Err(Failure::Other(anyhow::anyhow!("{failed} requests were refused"))),
+    }
+}
+
+/// A group for the terminal: its tables, then the verdict, where the eye is when the command ends.
+fn shown(group: &Group) -> String {
+    let tables: Vec<String> = tables::of(group).iter().map(table).collect();
+    let without = group.questions - group.ranked;
+    format!(
+        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n",
+        group.name,
+        group.questions,
+        tables.join("\n"),
+        group.verdict.sentence
+    )
+}
+
+fn table(grid: &Grid) -> String {
+    let mut table = output::table(&grid.head);
+    let cell = |cell: &Cell| match &cell.interval {
+        Some(interval) => format!("{}\n{interval}", cell.value),
+        None => cell.value.clone(),
+    };
+    for row in &grid.rows {
+        table.add_row(row.iter().map(cell).collect::<Vec<_>>());
+    }
+    format!("{}\n{table}\n", grid.caption)
+}

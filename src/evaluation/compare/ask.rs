@@ -1,0 +1,139 @@
+//! One question: every method ranks its list.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::data::Question;
+use super::{BM25, Settings, unsuitable};
+use crate::backend::{Backend, BackendError, Refusal};
+use crate::engine::methods::MethodRef;
+use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
+use crate::evaluation::journal::Record;
+use crate::fusion::bm25;
+use crate::numeric::descending;
+
+/// The line of one question in the results file. Labels are not in it; they are read again.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Line {
+    /// The question's id.
+    pub id: String,
+    /// [`Question::fingerprint`].
+    pub data: String,
+    /// What each row but `given` made of the list.
+    pub rows: BTreeMap<String, Outcome>,
+}
+
+/// One ranking of a list, with its cost.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Outcome {
+    /// Indices of the passages, best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranking: Vec<usize>,
+    /// `score` of each passage, in the order of the list; empty for a row that reports none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scores: Vec<f64>,
+    /// Tokens that the generator evaluated, and those that it had in its cache from earlier requests.
+    #[serde(default)]
+    pub tokens: u64,
+    /// From the request to its answer.
+    #[serde(default)]
+    pub seconds: f64,
+    /// Why the method did not rank the list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Record for Line {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn data(&self) -> &str {
+        &self.data
+    }
+}
+
+pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Question) -> Result<Line, BackendError> {
+    let mut rows = BTreeMap::from([(BM25.to_owned(), lexical(question))]);
+    for method in &settings.methods {
+        let outcome = match ask(settings, backend, question, *method).await {
+            Ok(outcome) => outcome,
+            Err(Refusal::Question(problem)) => Outcome { error: Some(problem), ..Outcome::default() },
+            Err(Refusal::Fatal(error)) => return Err(error),
+        };
+        rows.insert(method.name().to_owned(), outcome);
+    }
+    let data = question.fingerprint().map_err(|error| unsuitable(error.to_string()))?;
+    Ok(Line { id: question.id.clone(), data, rows })
+}
+
+/// BM25 inside the list. Its numbers are no probabilities, so it reports no scores.
+fn lexical(question: &Question) -> Outcome {
+    let started = Instant::now();
+    let text = |passage: &Passage| format!("{} {}", passage.title, passage.text);
+    let texts: Vec<String> = question.list.passages.iter().map(text).collect();
+    let ranking = descending(&bm25::scores(&question.list.question, &texts, None));
+    Outcome { ranking, seconds: started.elapsed().as_secs_f64(), ..Outcome::default() }
+}
+
+async fn ask(
+    settings: &Settings,
+    backend: &Backend,
+    question: &Question,
+    method: MethodRef,
+) -> Result<Outcome, Refusal> {
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: question.list.passages.clone(),
+        method,
+        moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
+        passage_tokens: settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    let started = Instant::now();
+    let answer = backend.rerank(&request).await?;
+    let seconds = started.elapsed().as_secs_f64();
+    let count = request.passages.len();
+    let place = |index: u32| usize::try_from(index).ok().filter(|index| *index < count);
+    let (mut scores, mut ranking) = (vec![None; count], Vec::with_capacity(count));
+    for result in &answer.results {
+        if let Some(index) = place(result.original_index) {
+            scores[index] = Some(result.score);
+            ranking.push(index);
+        }
+    }
+    let scores: Option<Vec<f64>> = scores.into_iter().collect();
+    let complete = scores.filter(|_| ranking.len() == count && answer.results.len() == count);
+    let scores = complete.ok_or_else(|| Refusal::Fatal(unsuitable("the answer does not rank every passage once")))?;
+    let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
+    Ok(Outcome { ranking, scores, tokens, seconds, error: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::labelled::LabelledList;
+
+    #[test]
+    fn bm25_reads_titles_and_keeps_the_order_of_equals() {
+        let passage = |id: &str, title: &str, text: &str| Passage {
+            id: id.into(),
+            title: title.into(),
+            text: text.into(),
+            ..Passage::default()
+        };
+        let passages = vec![
+            passage("a", "", "Rye flour absorbs water."),
+            passage("b", "", "Bread keeps for a week."),
+            passage("c", "The mill", "It stands by the river."),
+        ];
+        let list = LabelledList { question: "Where is the mill?".into(), passages, ..LabelledList::default() };
+        let outcome = lexical(&Question { list, ..Question::default() });
+        assert_eq!(outcome.ranking, [2, 0, 1]);
+        assert!(outcome.scores.is_empty() && outcome.tokens == 0);
+    }
+}

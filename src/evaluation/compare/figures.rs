@@ -1,0 +1,87 @@
+//! A comparison as JSON lines, one a figure, in the form of the benchmarks.
+
+use serde_json::{Value, json};
+
+use super::summary::{Gain, Group, MEASURES, NDCG, Row, Summary};
+use super::tables::machine;
+use crate::backend::ModelIdentity;
+use crate::evaluation::summary::Mean;
+
+/// Context that every line has.
+struct Lines<'a> {
+    group: &'a Group,
+    models: &'a ModelIdentity,
+    lines: Vec<Value>,
+}
+
+/// The figures of all groups, a line each. The ratio is that of nDCG@10 to another row's; its goal is 1, and it is met if the
+/// difference is also significant after Holm's adjustment at the level of 5 %.
+pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
+    let mut text = String::new();
+    for group in &summary.groups {
+        let mut lines = Lines { group, models, lines: Vec::new() };
+        for row in &group.rows {
+            lines.row(row);
+        }
+        let verdict = &group.verdict;
+        let more = json!({ "value": verdict.choice, "unit": "ranking", "sentence": verdict.sentence });
+        lines.push("", "verdict", more);
+        for line in &lines.lines {
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    text
+}
+
+impl Lines<'_> {
+    fn push(&mut self, row: &str, measure: &str, more: Value) {
+        let name = [self.group.name.as_str(), row, measure].into_iter().filter(|part| !part.is_empty());
+        let name = name.collect::<Vec<_>>().join(" ");
+        let mut line = json!({
+            "name": name, "value": null, "unit": null, "standard_error": null, "ratio": null, "goal": null, "met": null,
+            "low": null, "high": null, "data": self.group.name, "ranking": row, "measure": measure,
+            "machine": machine(),
+            "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
+        });
+        if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
+            line.extend(more);
+        }
+        self.lines.push(line);
+    }
+
+    fn mean(&mut self, row: &str, measure: &str, unit: &str, mean: &Mean) {
+        let more = json!({
+            "value": mean.value, "unit": unit, "low": mean.low, "high": mean.high, "questions": mean.questions,
+        });
+        self.push(row, measure, more);
+    }
+
+    fn gain(&mut self, row: &Row, base: &str, gain: &Gain) {
+        let ndcg = |row: &Row| row.measures.get(NDCG).and_then(|mean| mean.value);
+        let of_base =
+            self.group.rows.iter().find(|other| other.name == base).and_then(ndcg).filter(|value| *value > 0.0);
+        let met = gain.difference > 0.0 && gain.adjusted.is_some_and(|p| p <= 0.05);
+        let more = json!({
+            "value": gain.difference, "unit": "nDCG", "low": gain.low, "high": gain.high,
+            "ratio": ndcg(row).zip(of_base).map(|(own, base)| own / base), "goal": 1.0, "met": met,
+            "p_value": gain.p_value, "p_value_holm": gain.adjusted,
+            "wins": gain.wins, "ties": gain.ties, "losses": gain.losses,
+        });
+        self.push(&row.name, &format!("nDCG@10 over {base}"), more);
+    }
+
+    fn row(&mut self, row: &Row) {
+        for (measure, mean) in MEASURES.iter().zip(&row.measures) {
+            self.mean(&row.name, measure.name, measure.unit, mean);
+        }
+        for (base, gain) in [(super::GIVEN, &row.over_given), (super::BM25, &row.over_bm25)] {
+            if let Some(gain) = gain {
+                self.gain(row, base, gain);
+            }
+        }
+        if let Some(quality) = &row.quality {
+            self.mean(&row.name, "calibration error", "probability", &quality.calibration_error);
+            self.mean(&row.name, "AUC", "share", &quality.auc);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Comparison of ranking methods on labelled lists, behind `rerankd compare`: which method is worth its milliseconds?
+//!
+//! Every method ranks every list, one request after the other ([`ask`]). One line a question is appended to the results file
+//! of `evaluation::journal`, so that an interrupted comparison continues. The measures come from the rankings and the labels
+//! at the end ([`summary`]), and become a verdict ([`verdict`]), tables ([`tables`]), a page, Markdown and JSON lines.
+
+mod ask;
+pub(crate) mod data;
+pub(crate) mod figures;
+mod markdown;
+mod page;
+pub(crate) mod summary;
+pub(crate) mod tables;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::{Map, Value, json};
+
+use self::ask::Line;
+use self::data::Data;
+use self::summary::Summary;
+use super::journal::Journal;
+use super::{EvaluationError, Event, distinct, write};
+use crate::backend::{Backend, BackendError, ModelIdentity};
+use crate::engine::methods::{self, MethodRef};
+use crate::metrics::resample::Statistics;
+
+/// The row of the retriever's order.
+pub(crate) use super::methods::GIVEN;
+
+/// The row of BM25 inside the list.
+pub(crate) const BM25: &str = "bm25";
+
+/// Every method of the registry but the one whose order is the row `given`.
+pub(crate) const ALL: &str = "all";
+
+/// The method whose order is the row `given`.
+const RETRIEVER: &str = "retriever";
+
+/// Format of the results.
+const FORMAT: u32 = 1;
+
+/// How lists are ranked and measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// The rows beside `given` and `bm25`; at least one.
+    pub methods: Vec<MethodRef>,
+    /// Most tokens of a passage.
+    pub passage_tokens: Option<usize>,
+    /// Seed of the designs. The seed of the resamples is in `statistics`.
+    pub seed: u64,
+    /// Least label of a relevant passage.
+    pub threshold: f64,
+    /// Intervals and tests.
+    pub statistics: Statistics,
+}
+
+/// A finished comparison.
+pub(crate) struct Finished {
+    pub summary: Summary,
+    pub models: ModelIdentity,
+    /// Where compare.html is; `None` without a folder.
+    pub page: Option<PathBuf>,
+}
+
+/// The methods of these names, each once.
+///
+/// # Errors
+/// [`EvaluationError::Input`], which lists the names that there are.
+pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> {
+    let mut found = Vec::new();
+    for name in names.iter().map(|name| name.trim()) {
+        if name == ALL {
+            found.extend(methods::all().filter(|method| method.name() != RETRIEVER));
+        } else if ![GIVEN, BM25].contains(&name) {
+            found.push(methods::find(name).ok_or_else(|| {
+                let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
+                let problem = format!("{name:?} is no ranking method; methods are {}, {ALL}", known.join(", "));
+                EvaluationError::Input(format!("--methods: {problem}"))
+            })?);
+        }
+    }
+    Ok(distinct(found))
+}
+
+impl Settings {
+    /// Everything that the lines depend on. Lines of another manifest are not continued.
+    fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
+        let names: Vec<&str> = self.methods.iter().map(|method| method.name()).collect();
+        let entries = [
+            ("comparison_format", json!(FORMAT)),
+            ("generator_sha256", json!(models.generator)),
+            ("generator_encoding", json!(models.encoding)),
+            ("prompts", json!(models.prompts)),
+            ("methods", json!(names)),
+            ("passage_tokens", json!(self.passage_tokens)),
+            ("seed", json!(self.seed)),
+        ];
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// Where lines are kept: in a folder, or in memory where there is none.
+enum Kept {
+    Folder(Box<Journal<Line>>),
+    Memory(Vec<Line>),
+}
+
+impl Kept {
+    fn done(&self) -> usize {
+        match self {
+            Self::Folder(journal) => journal.done,
+            Self::Memory(lines) => lines.len(),
+        }
+    }
+
+    fn append(&mut self, line: Line, seconds: f64) -> Result<(), EvaluationError> {
+        match self {
+            Self::Folder(journal) => journal.append(&line, seconds),
+            Self::Memory(lines) => {
+                lines.push(line);
+                Ok(())
+            }
+        }
+    }
+
+    fn lines(self) -> Result<Vec<Line>, EvaluationError> {
+        match self {
+            Self::Folder(mut journal) => journal.lines(),
+            Self::Memory(lines) => Ok(lines),
+        }
+    }
+}
+
+/// Ranks the lists that `folder` does not hold yet, then measures all of them. With `restart` the results in the folder are
+/// thrown away.
+pub(crate) async fn run(
+    settings: &Settings,
+    data: &Data,
+    backend: &Backend,
+    (folder, restart): (Option<&Path>, bool),
+    mut notify: impl FnMut(Event<'_>),
+) -> Result<Finished, EvaluationError> {
+    let models = backend.models().await?;
+    let mut kept = match folder {
+        Some(folder) => {
+            let manifest = settings.manifest(&models);
+            Kept::Folder(Box::new(Journal::open(folder, &manifest, &data.fingerprints()?, restart)?))
+        }
+        None => Kept::Memory(Vec::new()),
+    };
+    notify(Event::Done(kept.done()));
+    for question in &data.questions[kept.done()..] {
+        let started = Instant::now();
+        let line = match ask::rank(settings, backend, question).await {
+            Ok(line) => line,
+            Err(error) => {
+                notify(Event::Stopped { done: kept.done() });
+                return Err(error.into());
+            }
+        };
+        for (method, outcome) in &line.rows {
+            if let Some(problem) = &outcome.error {
+                notify(Event::Failed { id: &line.id, problem: &format!("{method}: {problem}") });
+            }
+        }
+        kept.append(line, started.elapsed().as_secs_f64())?;
+        notify(Event::Done(kept.done()));
+    }
+    notify(Event::Summarising);
+    let summary = Summary::new(settings, data, &kept.lines()?);
+    let page = match folder {
+        Some(folder) => {
+            write(&folder.join("figures.jsonl"), &figures::text(&summary, &models))?;
+            write(&folder.join("compare.md"), &markdown::text(settings, &summary, &models))?;
+            let page = folder.join("compare.html");
+            write(&page, &page::html(settings, &summary, &models)?)?;
+            Some(page)
+        }
+        None => None,
+    };
+    Ok(Finished { summary, models, page })
+}
+
+fn unsuitable(problem: impl Into<String>) -> BackendError {
+    BackendError::Unsuitable(problem.into())
+}

@@ -1,0 +1,97 @@
+//! compare.html: one file without references to the network. It opens with the verdict.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::Settings;
+use super::summary::{Group, NDCG, Row, Summary, TOKENS};
+use super::tables::{self, Cell, Grid};
+use crate::backend::ModelIdentity;
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::{self, Axes, Point};
+use crate::evaluation::report::{STYLE, figure};
+
+pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Result<String, EvaluationError> {
+    let mut sections = Vec::new();
+    for (at, group) in summary.groups.iter().enumerate() {
+        sections.push(section(group, at == 0)?);
+    }
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Ranking methods compared" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Ranking methods compared" }
+                @if let Some(first) = summary.groups.first() { p.verdict { (first.verdict.sentence) } }
+                @for part in &sections { (part) }
+                h2 id="measured" { "How it was measured" }
+                ul { @for note in tables::notes(settings, summary, models) { li { (note) } } }
+                @if !summary.failed.is_empty() { (failed(summary)) }
+                p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; results.jsonl has every ranking, figures.jsonl every number." } }
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+/// The first section's verdict stands above it.
+fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
+    let grids = tables::of(group);
+    let (first, others) = grids.split_at(1);
+    let points = points(&group.rows);
+    let svg = charts::scatter(&points, &Axes { x: "tokens a question, median", y: "nDCG@10 over given" })?;
+    let numbers = html! { table {
+        thead { tr { th { "ranking" } th { "tokens" } th { "gain" } } }
+        tbody { @for one in &points {
+            tr { td { (one.name) } td { (format!("{:.0}", one.x)) } td { (format!("{:+.3}", one.y)) } }
+        } }
+    } };
+    Ok(html! {
+        h2 { (group.name) }
+        @if !is_first { p.verdict { (group.verdict.sentence) } }
+        @for grid in first { (table(grid)) }
+        (figure("Gain in nDCG@10 over the given order, by tokens a question", &svg, &numbers))
+        @for grid in others { (table(grid)) }
+    })
+}
+
+fn points(rows: &[Row]) -> Vec<Point> {
+    let point = |row: &Row| {
+        row.measures.get(NDCG).and_then(|mean| mean.value)?;
+        let gain = row.over_given.as_ref();
+        Some(Point {
+            name: row.name.clone(),
+            x: row.measures.get(TOKENS)?.value?,
+            y: gain.map_or(0.0, |gain| gain.difference),
+            bounds: gain.and_then(|gain| gain.low.zip(gain.high)),
+        })
+    };
+    rows.iter().filter_map(point).collect()
+}
+
+fn table(grid: &Grid) -> Markup {
+    let cell = |cell: &Cell| {
+        html! { td { (cell.value) @if let Some(interval) = &cell.interval { span.interval { " " (interval) } } } }
+    };
+    html! {
+        h3 { (grid.caption) }
+        div.wide { table {
+            thead { tr { @for name in &grid.head { th { (name) } } } }
+            tbody { @for row in &grid.rows { tr { @for one in row { (cell(one)) } } } }
+        } }
+    }
+}
+
+fn failed(summary: &Summary) -> Markup {
+    html! {
+        h2 id="failed" { "Questions that a method refused" }
+        div.wide { table {
+            thead { tr { th { "question" } th.text { "method and error" } } }
+            tbody { @for one in &summary.failed { tr { td { (one.id) } td.long { (one.error) } } } }
+        } }
+    }
+}

@@ -1,0 +1,314 @@
+//! What the rankings are worth: measures by row, differences, and the quality of scores.
+//!
+//! A question counts in the measures of rankings only if its list holds a relevant passage: no order of the others is better
+//! than another. Tokens, seconds and scores count on every question that the method answered.
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::ask::{Line, Outcome};
+use super::data::{Data, Question};
+use super::verdict::{self, Verdict};
+use super::{BM25, GIVEN, Settings};
+use crate::evaluation::summary::{Failed, Mean, mean_of};
+use crate::metrics::multiple::holm_of;
+use crate::metrics::never;
+use crate::metrics::probability::{auc, expected_calibration_error};
+use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
+use crate::metrics::resample::{Compared, Interval, Statistics, interval};
+use crate::numeric::real;
+
+/// Bins of the calibration error.
+const BINS: usize = 10;
+
+/// A number that every row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Measure {
+    pub name: &'static str,
+    pub unit: &'static str,
+    /// Digits behind the point.
+    pub digits: usize,
+}
+
+/// The measures, in the order of [`Row::measures`].
+pub(crate) const MEASURES: [Measure; 8] = [
+    Measure { name: "nDCG@10 in the list", unit: "nDCG", digits: 3 },
+    Measure { name: "nDCG@10 of all judged", unit: "nDCG", digits: 3 },
+    Measure { name: "MRR", unit: "reciprocal rank", digits: 3 },
+    Measure { name: "recall@3", unit: "share", digits: 3 },
+    Measure { name: "recall@5", unit: "share", digits: 3 },
+    Measure { name: "tokens, median", unit: "tokens", digits: 0 },
+    Measure { name: "tokens, mean", unit: "tokens", digits: 0 },
+    Measure { name: "seconds", unit: "s", digits: 3 },
+];
+
+/// Position of nDCG@10 in the list.
+pub(super) const NDCG: usize = 0;
+/// Position of the median of the tokens.
+pub(super) const TOKENS: usize = 5;
+/// Position of the mean of the tokens.
+pub(super) const MEAN_TOKENS: usize = 6;
+/// Position of the seconds.
+pub(super) const SECONDS: usize = 7;
+
+/// A row's nDCG@10 in the list less that of another row, on the questions that both ranked.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Gain {
+    pub difference: f64,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+    pub p_value: Option<f64>,
+    /// The p-value after Holm's adjustment over the rows.
+    pub adjusted: Option<f64>,
+    pub wins: usize,
+    pub ties: usize,
+    pub losses: usize,
+}
+
+/// How good `score` is as a probability of being relevant, over all passages of all questions.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Quality {
+    pub calibration_error: Mean,
+    pub auc: Mean,
+    pub passages: usize,
+}
+
+/// A ranking method, BM25, or the given order.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub name: String,
+    /// As [`MEASURES`].
+    pub measures: Vec<Mean>,
+    /// `None` for the row `given`.
+    pub over_given: Option<Gain>,
+    /// `None` for the rows `given` and `bm25`.
+    pub over_bm25: Option<Gain>,
+    /// `None` for a row without scores.
+    pub quality: Option<Quality>,
+    /// Questions that the method refused.
+    pub refused: usize,
+    /// nDCG@10 in the list by question; `None` where the question does not count or was refused.
+    #[serde(skip)]
+    pub ndcg: Vec<Option<f64>>,
+}
+
+/// The rows over the questions of one file, or of all.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Group {
+    pub name: String,
+    pub questions: usize,
+    /// Questions with a relevant passage in the list.
+    pub ranked: usize,
+    /// Passages of all lists.
+    pub passages: usize,
+    pub rows: Vec<Row>,
+    pub verdict: Verdict,
+}
+
+/// A whole comparison.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    /// All files together where there are several, then one a file.
+    pub groups: Vec<Group>,
+    /// Questions that a method refused.
+    pub failed: Vec<Failed>,
+}
+
+/// A question with its line.
+type Asked<'a> = (&'a Question, &'a Line);
+
+impl Summary {
+    /// Lines are those of the first questions, in their order.
+    pub(super) fn new(settings: &Settings, data: &Data, lines: &[Line]) -> Self {
+        let asked: Vec<Asked<'_>> = data.questions.iter().zip(lines).collect();
+        let of_file = |file: usize| asked.iter().filter(|one| one.0.file == file).copied().collect::<Vec<_>>();
+        let mut groups = Vec::new();
+        if data.files.len() > 1 {
+            groups.push(group(settings, format!("all {} files", data.files.len()), &asked));
+        }
+        groups.extend(data.files.iter().enumerate().map(|(at, name)| group(settings, name.clone(), &of_file(at))));
+        let failure = |line: &Line| {
+            let refused = line.rows.iter().filter_map(|(row, outcome)| Some((row, outcome.error.as_ref()?)));
+            refused.map(|(row, problem)| Failed { id: line.id.clone(), error: format!("{row}: {problem}") }).collect()
+        };
+        Self { groups, failed: lines.iter().flat_map(|line: &Line| -> Vec<Failed> { failure(line) }).collect() }
+    }
+}
+
+fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
+    let methods = settings.methods.iter().map(|method| method.name());
+    let names: Vec<&str> = [GIVEN, BM25].into_iter().chain(methods).collect();
+    let mut rows: Vec<Row> = names.par_iter().map(|name| row(settings, name, asked)).collect();
+    let over = |rows: &[Row], base: usize, first: usize| -> Vec<Option<Gain>> {
+        let compared: Vec<Compared> =
+            rows[first..].par_iter().map(|row| compare(&rows[base], row, &settings.statistics)).collect();
+        let adjusted = holm_of(&compared.iter().map(|one| one.p_value).collect::<Vec<_>>());
+        compared.iter().zip(adjusted).map(|(one, adjusted)| Some(gain(one, adjusted))).collect()
+    };
+    // One family of tests each: all rows against `given`, and the methods against `bm25`.
+    let (over_given, over_bm25) = (over(&rows, 0, 1), over(&rows, 1, 2));
+    for (row, gain) in rows[1..].iter_mut().zip(over_given) {
+        row.over_given = gain;
+    }
+    for (row, gain) in rows[2..].iter_mut().zip(over_bm25) {
+        row.over_bm25 = gain;
+    }
+    let ranked = rows[0].ndcg.iter().flatten().count();
+    let verdict = verdict::of(&rows, (ranked, asked.len()), &settings.statistics);
+    let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
+    Group { name, questions: asked.len(), ranked, passages, rows, verdict }
+}
+
+/// The second row less the first on the questions that both ranked.
+pub(super) fn compare(first: &Row, second: &Row, statistics: &Statistics) -> Compared {
+    let both = first.ndcg.iter().zip(&second.ndcg).filter_map(|(first, second)| first.zip(*second));
+    let (first, second): (Vec<f64>, Vec<f64>) = both.unzip();
+    statistics.compare(&first, &second)
+}
+
+fn gain(compared: &Compared, adjusted: Option<f64>) -> Gain {
+    Gain {
+        difference: compared.difference,
+        low: compared.interval.map(|interval| interval.low),
+        high: compared.interval.map(|interval| interval.high),
+        p_value: compared.p_value,
+        adjusted,
+        wins: compared.wins,
+        ties: compared.ties,
+        losses: compared.losses,
+    }
+}
+
+/// Measures of one ranking, as the first five of [`MEASURES`].
+fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Option<f64>; 5] {
+    let labels = &question.list.labels;
+    let found = labels.iter().filter(|label| **label >= threshold).count();
+    if found == 0 {
+        return [None; 5];
+    }
+    let ranked: Vec<f64> = order.iter().filter_map(|&index| labels.get(index).copied()).collect();
+    let listed = Ranking::of_labels(&ranked);
+    // Relevant passages that the retriever missed. Their labels are not known; the least whole one is assumed.
+    let missed = question.list.relevant.map_or(0, |relevant| relevant.saturating_sub(found));
+    let judged = [ranked.clone(), vec![threshold.max(1.0); missed]].concat();
+    let all = Ranking::new(ranked.iter().copied().map(Some).collect(), judged);
+    let value = |kind: Kind, cutoff: Option<usize>, ranking: &Ranking| {
+        let metric = Metric { kind, cutoff, rel: None, judged_only: false };
+        metric.of(ranking, Grading { threshold, graded: false })
+    };
+    let ndcg = Kind::Ndcg { exponential: false, within_list: false };
+    [
+        value(ndcg, Some(10), &listed),
+        question.list.relevant.and_then(|_| value(ndcg, Some(10), &all)),
+        value(Kind::Rr, None, &listed),
+        value(Kind::R, Some(3), &all),
+        value(Kind::R, Some(5), &all),
+    ]
+}
+
+fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
+    let statistics = &settings.statistics;
+    let outcome = |asked: &Asked<'_>| asked.1.rows.get(name).cloned();
+    let outcomes: Vec<Option<Outcome>> = if name == GIVEN {
+        let given = |asked: &Asked<'_>| (0..asked.0.list.passages.len()).collect();
+        asked.iter().map(|one| Some(Outcome { ranking: given(one), ..Outcome::default() })).collect()
+    } else {
+        asked.iter().map(outcome).collect()
+    };
+    let refused = outcomes.iter().flatten().filter(|outcome| outcome.error.is_some()).count();
+    let answered: Vec<Option<&Outcome>> =
+        outcomes.iter().map(|outcome| outcome.as_ref().filter(|outcome| outcome.error.is_none())).collect();
+    let by_question: Vec<[Option<f64>; 5]> = asked
+        .iter()
+        .zip(&answered)
+        .map(|((question, _), outcome)| {
+            outcome.map_or([None; 5], |outcome| ranking_measures(question, &outcome.ranking, settings.threshold))
+        })
+        .collect();
+    let column = |at: usize| by_question.iter().map(|values| values[at]).collect::<Vec<_>>();
+    let cost = |of: fn(&Outcome) -> f64| answered.iter().map(|outcome| outcome.map(of)).collect::<Vec<_>>();
+    let tokens = cost(|outcome| real(usize::try_from(outcome.tokens).unwrap_or(usize::MAX)));
+    let mut measures: Vec<Mean> = (0..5).map(|at| mean_of(&column(at), statistics)).collect();
+    measures.push(median_of(&tokens.iter().flatten().copied().collect::<Vec<_>>(), statistics));
+    measures.push(mean_of(&tokens, statistics));
+    measures.push(mean_of(&cost(|outcome| outcome.seconds), statistics));
+    let quality = quality(asked, &answered, settings);
+    let name = name.to_owned();
+    Row { name, measures, over_given: None, over_bm25: None, quality, refused, ndcg: column(NDCG) }
+}
+
+fn bounded(value: Option<f64>, interval: Option<Interval>, questions: usize) -> Mean {
+    Mean { value, low: interval.map(|one| one.low), high: interval.map(|one| one.high), questions }
+}
+
+fn median_of(values: &[f64], statistics: &Statistics) -> Mean {
+    let median = |mut drawn: Vec<f64>| {
+        drawn.sort_by(f64::total_cmp);
+        let (below, above) = (drawn.get(drawn.len().saturating_sub(1) / 2)?, drawn.get(drawn.len() / 2)?);
+        Some(f64::midpoint(*below, *above))
+    };
+    let resampled = |indices: &[usize]| median(indices.iter().map(|&index| values[index]).collect());
+    let interval = statistics.intervals().and_then(|how| interval(values.len(), how, &never, resampled));
+    bounded(median(values.to_vec()), interval, values.len())
+}
+
+/// Scores of passages, and which of them are relevant.
+type Judged = (Vec<f64>, Vec<bool>);
+
+/// Quality of the scores; resamples draw questions with all their passages.
+fn quality(asked: &[Asked<'_>], answered: &[Option<&Outcome>], settings: &Settings) -> Option<Quality> {
+    let scored = asked.iter().zip(answered).filter_map(|((question, _), outcome)| {
+        let scores = outcome.filter(|outcome| !outcome.scores.is_empty())?.scores.clone();
+        Some((scores, question.list.labels.iter().map(|label| *label >= settings.threshold).collect()))
+    });
+    let scored: Vec<Judged> = scored.collect();
+    let all: Vec<usize> = (0..scored.len()).collect();
+    let pooled = |indices: &[usize]| -> Judged {
+        let of = |index: &usize| scored[*index].0.iter().copied().zip(scored[*index].1.iter().copied());
+        indices.iter().flat_map(of).unzip()
+    };
+    let estimate = |statistic: fn(&Judged) -> Option<f64>| {
+        let how = settings.statistics.correlation_intervals();
+        let interval = how.and_then(|how| interval(all.len(), how, &never, |indices| statistic(&pooled(indices))));
+        bounded(statistic(&pooled(&all)), interval, all.len())
+    };
+    (!scored.is_empty()).then(|| Quality {
+        calibration_error: estimate(|(scores, relevant)| expected_calibration_error(scores, relevant, BINS)),
+        auc: estimate(|(scores, relevant)| auc(scores, relevant)),
+        passages: scored.iter().map(|(scores, _)| scores.len()).sum(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::labelled::LabelledList;
+
+    #[test]
+    fn measures_by_hand() {
+        let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], relevant: Some(4), ..LabelledList::default() };
+        let question = Question { list, ..Question::default() };
+        let discount = |rank: f64| 1.0 / (rank + 1.0).log2();
+        let (second, fourth) = (discount(2.0), discount(4.0));
+        let ideal = |relevant: u8| (1..=relevant).map(|rank| discount(f64::from(rank))).sum::<f64>();
+        let expected = [(second + fourth) / ideal(2), (second + fourth) / ideal(4), 0.5, 0.25, 0.5];
+        let found = ranking_measures(&question, &[0, 1, 2, 3], 0.5);
+        for (one, expected) in found.iter().zip(expected) {
+            assert!((one.unwrap() - expected).abs() < 1e-12, "{found:?}");
+        }
+        // Without the count of the collection recall divides by the list's, and nothing is known of all judged.
+        let list = LabelledList { relevant: None, ..question.list.clone() };
+        let found = ranking_measures(&Question { list, ..Question::default() }, &[1, 3, 0, 2], 0.5);
+        assert_eq!(found, [Some(1.0), None, Some(1.0), Some(1.0), Some(1.0)]);
+        let list = LabelledList { labels: vec![0.0; 4], ..question.list };
+        assert_eq!(ranking_measures(&Question { list, ..Question::default() }, &[0, 1, 2, 3], 0.5), [None; 5]);
+    }
+
+    #[test]
+    fn medians_by_hand() {
+        let statistics = Statistics { resamples: 0, ..Statistics::default() };
+        assert_eq!(median_of(&[3.0, 1.0, 10.0], &statistics).value, Some(3.0));
+        assert_eq!(median_of(&[4.0, 1.0, 2.0, 10.0], &statistics).value, Some(3.0));
+        assert_eq!(median_of(&[], &statistics).value, None);
+    }
+}

@@ -1,0 +1,158 @@
+//! A comparison as tables of text: for the terminal, the page and Markdown alike.
+
+use super::summary::{Gain, Group, MEASURES, Measure, Row, Summary};
+use super::{BM25, GIVEN, Settings};
+use crate::backend::ModelIdentity;
+use crate::evaluation::summary::Mean;
+use crate::metrics::resample::{Test, format_p_value};
+
+/// A cell: a value, and its interval where it has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub value: String,
+    pub interval: Option<String>,
+}
+
+/// A table with its caption.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub caption: &'static str,
+    pub head: Vec<&'static str>,
+    /// The first cell of each row is its name.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// What stands for a number that is not there.
+const NONE: &str = "–";
+
+/// A cell without an interval.
+fn plain(value: impl Into<String>) -> Cell {
+    Cell { value: value.into(), interval: None }
+}
+
+fn bounded(value: String, low: Option<f64>, high: Option<f64>, digits: usize) -> Cell {
+    Cell { value, interval: low.zip(high).map(|(low, high)| format!("[{low:.digits$}, {high:.digits$}]")) }
+}
+
+fn mean(mean: &Mean, digits: usize) -> Cell {
+    match mean.value {
+        Some(value) => bounded(format!("{value:.digits$}"), mean.low, mean.high, digits),
+        None => plain(NONE),
+    }
+}
+
+/// The tables of a group.
+pub(crate) fn of(group: &Group) -> Vec<Grid> {
+    let mut grids = vec![measures(&group.rows), differences(&group.rows)];
+    if group.rows.iter().any(|row| row.quality.is_some()) {
+        grids.push(scores(&group.rows));
+    }
+    grids
+}
+
+fn measures(rows: &[Row]) -> Grid {
+    let cells = |row: &Row| {
+        let values = row.measures.iter().zip(MEASURES).map(|(value, measure): (&Mean, Measure)| {
+            // The given order costs nothing, which is not a measurement.
+            if row.name == GIVEN && measure.name == "seconds" { plain("0") } else { mean(value, measure.digits) }
+        });
+        std::iter::once(plain(row.name.clone())).chain(values).collect()
+    };
+    let head = std::iter::once("ranking").chain(MEASURES.iter().map(|measure| measure.name)).collect();
+    Grid { caption: "Rankings and their cost a question", head, rows: rows.iter().map(cells).collect() }
+}
+
+fn differences(rows: &[Row]) -> Grid {
+    let of = |gain: Option<&Gain>| match gain {
+        None => [plain(NONE), plain(NONE), plain(NONE)],
+        Some(gain) => [
+            bounded(format!("{:+.3}", gain.difference), gain.low, gain.high, 3),
+            plain(format!("{}, {}", format_p_value(gain.p_value), format_p_value(gain.adjusted))),
+            plain(format!("{}, {}, {}", gain.wins, gain.ties, gain.losses)),
+        ],
+    };
+    let cells = |row: &Row| {
+        let gains = [row.over_given.as_ref(), row.over_bm25.as_ref()];
+        std::iter::once(plain(row.name.clone())).chain(gains.into_iter().flat_map(of)).collect()
+    };
+    let head = vec![
+        "ranking",
+        "over given",
+        "p, p after Holm",
+        "wins, ties, losses",
+        "over bm25",
+        "p, p after Holm",
+        "wins, ties, losses",
+    ];
+    let rows = rows.iter().filter(|row| row.over_given.is_some()).map(cells).collect();
+    Grid { caption: "Differences in nDCG@10 in the list, on the same questions", head, rows }
+}
+
+fn scores(rows: &[Row]) -> Grid {
+    let cells = |row: &Row| {
+        let quality = row.quality.as_ref()?;
+        Some(vec![
+            plain(row.name.clone()),
+            mean(&quality.calibration_error, 3),
+            mean(&quality.auc, 3),
+            plain(quality.passages.to_string()),
+        ])
+    };
+    Grid {
+        caption: "Score as a probability of being relevant, over all passages",
+        head: vec!["ranking", "calibration error", "AUC", "passages"],
+        rows: rows.iter().filter_map(cells).collect(),
+    }
+}
+
+/// How it was measured, a sentence an element.
+pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
+    let statistics = &settings.statistics;
+    let percent = format!("{:.0} %", statistics.confidence * 100.0);
+    let test = match statistics.test {
+        Test::Randomisation => "paired permutation tests, which flip the signs of the differences",
+        Test::Bootstrap => "paired bootstrap tests",
+    };
+    let whole = "whole passages".to_owned();
+    let cut = settings.passage_tokens.map_or(whole, |most| format!("passages cut to {most} tokens"));
+    let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
+    notes.extend([
+        format!(
+            "Generator: {} ({}), SHA-256 {}; prompts {}; {cut}; seed {}.",
+            models.name, models.encoding, models.generator, models.prompts, settings.seed
+        ),
+        format!("Machine: {}. Requests were sent one after the other; seconds are from the request to its answer.", machine()),
+        format!("`{GIVEN}` is the order of the file. `{BM25}` is BM25 with the document frequencies of the list itself."),
+        "nDCG@10 in the list takes its ideal from the labels of the list: 1 is the best that any order of it can reach.".into(),
+        "nDCG@10 of all judged takes it from all relevant passages of the collection, on questions that say how many there are; \
+         passages that the retriever missed count as relevant once."
+            .into(),
+        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
+                 their number is given, else by those of the list.", settings.threshold),
+        "Tokens are those that a request costs on its own: evaluated, and reused from earlier requests.".into(),
+        format!(
+            "Brackets are {percent} bootstrap intervals over questions ({} resamples). p is from {test} ({} resamples), \
+             then adjusted by Holm over the rows of the column.",
+            statistics.resamples, statistics.test_resamples
+        ),
+        "Calibration error: expected, over ten bins of equal count. AUC: share of pairs of a relevant and another passage, \
+         of any two questions, that `score` orders rightly."
+            .into(),
+    ]);
+    notes
+}
+
+fn counts(group: &Group) -> String {
+    let without = group.questions - group.ranked;
+    format!(
+        "{}: {} questions with {} passages. {without} of them have no relevant passage in their list and are left out of the \
+         measures of rankings.",
+        group.name, group.questions, group.passages
+    )
+}
+
+/// Architecture and cores of the machine on which the command runs.
+pub(crate) fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{}, {cores} cores", std::env::consts::ARCH)
+}

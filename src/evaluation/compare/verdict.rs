@@ -1,0 +1,174 @@
+//! The verdict, in one sentence.
+//!
+//! A row is worth recommending if its nDCG@10 in the list is higher than the given order's, significantly after Holm's
+//! adjustment, and it answered every question. Of these rows the best one is taken, and every row whose paired difference from
+//! it has an interval that includes 0 ties with it. Of the tied rows the one with the fewest tokens is recommended.
+
+use serde::Serialize;
+
+use super::GIVEN;
+use super::summary::{Gain, MEAN_TOKENS, NDCG, Row, SECONDS, compare};
+use crate::evaluation::verdict::plain_p;
+use crate::metrics::resample::Statistics;
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Verdict {
+    /// One sentence.
+    pub sentence: String,
+    /// The recommended row; `given` to keep the retriever's order, `None` where nothing can be said.
+    pub choice: Option<String>,
+}
+
+/// The verdict over rows, of which the first is `given`. `ranked` of the questions have a relevant passage in their list.
+pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: &Statistics) -> Verdict {
+    if ranked < 2 {
+        let sentence = format!(
+            "No verdict: {ranked} of {questions} questions have a relevant passage in their list, and at least 2 are needed."
+        );
+        return Verdict { sentence, choice: None };
+    }
+    let mut candidates: Vec<&Row> = rows.iter().filter(|row| is_better(row, 1.0 - statistics.confidence)).collect();
+    candidates.sort_by(|left, right| ndcg(right).total_cmp(&ndcg(left)));
+    let Some(best) = candidates.first() else {
+        let sentence = format!(
+            "Keep the retriever's order: no method beats its nDCG@10 of {:.3} beyond its error over {ranked} questions{}.",
+            rows.first().map_or(0.0, ndcg),
+            nearest(rows)
+        );
+        return Verdict { sentence, choice: Some(GIVEN.to_owned()) };
+    };
+    let ties = |row: &&&Row| {
+        // The row less the best one.
+        let interval = compare(best, row, statistics).interval;
+        row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
+    };
+    let cheapest = candidates.iter().filter(ties).min_by(|left, right| tokens(left).total_cmp(&tokens(right)));
+    let chosen = cheapest.unwrap_or(best);
+    let mut sentence = format!("Take {}: nDCG@10 {:.3}, {}", chosen.name, ndcg(chosen), ground(chosen));
+    sentence.push_str(&format!(", for {:.0} tokens and {:.3} s a question", tokens(chosen), seconds(chosen)));
+    if chosen.name != best.name {
+        let more = ndcg(best) - ndcg(chosen);
+        let lead = format!("; {} is {more:.3} higher, within its error, for {:.0} tokens", best.name, tokens(best));
+        sentence.push_str(&lead);
+    }
+    sentence.push('.');
+    Verdict { sentence, choice: Some(chosen.name.clone()) }
+}
+
+fn is_better(row: &Row, level: f64) -> bool {
+    let significant = |gain: &Gain| gain.difference > 0.0 && gain.adjusted.is_some_and(|p| p <= level + 1e-12);
+    row.refused == 0 && row.over_given.as_ref().is_some_and(significant)
+}
+
+/// "0.081 above the retriever's order [0.05, 0.11], p = 0.002 after Holm".
+fn ground(row: &Row) -> String {
+    let Some(gain) = &row.over_given else { return String::new() };
+    let p = plain_p(gain.adjusted);
+    format!("{:.3} above the retriever's order{}, {p} after Holm", gain.difference, interval(gain))
+}
+
+/// The row that comes nearest to beating the given order.
+fn nearest(rows: &[Row]) -> String {
+    let gains = rows.iter().filter_map(|row| Some((row, row.over_given.as_ref()?)));
+    let Some((row, gain)) = gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference)) else {
+        return String::new();
+    };
+    let refused = if row.refused > 0 { format!(", {} questions refused", row.refused) } else { String::new() };
+    let p = plain_p(gain.adjusted);
+    format!(" (best: {}, {:+.3}{}, {p} after Holm{refused})", row.name, gain.difference, interval(gain))
+}
+
+/// " [0.05, 0.11]", where there is one.
+fn interval(gain: &Gain) -> String {
+    gain.low.zip(gain.high).map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default()
+}
+
+fn measure(row: &Row, at: usize) -> f64 {
+    row.measures.get(at).and_then(|mean| mean.value).unwrap_or(0.0)
+}
+
+fn ndcg(row: &Row) -> f64 {
+    measure(row, NDCG)
+}
+
+fn tokens(row: &Row) -> f64 {
+    measure(row, MEAN_TOKENS)
+}
+
+fn seconds(row: &Row) -> f64 {
+    measure(row, SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::summary::Mean;
+    use crate::numeric::mean;
+
+    fn row(name: &str, ndcg: &[f64], tokens: f64) -> Row {
+        let of = |value: f64| Mean { value: Some(value), low: None, high: None, questions: ndcg.len() };
+        let mut measures = vec![of(0.0); 8];
+        (measures[NDCG], measures[MEAN_TOKENS], measures[SECONDS]) = (of(mean(ndcg)), of(tokens), of(0.5));
+        let ndcg = ndcg.iter().copied().map(Some).collect();
+        Row { name: name.into(), measures, over_given: None, over_bm25: None, quality: None, refused: 0, ndcg }
+    }
+
+    /// Adds what the summary adds.
+    fn judged(mut rows: Vec<Row>) -> Verdict {
+        let statistics = Statistics { test_resamples: 2_000, ..Statistics::default() };
+        let given = rows[0].clone();
+        for row in &mut rows[1..] {
+            let compared = compare(&given, row, &statistics);
+            let (low, high) = compared.interval.map(|one| (one.low, one.high)).unzip();
+            let (difference, p) = (compared.difference, compared.p_value);
+            row.over_given = Some(Gain { difference, low, high, p_value: p, adjusted: p, wins: 0, ties: 0, losses: 0 });
+        }
+        let ranked = rows[0].ndcg.len();
+        of(&rows, (ranked, ranked + 1), &statistics)
+    }
+
+    fn varied(least: f64) -> Vec<f64> {
+        (0..40).map(|at| least + f64::from(at % 5) * 0.05).collect()
+    }
+
+    #[test]
+    fn the_best_row_is_taken_with_its_ground() {
+        let verdict = judged(vec![
+            row("given", &varied(0.2), 0.0),
+            row("a", &varied(0.5), 900.0),
+            row("b", &varied(0.7), 1_200.0),
+        ]);
+        let start = "Take b: nDCG@10 0.800, 0.500 above the retriever's order [0.500, 0.500], p = ";
+        assert!(verdict.sentence.starts_with(start), "{verdict:?}");
+        assert!(verdict.sentence.ends_with(" after Holm, for 1200 tokens and 0.500 s a question."), "{verdict:?}");
+    }
+
+    #[test]
+    fn of_rows_that_tie_the_cheapest_is_taken() {
+        let mut near = varied(0.7);
+        // Better on one question, worse on another: higher by less than the error.
+        (near[0], near[1]) = (0.9, 0.6);
+        let verdict = judged(vec![
+            row("given", &varied(0.2), 0.0),
+            row("cheap", &varied(0.7), 500.0),
+            row("dear", &near, 5_000.0),
+        ]);
+        assert_eq!(verdict.choice.as_deref(), Some("cheap"), "{verdict:?}");
+        assert!(verdict.sentence.contains("; dear is 0.001 higher, within its error, for 5000 tokens."), "{verdict:?}");
+    }
+
+    #[test]
+    fn the_given_order_is_kept_unless_a_row_beats_it_on_every_question_asked() {
+        let mut worse = varied(0.2);
+        worse[0] = 0.25;
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), row("a", &worse, 900.0)]);
+        assert_eq!(verdict.choice.as_deref(), Some("given"));
+        let start = "Keep the retriever's order: no method beats its nDCG@10 of 0.300 beyond its error over 40 questions (best: a, ";
+        assert!(verdict.sentence.starts_with(start), "{verdict:?}");
+        let refusing = Row { refused: 1, ..row("a", &varied(0.9), 1.0) };
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), refusing]);
+        assert!(verdict.sentence.contains("1 questions refused"), "{verdict:?}");
+        assert_eq!(judged(vec![row("given", &[0.5], 0.0), row("a", &[1.0], 0.0)]).choice, None);
+    }
+}

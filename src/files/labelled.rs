@@ -1,0 +1,258 @@
+//! Labelled lists: questions as JSON lines, each with the passages that a retriever returned and a label for every passage.
+//!
+//! A line is read field by field, so that an error names the field. Every bad line of a file has one error.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::FileError;
+use crate::engine::rerank::Passage;
+
+/// Bad lines that one error lists.
+const LISTED: usize = 20;
+
+/// A question with its list.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct LabelledList {
+    /// Unique in the file; the line's number where the line has none.
+    pub id: String,
+    pub question: String,
+    /// In the retriever's order; at least one.
+    pub passages: Vec<Passage>,
+    /// One a passage, from 0 on.
+    pub labels: Vec<f64>,
+    /// Relevant passages in the whole collection, where the line says so.
+    pub relevant: Option<usize>,
+}
+
+/// Reads labelled lists, at least one. A passage is relevant whose label is at least `threshold`.
+///
+/// # Errors
+/// One a bad line: file, line, field and problem.
+pub(crate) fn lists(path: &Path, threshold: f64) -> Result<Vec<LabelledList>, FileError> {
+    let text = super::read(path)?;
+    let (mut lists, mut bad) = (Vec::new(), Vec::new());
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (number, line) in super::lines(&text) {
+        let outcome = list(line, number, threshold).and_then(|list| match seen.insert(list.id.clone(), number) {
+            Some(first) => Err(format!("id: {:?} given twice, first in line {first}", list.id)),
+            None => Ok(list),
+        });
+        match outcome {
+            Ok(list) => lists.push(list),
+            Err(problem) => bad.push(format!("{}:{number}: {problem}", super::name(path))),
+        }
+    }
+    if bad.is_empty() && lists.is_empty() {
+        bad.push(format!("{}: holds no questions", super::name(path)));
+    }
+    if bad.is_empty() {
+        return Ok(lists);
+    }
+    let more = bad.len().saturating_sub(LISTED);
+    bad.truncate(LISTED);
+    if more > 0 {
+        bad.push(format!("{}: {more} more bad lines", super::name(path)));
+    }
+    Err(FileError(bad.join("\n")))
+}
+
+fn list(line: &str, number: usize, threshold: f64) -> Result<LabelledList, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
+    let fields = Fields::of(&value, "")?;
+    let question = fields.text(&["question", "query"])?.ok_or_else(|| fields.fault("question", "is missing"))?;
+    // The answers are not read, but wrong ones show that the line is something else.
+    if fields.get(&["answers", "references"]).is_some_and(|(_, value)| !value.is_array()) {
+        return Err(fields.fault("answers", "must be a list"));
+    }
+    let Some((name, given)) = fields.get(&["passages"]) else { return Err(fields.fault("passages", "is missing")) };
+    let given = given.as_array().ok_or_else(|| fields.fault(name, "must be a list"))?;
+    if given.is_empty() {
+        return Err(fields.fault(name, "must not be empty"));
+    }
+    let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
+    let mut ids: HashMap<String, usize> = HashMap::new();
+    for (index, value) in given.iter().enumerate() {
+        let (passage, label) = passage(value, index)?;
+        if let Some(first) = ids.insert(passage.id.clone(), index) {
+            return Err(format!("passages[{index}].id: {:?} given twice, first as passages[{first}]", passage.id));
+        }
+        passages.push(passage);
+        labels.push(label);
+    }
+    let relevant = match fields.get(&["relevant"]) {
+        None => None,
+        Some((_, value)) => {
+            let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+            Some(count.ok_or_else(|| fields.fault("relevant", "must be a whole number from 0 on"))?)
+        }
+    };
+    let found = labels.iter().filter(|label| **label >= threshold).count();
+    if let Some(count) = relevant.filter(|count| *count < found) {
+        let problem = format!("is {count}, but {found} passages of the list have a label of at least {threshold}");
+        return Err(fields.fault("relevant", &problem));
+    }
+    let id = fields.identifier()?.unwrap_or_else(|| number.to_string());
+    Ok(LabelledList { id, question, passages, labels, relevant })
+}
+
+fn passage(value: &Value, index: usize) -> Result<(Passage, f64), String> {
+    let fields = Fields::of(value, &format!("passages[{index}]"))?;
+    let text = fields.text(&["text", "contents", "passage"])?.ok_or_else(|| fields.fault("text", "is missing"))?;
+    let title = match fields.get(&["title"]) {
+        None => String::new(),
+        Some((_, Value::String(title))) => title.clone(),
+        Some(_) => return Err(fields.fault("title", "must be a text")),
+    };
+    let retriever_score = match fields.get(&["score", "retriever_score"]) {
+        None => None,
+        Some((name, value)) => Some(value.as_f64().ok_or_else(|| fields.fault(name, "must be a number"))?),
+    };
+    let label = match (fields.get(&["label"]), fields.get(&["supporting"])) {
+        (Some((_, Value::Bool(is))), _) | (None, Some((_, Value::Bool(is)))) => f64::from(u8::from(*is)),
+        (Some((_, value)), _) => {
+            let label = value.as_f64().filter(|label| *label >= 0.0);
+            label.ok_or_else(|| fields.fault("label", "must be a number from 0 on, or true or false"))?
+        }
+        (None, Some(_)) => return Err(fields.fault("supporting", "must be true or false")),
+        (None, None) => return Err(fields.fault("label", "is missing; supporting may stand for it")),
+    };
+    let id = fields.identifier()?.unwrap_or_else(|| index.to_string());
+    Ok((Passage { id, title, text, retriever_score }, label))
+}
+
+/// The fields of an object.
+struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    /// Path of the object in its line; empty for the line itself.
+    path: String,
+}
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value, path: &str) -> Result<Self, String> {
+        match value.as_object() {
+            Some(object) => Ok(Self { object, path: path.to_owned() }),
+            None if path.is_empty() => Err("must be an object".to_owned()),
+            None => Err(format!("{path}: must be an object")),
+        }
+    }
+
+    /// The first of these fields that is there, with its name. Null is absent.
+    fn get(&self, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
+        names.iter().find_map(|name| Some((*name, self.object.get(*name).filter(|value| !value.is_null())?)))
+    }
+
+    fn fault(&self, name: &str, problem: &str) -> String {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        format!("{}{dot}{name}: {problem}", self.path)
+    }
+
+    /// A text that is not empty; `None` where the field is absent.
+    fn text(&self, names: &[&'static str]) -> Result<Option<String>, String> {
+        match self.get(names) {
+            None => Ok(None),
+            Some((_, Value::String(text))) if !text.trim().is_empty() => Ok(Some(text.clone())),
+            Some((name, Value::String(_))) => Err(self.fault(name, "must not be empty")),
+            Some((name, _)) => Err(self.fault(name, "must be a text")),
+        }
+    }
+
+    /// The id, a text or a number.
+    fn identifier(&self) -> Result<Option<String>, String> {
+        match self.get(&["id", "_id", "query_id", "qid"]) {
+            None => Ok(None),
+            Some((_, Value::String(id))) => Ok(Some(id.clone())),
+            Some((_, Value::Number(id))) => Ok(Some(id.to_string())),
+            Some((name, _)) => Err(self.fault(name, "must be a text or a number")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<Vec<LabelledList>, String> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let name = format!("{}:", file.path().display());
+        lists(file.path(), 0.5).map_err(|error| error.0.replace(&name, ""))
+    }
+
+    const GOOD: &str = r#"{"id": "q", "question": "Who?", "answers": [], "relevant": 3, "passages": [
+        {"id": 7, "title": "T", "text": "one", "score": 2.5, "label": 2, "supporting": false},
+        {"text": "two", "supporting": true}, {"id": null, "text": "three", "label": 0}]}"#;
+
+    #[test]
+    fn a_list_is_read_gzipped_or_not() {
+        let line = GOOD.replace('\n', " ");
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(line.as_bytes()).unwrap();
+        let plain = read(line.as_bytes()).unwrap();
+        assert_eq!(read(&packed.finish().unwrap()).unwrap(), plain);
+        let list = &plain[0];
+        assert_eq!((list.id.as_str(), list.relevant), ("q", Some(3)));
+        // The label is read before `supporting`.
+        assert_eq!(list.labels, [2.0, 1.0, 0.0]);
+        let ids: Vec<&str> = list.passages.iter().map(|passage| passage.id.as_str()).collect();
+        assert_eq!(ids, ["7", "1", "2"]);
+        assert_eq!(list.passages[0].retriever_score, Some(2.5));
+        assert_eq!(list.passages[1].retriever_score, None);
+    }
+
+    #[test]
+    fn every_bad_line_has_one_error_with_its_field() {
+        let one = |passage: &str| format!(r#"{{"question": "Who?", "passages": [{passage}]}}"#);
+        let good = r#"{"text": "x", "label": 1}"#;
+        let cases = [
+            ("[1]".to_owned(), "must be an object"),
+            (r#"{"passages": []}"#.to_owned(), "question: is missing"),
+            (r#"{"query": " ", "passages": []}"#.to_owned(), "query: must not be empty"),
+            (r#"{"question": 5}"#.to_owned(), "question: must be a text"),
+            (r#"{"question": "Who?"}"#.to_owned(), "passages: is missing"),
+            (r#"{"question": "Who?", "passages": {}}"#.to_owned(), "passages: must be a list"),
+            (r#"{"question": "Who?", "passages": []}"#.to_owned(), "passages: must not be empty"),
+            (r#"{"question": "Who?", "answers": "x", "passages": []}"#.to_owned(), "answers: must be a list"),
+            (one("5"), "passages[0]: must be an object"),
+            (one(&format!(r#"{good}, {{"text": "", "label": 1}}"#)), "passages[1].text: must not be empty"),
+            (one(r#"{"label": 1}"#), "passages[0].text: is missing"),
+            (one(r#"{"text": "x"}"#), "passages[0].label: is missing; supporting may stand for it"),
+            (one(r#"{"text": "x", "label": -1}"#), "passages[0].label: must be a number from 0 on, or true or false"),
+            (one(r#"{"text": "x", "supporting": 1}"#), "passages[0].supporting: must be true or false"),
+            (one(r#"{"text": "x", "label": 1, "score": "2"}"#), "passages[0].score: must be a number"),
+            (one(r#"{"text": "x", "label": 1, "title": 2}"#), "passages[0].title: must be a text"),
+            (
+                one(r#"{"id": "1", "text": "x", "label": 1}, {"text": "y", "label": 1}"#),
+                "passages[1].id: \"1\" given twice, first as passages[0]",
+            ),
+            (
+                format!(r#"{{"question": "Who?", "relevant": 0, "passages": [{good}]}}"#),
+                "relevant: is 0, but 1 passages of the list have a label of at least 0.5",
+            ),
+            (
+                format!(r#"{{"question": "Who?", "relevant": 1.5, "passages": [{good}]}}"#),
+                "relevant: must be a whole number from 0 on",
+            ),
+            (format!(r#"{{"id": [], "question": "Who?", "passages": [{good}]}}"#), "id: must be a text or a number"),
+        ];
+        let file: Vec<&str> = cases.iter().map(|case| case.0.as_str()).collect();
+        let expected: Vec<String> =
+            cases.iter().enumerate().map(|(at, case)| format!("{}: {}", at + 1, case.1)).collect();
+        assert_eq!(read(file.join("\n").as_bytes()), Err(expected.join("\n")));
+    }
+
+    #[test]
+    fn the_rest_of_many_bad_lines_is_counted() {
+        let error = read("{}\n".repeat(25).as_bytes()).unwrap_err();
+        assert_eq!(error.lines().count(), LISTED + 1);
+        assert!(error.ends_with(" 5 more bad lines"), "{error}");
+        assert!(read(b"{\"question\n").unwrap_err().starts_with("1: is not JSON: "));
+        assert!(read(b"\n").unwrap_err().ends_with(" holds no questions"));
+        let twice = format!("{0}\n{0}\n", GOOD.replace('\n', " "));
+        assert_eq!(read(twice.as_bytes()).unwrap_err(), "2: id: \"q\" given twice, first in line 1");
+    }
+}

@@ -1,0 +1,231 @@
+//! `rerankd compare` as a program: labelled lists in, tables and a verdict out.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+#[path = "common/program.rs"]
+mod program;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Output;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use program::{error, run};
+use serde_json::{Value, json};
+
+/// One generator at a time, as in tests/cli_evaluate.rs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Questions, each with the passage that answers it. Written for this test.
+const FACTS: [(&str, &str, &str); 6] = [
+    (
+        "Who carved the weathercock of Brenny chapel?",
+        "Weathercock",
+        "Ansel Roo carved the weathercock of Brenny chapel.",
+    ),
+    ("What do the keepers of Ulm Point burn in fog?", "Fog", "In fog the keepers of Ulm Point burn tarred rope."),
+    ("How deep is the well in Carrow market?", "The well", "The well in Carrow market is forty metres deep."),
+    ("Which apple ripens first in the Tarn orchards?", "Apples", "In the Tarn orchards the Grey Pippin ripens first."),
+    (
+        "Why was the Nessel bridge closed in March?",
+        "Closed",
+        "The Nessel bridge was closed in March for its rotten piers.",
+    ),
+    ("When do the bees of Lower Hask swarm?", "Swarms", "The bees of Lower Hask swarm in the last week of May."),
+];
+
+/// A list whose relevant passage stands last; where `missing` the retriever did not find it.
+fn list(number: usize, missing: bool) -> Value {
+    let other = |shift: usize| {
+        let fact = (number + shift) % FACTS.len();
+        let (_, title, text) = FACTS[fact];
+        json!({ "id": format!("f{fact}"), "title": title, "text": text, "score": 10.0 - shift as f64, "label": 0 })
+    };
+    let mut passages = vec![other(1), other(2), other(3)];
+    if !missing {
+        let (_, title, text) = FACTS[number % FACTS.len()];
+        passages.push(json!({ "id": "gold", "title": title, "text": text, "score": 1.0, "supporting": true }));
+    }
+    let question = FACTS[number % FACTS.len()].0;
+    json!({ "id": format!("q{number}"), "question": question, "answers": [], "relevant": 2, "passages": passages })
+}
+
+/// `count` lists; the last one has no relevant passage.
+fn lists(path: &Path, count: usize) {
+    let lines: String = (0..count).map(|at| format!("{}\n", list(at, at + 1 == count))).collect();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(lines.as_bytes()).unwrap();
+    std::fs::write(path, packed.finish().unwrap()).unwrap();
+}
+
+fn figures(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", error(output));
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn figure<'a>(figures: &'a [Value], name: &str) -> &'a Value {
+    figures.iter().find(|figure| figure["name"] == name).unwrap_or_else(|| panic!("{name} in {figures:#?}"))
+}
+
+#[test]
+fn a_comparison_says_which_method_to_take() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out"));
+    lists(&data, 9);
+    let (file, place) = (data.to_str().unwrap(), out.to_str().unwrap());
+    let asked = |more: &[&str]| {
+        let fixed = ["compare", "--data", file, "--methods", "query-generation,retriever", "--resamples", "100"];
+        run(&[&fixed[..], more].concat())
+    };
+    let found = figures(&asked(&["--out", place, "--test-resamples", "2000"]));
+    // The relevant passage stands fourth of four: 1 / log2(5) in the list, and less where the retriever missed another one.
+    let given = figure(&found, "lists given nDCG@10 in the list");
+    assert!((given["value"].as_f64().unwrap() - 1.0 / 5.0_f64.log2()).abs() < 1e-9, "{given}");
+    assert_eq!((&given["questions"], &given["unit"]), (&json!(8), &json!("nDCG")));
+    let all = figure(&found, "lists given nDCG@10 of all judged")["value"].as_f64().unwrap();
+    assert!((all - 1.0 / 5.0_f64.log2() / (1.0 + 1.0 / 3.0_f64.log2())).abs() < 1e-9);
+    assert_eq!(figure(&found, "lists given MRR")["value"], 0.25);
+    assert_eq!(figure(&found, "lists given recall@3")["value"], 0.0);
+    // One of the two relevant passages of the collection.
+    assert_eq!(figure(&found, "lists given recall@5")["value"], 0.5);
+    assert_eq!(figure(&found, "lists bm25 MRR")["value"], 1.0);
+    let gain = figure(&found, "lists bm25 nDCG@10 over given");
+    assert_eq!((&gain["met"], &gain["goal"], &gain["wins"]), (&json!(true), &json!(1.0), &json!(8)));
+    assert!(gain["ratio"].as_f64().unwrap() > 2.0 && gain["p_value_holm"].as_f64() >= gain["p_value"].as_f64());
+    // The method `retriever` orders by the retriever's scores, which is the given order.
+    let kept = figure(&found, "lists retriever nDCG@10 over given");
+    assert_eq!((&kept["value"], &kept["met"], &kept["ties"]), (&json!(0.0), &json!(false), &json!(8)));
+    assert_eq!(figure(&found, "lists retriever tokens, mean")["value"], 0.0);
+    let tokens = figure(&found, "lists query-generation tokens, median");
+    assert!(tokens["value"].as_f64().unwrap() > 40.0);
+    assert_eq!(tokens["questions"], 9, "a list without a relevant passage has a cost, too");
+    assert_eq!(tokens["model"]["sha256"].as_str().unwrap().len(), 64);
+    assert!(figure(&found, "lists query-generation AUC")["value"].as_f64().unwrap() > 0.5);
+    assert!(found.iter().all(|figure| !figure["name"].as_str().unwrap().starts_with("lists bm25 AUC")));
+    // BM25 finds every passage, so nothing can be better, and nothing is cheaper.
+    let verdict = figure(&found, "lists verdict");
+    assert_eq!(verdict["value"], "bm25", "{verdict}");
+    let sentence = verdict["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("Take bm25: nDCG@10 1.000, 0.569 above the retriever's order"), "{sentence}");
+    page_and_markdown(&out, sentence);
+    // The same command ranks nothing again, other settings are refused by name, and fewer lists too.
+    let before = std::fs::read(out.join("results.jsonl")).unwrap();
+    figures(&asked(&["--out", place]));
+    assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
+    let other = asked(&["--out", place, "--passage-tokens", "8"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(error(&other).contains("passage_tokens (stored null, now 8)"), "{}", error(&other));
+    assert!(error(&asked(&["--out", place, "--questions", "3"])).contains("there are only 3 questions"));
+    // An interrupted comparison continues where it stopped.
+    let text = String::from_utf8(before).unwrap();
+    std::fs::write(out.join("results.jsonl"), text.lines().take(6).map(|line| format!("{line}\n")).collect::<String>())
+        .unwrap();
+    figures(&asked(&["--out", place]));
+    let again = std::fs::read_to_string(out.join("results.jsonl")).unwrap();
+    assert_eq!(again.lines().count(), 9);
+    assert!(again.starts_with(&text.lines().take(6).map(|line| format!("{line}\n")).collect::<String>()));
+}
+
+fn page_and_markdown(out: &Path, sentence: &str) {
+    let page = std::fs::read_to_string(out.join("compare.html")).unwrap();
+    let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} in {page}"));
+    let order = ["Take bm25: nDCG@10", "nDCG@10 in the list", "<svg", "over bm25", "How it was measured"].map(place);
+    assert!(order.is_sorted(), "{order:?}");
+    for outside in ["https://", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "the page asks for {outside}");
+    }
+    let text = std::fs::read_to_string(out.join("compare.md")).unwrap();
+    assert!(text.starts_with(&format!("## lists\n\n{sentence}\n")), "{text}");
+    assert!(text.contains("| given | 0.431 [0.431, 0.431] |") && text.contains("1 of them have no relevant"), "{text}");
+}
+
+#[test]
+fn several_files_are_measured_together_and_alone() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (one, two) = (path("one.jsonl.gz"), path("two.jsonl"));
+    lists(Path::new(&one), 5);
+    lists(Path::new(&two), 4);
+    let fixed = ["compare", "--data", &one, "--data", &two, "--methods", "retriever", "--resamples", "0", "--json"];
+    let asked = |more: &[&str]| figures(&run(&[&fixed[..], more].concat()));
+    let found = asked(&["--test-resamples", "100"]);
+    for (name, questions) in [("all 2 files", 7), ("one", 4), ("two", 3)] {
+        assert_eq!(figure(&found, &format!("{name} bm25 MRR"))["questions"], questions);
+    }
+    assert_eq!(figure(&found, "one bm25 MRR")["low"], Value::Null);
+    // Of each file the second and the third question.
+    let found = asked(&["--skip", "1", "--questions", "2", "--test-resamples", "100"]);
+    assert_eq!(figure(&found, "all 2 files given tokens, mean")["questions"], 4);
+    let few = asked(&["--skip", "3", "--test-resamples", "100"]);
+    assert_eq!(figure(&few, "two verdict")["value"], Value::Null);
+    let sentence = "No verdict: 0 of 1 questions have a relevant passage in their list, and at least 2 are needed.";
+    assert_eq!(figure(&few, "two verdict")["sentence"], sentence);
+}
+
+#[test]
+fn refused_questions_are_listed_and_their_method_is_not_recommended() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("lists.jsonl");
+    // One passage more than the configuration allows.
+    let mut second = list(1, false);
+    second["passages"].as_array_mut().unwrap().push(json!({ "id": "more", "text": "More.", "score": 0.5, "label": 0 }));
+    std::fs::write(&data, format!("{}\n{second}\n{}\n", list(0, false), list(2, false))).unwrap();
+    let fixed = ["compare", "--data", data.to_str().unwrap(), "--set", "limits.passages=4", "--test-resamples", "50"];
+    let output = run(&[&fixed[..], &["--methods", "retriever"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = error(&output);
+    assert!(
+        said.contains("question \"q1\": retriever: passages: 5 given") && said.contains("1 requests were refused"),
+        "{said}"
+    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(figure(&found, "lists retriever MRR")["questions"], 2);
+    assert_eq!(figure(&found, "lists given MRR")["questions"], 3);
+    assert_eq!(figure(&found, "lists bm25 MRR")["questions"], 3);
+}
+
+#[test]
+fn bad_input_names_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (good, bad) = (path("good.jsonl"), path("bad.jsonl"));
+    std::fs::write(&good, format!("{}\n", list(0, false))).unwrap();
+    std::fs::write(&bad, "{\"question\": \"Who?\", \"passages\": [{\"text\": \"x\"}]}\n\n{\"passages\": []}\n")
+        .unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (&["--data", &bad, "--data", &good], "bad.jsonl:1: passages[0].label: is missing"),
+        (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
+        (&["--data", &good, "--methods", "moi,mio"], "--methods: \"mio\" is no ranking method; methods are moi, "),
+        (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
+        (&["--data", &good, "--relevance-threshold", "0"], "--relevance-threshold: must be above 0"),
+        (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
+    ];
+    for (arguments, problem) in cases {
+        let output = run(&[&["compare"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
+    }
+    let help = run(&["compare", "--help"]);
+    assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare --data labelled.jsonl --out comparison"));
+    let unreachable = run(&["compare", "--data", &good, "--server", "127.0.0.1:9"]);
+    assert_eq!(unreachable.status.code(), Some(69));
+}
