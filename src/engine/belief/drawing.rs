@@ -53,6 +53,7 @@ impl Drawing {
                 most: options.most_tokens(),
                 seed: options.seed_of(question, number),
                 stop: Arc::clone(&self.stop) as Arc<dyn Stop>,
+                allowed: None,
             };
             let node = self.plan.sample(leaf, grow);
             self.before.insert(node, tokens);
