@@ -3,9 +3,10 @@
 //! Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 3. [`estimate`] is the entry.
 //! `design` and `adaptive` choose the orders, `domain` prepares the scores, `problem` states the least squares, `varpro` and
 //! `solve` solve it, `direction` decides which end of the prompt the bias favours, `uncertainty` computes errors and
-//! diagnostics, `work` estimates the cost.
+//! diagnostics, `work` estimates the cost. `aggregate` makes one ranking of several.
 
 pub mod adaptive;
+pub mod aggregate;
 pub mod design;
 mod direction;
 pub mod domain;
