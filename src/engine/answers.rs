@@ -26,7 +26,13 @@ pub(super) fn overhead(language: &Language) -> usize {
     opening + cue(language, &[]).tokens.len()
 }
 
-fn cue(language: &Language, question: &[Token]) -> Segment {
+/// The opening of prompts with passages.
+pub(super) fn opening(language: &Language) -> Segment {
+    language.opening(INSTRUCTION)
+}
+
+/// Asks a tokenised question ([`Language::query`]) after the passages.
+pub(super) fn cue(language: &Language, question: &[Token]) -> Segment {
     let (lead, end, answer) = (language.text("Question:"), language.text("\n"), language.text("Short answer:"));
     Segment::context([&lead[..], question, &end, language.closing(), &answer].concat())
 }
@@ -74,7 +80,7 @@ impl AnswerPrompts {
         let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate };
         let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
         Ok(Self {
-            opening: language.opening(INSTRUCTION),
+            opening: opening(language),
             context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
             passages: tokens.into_iter().map(Segment::context).collect(),
             cue: cue(language, &question),

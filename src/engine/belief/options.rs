@@ -46,7 +46,7 @@ impl SampleOptions {
         self.max_tokens.unwrap_or(64)
     }
 
-    pub(super) fn stops(&self) -> Vec<String> {
+    pub(in crate::engine) fn stops(&self) -> Vec<String> {
         let usual = || ["\n", "Question:", "Context:"].map(str::to_owned).to_vec();
         self.stop.clone().unwrap_or_else(usual)
     }

@@ -9,11 +9,18 @@
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
 mod bayes_saliency;
+mod first;
+mod list_prompt;
+mod listwise;
 mod long_llm_lingua;
 pub mod moi;
+mod permutation;
+mod permutation_self_consistency;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
+mod self_consistency;
+mod windows;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -36,6 +43,10 @@ static METHODS: &[&dyn Method] = &[
     &long_llm_lingua::LongLlmLingua,
     &long_llm_lingua::ProbabilityWeighted,
     &retriever::Retriever,
+    &first::First,
+    &listwise::Listwise,
+    &permutation_self_consistency::PermutationSelfConsistency,
+    &self_consistency::SelfConsistency,
 ];
 
 /// A way to rank passages.
@@ -53,6 +64,9 @@ pub trait Method: Send + Sync {
     fn check(&self, _request: &RerankRequest, _limits: &Limits) -> Result<(), EngineError> {
         Ok(())
     }
+
+    /// Rewrites texts that its prompts would misread, before they are tokenised.
+    fn prepare(&self, _request: &mut RerankRequest) {}
 
     /// What its prompts hold beside passages and query; `None` for a method that asks no model.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
