@@ -321,7 +321,7 @@ async fn a_small_batch_bounds_the_sequences_and_changes_no_score() {
     let sampled = |seed: u64| {
         let mut plan = Plan::new();
         let prompt = plan.add(&[Segment::context(small.tokenizer().text(QUERY))])[0];
-        let grow = |seed| Grow { sampling: Sampling::default(), most: 6, seed, stop: Arc::new(Never) };
+        let grow = |seed| Grow { sampling: Sampling::default(), most: 6, seed, stop: Arc::new(Never), allowed: None };
         let samples: Vec<NodeId> = (0..80).map(|sample| plan.sample(prompt, grow(100 * seed + sample))).collect();
         (Arc::new(plan), samples)
     };

@@ -28,6 +28,7 @@ pub(super) fn overhead(language: &Language) -> usize {
     opening + cue(language, &[]).tokens.len()
 }
 
+/// Asks a tokenised question ([`Language::query`]) after the passages.
 fn cue(language: &Language, question: &[Token]) -> Segment {
     let (lead, end, answer) = (language.text("Question:"), language.text("\n"), language.text("Short answer:"));
     Segment::context([&lead[..], question, &end, language.closing(), &answer].concat())

@@ -5,9 +5,11 @@
 //! `solve` solve it, `direction` decides which end of the prompt the bias favours, `uncertainty` computes errors and
 //! diagnostics, `work` estimates the cost.
 //!
-//! `subsets` stands apart: utilities from the scores of subsets of the passages (ContextCite).
+//! Two files stand apart: `subsets` gives utilities from the scores of subsets of the passages (ContextCite), `aggregate` makes one
+//! ranking of several.
 
 pub mod adaptive;
+pub mod aggregate;
 pub mod design;
 mod direction;
 pub mod domain;

@@ -7,7 +7,7 @@ pub mod entailment;
 
 use std::ops::Range;
 
-use crate::numeric::sampling::Sampling;
+use crate::numeric::sampling::{Sampling, draw, draw_among};
 use crate::plan::Token;
 
 /// Failure of a model or of its file.
@@ -61,12 +61,32 @@ impl Row {
 }
 
 /// Request to draw one token.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Draw {
     /// Temperature and cuts.
     pub sampling: Sampling,
     /// Random number in [0, 1) that selects the token.
     pub uniform: f64,
+    /// The tokens to choose from; `None` for the whole vocabulary.
+    pub allowed: Option<Vec<Token>>,
+}
+
+impl Draw {
+    /// Draws the token from the logits of its row. Every generator draws with this function. Returns the token and its
+    /// natural log-probability among the tokens to choose from; `None` if their logits have no finite normaliser, because
+    /// there is then no distribution to draw from.
+    #[must_use]
+    pub fn from_logits(&self, logits: &[f32]) -> Option<(Token, f64)> {
+        let drawn = match &self.allowed {
+            None => draw(logits, &self.sampling, self.uniform),
+            Some(allowed) => {
+                let allowed: Vec<usize> = allowed.iter().filter_map(|&token| usize::try_from(token).ok()).collect();
+                draw_among(logits, &allowed, &self.sampling, self.uniform)
+            }
+        };
+        let drawn = drawn.filter(|drawn| drawn.log_probability.is_finite())?;
+        Some((Token::try_from(drawn.token).ok()?, drawn.log_probability))
+    }
 }
 
 /// Result of a step.
@@ -76,7 +96,8 @@ pub struct Decoded {
     /// invalid.
     pub scores: Vec<f64>,
     /// Drawn tokens with their natural log-probabilities at the sampling temperature, in the order of
-    /// [`Batch::draws`]. `None` if the normaliser of the row's logits is not finite. Other rows are not affected.
+    /// [`Batch::draws`], by [`Draw::from_logits`]. `None` if the normaliser of the logits is not finite. Other rows are
+    /// not affected.
     pub drawn: Vec<Option<(Token, f64)>>,
 }
 

@@ -101,6 +101,17 @@ pub fn draw(logits: &[f32], how: &Sampling, uniform: f64) -> Option<Drawn> {
     Some(of(token, log_probability(token)))
 }
 
+/// [`draw`] from the tokens `allowed` alone, which are renormalised: the log-probability is that among them. Of equally
+/// likely tokens the first allowed one counts as the likeliest. Tokens outside the row are ignored. `None` if no allowed
+/// token has a finite logit.
+#[must_use]
+pub fn draw_among(logits: &[f32], allowed: &[usize], how: &Sampling, uniform: f64) -> Option<Drawn> {
+    let candidates: Vec<usize> = allowed.iter().copied().filter(|&token| token < logits.len()).collect();
+    let row: Vec<f32> = candidates.iter().map(|&token| logits[token]).collect();
+    let drawn = draw(&row, how, uniform)?;
+    Some(Drawn { token: candidates[drawn.token], ..drawn })
+}
+
 /// Tokens that remain after the cuts, likeliest first; never empty. `None` if no cut applies.
 fn cut(scaled: &[f32], how: &Sampling, log_probability: &impl Fn(usize) -> f64) -> Option<Vec<usize>> {
     if (how.top_k == 0 || how.top_k >= scaled.len()) && how.top_p >= 1.0 && how.min_p <= 0.0 {
@@ -199,6 +210,22 @@ mod tests {
         // p^2 over its sum: .01, .25, .0225, .0625 of .345.
         let drawn = draw(&logs(&ROW), &Sampling { temperature: 0.5, ..Sampling::default() }, 0.0).unwrap();
         assert!((drawn.log_probability - (0.01_f64 / 0.345).ln()).abs() < 1e-5);
+    }
+
+    /// Tokens 0 and 3 have .1 and .25: among themselves 2/7 and 5/7.
+    #[test]
+    fn allowed_tokens_are_renormalised() {
+        let row = logs(&ROW);
+        let greedy = Sampling { temperature: 0.0, ..Sampling::default() };
+        let best = draw_among(&row, &[3, 0, 99], &greedy, 0.9).unwrap();
+        assert_eq!(best.token, 3);
+        assert!((best.log_probability - (5.0_f64 / 7.0).ln()).abs() < 1e-6);
+        let drawn = |uniform| draw_among(&row, &[0, 3], &Sampling::default(), uniform).unwrap().token;
+        assert_eq!([drawn(0.0), drawn(0.28), drawn(0.29), drawn(0.99)], [0, 0, 3, 3]);
+        let forced = draw_among(&row, &[2], &Sampling::default(), 0.5).unwrap();
+        assert_eq!((forced.token, forced.log_probability), (2, 0.0));
+        assert_eq!(draw_among(&row, &[], &greedy, 0.0), None);
+        assert_eq!(draw_among(&[f32::NAN, 1.0], &[0], &greedy, 0.0), None);
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub trait Stop: Send + Sync {
     fn ended(&self, tokens: &[Token]) -> Option<Finish>;
 }
 
+/// Limits a sample to a set of tokens at every place, so that its text has a given form.
+pub trait Allowed: Send + Sync {
+    /// The tokens that may follow `drawn`, the sample so far; not empty before the sample has ended. A single token is
+    /// forced: it takes no random number, its log-probability is 0, and it is evaluated together with the token before it.
+    fn after(&self, drawn: &[Token]) -> Vec<Token>;
+}
+
 /// How a continuation is sampled.
 #[derive(Clone)]
 pub struct Grow {
@@ -33,6 +40,9 @@ pub struct Grow {
     pub seed: u64,
     /// Stop condition that may end the sample before `most` tokens.
     pub stop: Arc<dyn Stop>,
+    /// The tokens that may be drawn; `None` allows all. Log-probabilities are then those of the distribution over the
+    /// allowed tokens alone, which sums to 1.
+    pub allowed: Option<Arc<dyn Allowed>>,
 }
 
 impl Grow {
@@ -40,6 +50,21 @@ impl Grow {
     #[must_use]
     pub fn evaluated(&self) -> usize {
         self.most.saturating_sub(1)
+    }
+
+    /// The tokens that may follow `drawn`; `None` if all may.
+    #[must_use]
+    pub fn allowed_after(&self, drawn: &[Token]) -> Option<Vec<Token>> {
+        self.allowed.as_ref().map(|allowed| allowed.after(drawn))
+    }
+
+    /// The only token that may follow `drawn`; `None` if there is a choice.
+    #[must_use]
+    pub fn forced_after(&self, drawn: &[Token]) -> Option<Token> {
+        match self.allowed_after(drawn)?[..] {
+            [token] => Some(token),
+            _ => None,
+        }
     }
 }
 

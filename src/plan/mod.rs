@@ -12,7 +12,7 @@ mod walk;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use grow::{Finish, Grow, Stop};
+pub use grow::{Allowed, Finish, Grow, Stop};
 pub use step::{Fork, Piece, Source, Step};
 pub use walk::Walk;
 
@@ -202,7 +202,7 @@ impl Plan {
     /// index 0 or sampled.
     fn rows(&self, node: usize) -> usize {
         if let Some(grow) = &self.nodes[node].grow {
-            // Every token that is evaluated is followed by a draw.
+            // Every token that is evaluated may be followed by a draw; a forced token follows without one.
             return grow.evaluated();
         }
         let read = |offset: usize| !self.targets(node, offset).is_empty() || !self.draws(node, offset).is_empty();

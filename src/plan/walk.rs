@@ -187,14 +187,20 @@ impl Walk {
             }
             if self.states[node] == State::Running {
                 let from = self.evaluated[node];
-                // A sample advances one token per step, because the next token is drawn from this token's logits.
-                let most = if self.plan.nodes[node].grow.is_some() { left.min(1) } else { left };
+                // A sample advances to its last known token, because the next one is drawn from that token's logits.
+                let sampled = self.plan.nodes[node].grow.is_some();
+                let most = if sampled { left.min(self.known(node).saturating_sub(from)) } else { left };
                 let to = self.limit[node].min(from + most);
                 left -= to - from;
                 step.pieces.push(Piece { node: NodeId(node), tokens: from..to, sequence: self.sequence[node] });
             }
         }
         step
+    }
+
+    /// Tokens of a sample that are drawn or forced so far.
+    fn known(&self, sample: usize) -> usize {
+        self.grown.get(&sample).map_or(0, Vec::len)
     }
 
     /// Whether `node` can follow its parent in the same step. The step's last piece must end the parent, and `node`
@@ -225,16 +231,19 @@ impl Walk {
         (tokens[offset], here.start + offset)
     }
 
-    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`.
+    /// Samples whose next token is drawn after a token of a piece: `(offset, sample)`. What follows the earlier tokens of
+    /// a sample is known.
     pub fn draws(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId)> {
         let node = piece.node.0;
+        let known = self.known(node);
         piece
             .tokens
             .clone()
+            .filter(move |offset| known == 0 || offset + 1 == known)
             .flat_map(move |offset| self.plan.draws(node, offset).into_iter().map(move |sample| (offset, sample)))
     }
 
-    /// Appends a drawn token to a sample, to be evaluated in a later step.
+    /// Appends a drawn or forced token to a sample, to be evaluated in a later step.
     pub fn grow(&mut self, sample: NodeId, token: Token) {
         self.grown.entry(sample.0).or_default().push(token);
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use rerankd::belief::Verdict;
 use rerankd::model::entailment::{Entailment, EntailmentInfo, TextPair};
 use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
-use rerankd::numeric::sampling::draw;
 use rerankd::plan::Token;
 
 /// Returns the log-probability of a token given the preceding tokens.
@@ -128,11 +127,7 @@ impl Generator for ScriptedGenerator {
                 #[expect(clippy::cast_possible_truncation, reason = "a real model's logits are single precision")]
                 let logits: Vec<f32> = (0..VOCABULARY).map(|token| (self.script)(&history, token) as f32).collect();
                 // A script that returns a non-finite value makes the draw fail, like broken weights.
-                let token = draw(&logits, &wanted.sampling, wanted.uniform);
-                let token = token.filter(|token| token.log_probability.is_finite());
-                drawn.push(
-                    token.map(|chosen| (Token::try_from(chosen.token).unwrap_or_default(), chosen.log_probability)),
-                );
+                drawn.push(wanted.from_logits(&logits));
             }
         }
         if self.publish() > self.capacity.cells || self.sequences.len() > self.capacity.sequences {

@@ -3,7 +3,7 @@
 mod drawing;
 pub mod options;
 pub mod report;
-mod stop;
+pub(in crate::engine) mod stop;
 pub(in crate::engine) mod texts;
 
 use std::collections::HashMap;

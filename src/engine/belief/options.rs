@@ -65,6 +65,7 @@ impl SampleOptions {
             most: self.most_tokens(),
             seed: self.seed_of(question, number),
             stop: Arc::clone(stop) as Arc<dyn Stop>,
+            allowed: None,
         }
     }
 

@@ -12,23 +12,30 @@ mod answer_likelihood;
 mod bayes_saliency;
 mod cascade;
 mod context_cite;
+mod first;
 mod label_prompt;
 mod leave_one_out;
+mod list_prompt;
+mod listwise;
 mod listwise_bayes;
 mod long_llm_lingua;
 pub mod moi;
 mod own_answer;
 mod pairwise;
 mod pairwise_sliding;
+mod permutation;
+mod permutation_self_consistency;
 mod pointwise;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
 mod scores;
+mod self_consistency;
 mod setwise;
 mod sorting;
 #[cfg(test)]
 mod tests;
+mod windows;
 mod yes_no;
 
 use std::ops::Deref;
@@ -62,6 +69,10 @@ static METHODS: &[&dyn Method] = &[
     &answer_likelihood::AnswerLikelihood,
     &leave_one_out::LeaveOneOut,
     &context_cite::ContextCite,
+    &first::First,
+    &listwise::Listwise,
+    &permutation_self_consistency::PermutationSelfConsistency,
+    &self_consistency::SelfConsistency,
 ];
 
 /// A way to rank passages.
@@ -79,6 +90,9 @@ pub trait Method: Send + Sync {
     fn check(&self, _request: &RerankRequest, _limits: &Limits) -> Result<(), EngineError> {
         Ok(())
     }
+
+    /// Rewrites texts that its prompts would misread, before they are tokenised.
+    fn prepare(&self, _request: &mut RerankRequest) {}
 
     /// What its prompts hold beside passages and query; `None` for a method that asks no model.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;

@@ -243,9 +243,10 @@ fn begin(
     call: &Call,
     model: Option<&ServedGenerator>,
     limits: Limits,
-    request: RerankRequest,
+    mut request: RerankRequest,
 ) -> Result<Begun, EngineError> {
     let method = request.method();
+    method.prepare(&mut request);
     let mut task =
         Task { language: model.map(|model| model.language.clone()), passages: Vec::new(), query: Vec::new(), request };
     let (mut cut, mut warnings) = (Vec::new(), Vec::new());

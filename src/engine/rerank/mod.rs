@@ -91,8 +91,8 @@ pub struct Ranked {
     pub utility: f64,
     /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
-    /// Probability that this passage outranks the next result; `None` for the last one and for methods that do not
-    /// estimate it.
+    /// Probability that this passage outranks the next result, or the share of several rankings that agree; `None` for the
+    /// last one and for methods that estimate neither.
     pub outranks_next: Option<f64>,
     /// Tokens truncated from the end of its text.
     pub tokens_cut: usize,

@@ -89,7 +89,7 @@ async fn ask(
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: question.list.passages.clone(),
-        method,
+        method: Some(method),
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
         passage_tokens: settings.passage_tokens,
         ..RerankRequest::default()

@@ -15,9 +15,8 @@ use llama_cpp_2::token::LlamaToken;
 use rayon::prelude::*;
 
 use super::Settings;
-use crate::model::{Batch, Capacity, Decoded, Draw, Generator, ModelError};
+use crate::model::{Batch, Capacity, Decoded, Generator, ModelError};
 use crate::numeric::logspace::logsumexp;
-use crate::numeric::sampling::draw;
 use crate::plan::Token;
 
 /// The maximum number of sequences in one context (LLAMA_MAX_SEQ).
@@ -88,12 +87,6 @@ fn log_probability(logits: &[f32], normaliser: f64, token: Token) -> f64 {
     usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x) - normaliser)
 }
 
-/// `None` when the logits have no finite normaliser (one is NaN or infinite): there is no distribution to draw from.
-fn drawn(logits: &[f32], wanted: &Draw) -> Option<(Token, f64)> {
-    let token = draw(logits, &wanted.sampling, wanted.uniform).filter(|token| token.log_probability.is_finite())?;
-    Some((Token::try_from(token.token).ok()?, token.log_probability))
-}
-
 impl Generator for LlamaGenerator<'_> {
     fn capacity(&self) -> Capacity {
         self.capacity
@@ -139,7 +132,7 @@ impl Generator for LlamaGenerator<'_> {
                     let normaliser = logsumexp(logits);
                     targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
                 };
-                (scores, draws.iter().map(|wanted| drawn(logits, wanted)).collect())
+                (scores, draws.iter().map(|wanted| wanted.from_logits(logits)).collect())
             })
             .collect();
         let mut decoded = Decoded::default();

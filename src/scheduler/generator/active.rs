@@ -117,21 +117,30 @@ impl Active {
     pub fn draw(&mut self, node: NodeId) -> Option<Draw> {
         let grow = self.job.plan.grow(node)?;
         let growing = self.samples.entry(node).or_insert_with(|| Growing::new(grow.seed));
-        Some(Draw { sampling: grow.sampling, uniform: unit(growing.source.next_u64()) })
+        let allowed = grow.allowed_after(&growing.sample.tokens);
+        let forced = allowed.as_ref().is_some_and(|tokens| tokens.len() == 1);
+        let uniform = if forced { 0.0 } else { unit(growing.source.next_u64()) };
+        Some(Draw { sampling: grow.sampling, uniform, allowed })
     }
 
-    /// Records a drawn token, after the walk has advanced. If the sample ends, returns its sequence for release.
+    /// Records a drawn token and the tokens that are forced after it, after the walk has advanced. If the sample ends,
+    /// returns its sequence for release.
     pub fn drawn(&mut self, node: NodeId, token: Token, log_probability: f64) -> Option<usize> {
         let growing = self.samples.get_mut(&node)?;
-        growing.sample.tokens.push(token);
-        growing.sample.log_probabilities.push(log_probability);
         let grow = self.job.plan.grow(node)?;
-        let full = (growing.sample.tokens.len() >= grow.most).then_some(Finish::Length);
-        let Some(finish) = grow.stop.ended(&growing.sample.tokens).or(full) else {
+        let mut next = (token, log_probability);
+        growing.sample.finish = loop {
+            let (token, log_probability) = next;
+            growing.sample.tokens.push(token);
+            growing.sample.log_probabilities.push(log_probability);
+            let full = (growing.sample.tokens.len() >= grow.most).then_some(Finish::Length);
+            if let Some(finish) = grow.stop.ended(&growing.sample.tokens).or(full) {
+                break finish;
+            }
             self.walk.grow(node, token);
-            return None;
+            // Where there is a choice, the next token is drawn after the next step.
+            next = (grow.forced_after(&growing.sample.tokens)?, 0.0);
         };
-        growing.sample.finish = finish;
         let ended = self.walk.end(node).and_then(|slot| self.held.remove(&slot));
         if let Some(events) = &self.job.events {
             let _ = events.send(Event::Sampled(node, growing.sample.clone()));

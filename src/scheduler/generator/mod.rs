@@ -55,7 +55,7 @@ pub enum Event {
 pub struct Sample {
     /// Its tokens, with the one that ended it.
     pub tokens: Vec<Token>,
-    /// Natural log-probability of each at the sampling temperature.
+    /// Natural log-probability of each at the sampling temperature, among the tokens that were allowed; 0 for a forced one.
     pub log_probabilities: Vec<f64>,
     /// Why it ended.
     pub finish: Finish,

@@ -64,7 +64,7 @@ pub enum Phase {
     Scoring,
     /// Evaluates the prompts that it will sample from.
     Reading,
-    /// Its samples grow by one token each per step.
+    /// Its samples grow by one drawn token each per step, and by the tokens that are forced after it.
     Growing,
 }
 

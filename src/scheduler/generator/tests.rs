@@ -275,6 +275,7 @@ fn sampled(prompts: &[&str], count: usize, most: usize, seed: u64) -> (Arc<Plan>
                 most,
                 seed: seed + sample as u64,
                 stop: Arc::new(At(97)),
+                allowed: None,
             };
             nodes.push(plan.sample(path[path.len() - 1], grow));
         }
@@ -388,4 +389,5 @@ proptest! {
     }
 }
 
+mod constraint;
 mod faults;

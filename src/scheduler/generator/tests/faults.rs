@@ -25,7 +25,7 @@ fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
         let mut plan = Plan::new();
         let node = plan.add(&[Segment::context(prompt.bytes().map(Token::from).collect::<Vec<_>>())])[0];
         let stop = Arc::new(Never);
-        plan.sample(node, Grow { sampling: Sampling::default(), most: 12, seed: 3, stop });
+        plan.sample(node, Grow { sampling: Sampling::default(), most: 12, seed: 3, stop, allowed: None });
         Arc::new(plan)
     };
     let (good, bad, scored) = (sampling("abc"), sampling("ab!"), plan(&["ab", "ba"], "?x", 9));
