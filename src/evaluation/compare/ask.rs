@@ -89,7 +89,7 @@ async fn ask(
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: question.list.passages.clone(),
-        method,
+        method: Some(method),
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
         passage_tokens: settings.passage_tokens,
         ..RerankRequest::default()
@@ -108,7 +108,7 @@ async fn ask(
     }
     let scores: Option<Vec<f64>> = scores.into_iter().collect();
     let complete = scores.filter(|_| ranking.len() == count && answer.results.len() == count);
-    let scores = complete.ok_or_else(|| Refusal::Fatal(unsuitable("the answer does not rank every passage once")))?;
+    let scores = complete.ok_or_else(|| Refusal::Question("the answer does not rank every passage once".to_owned()))?;
     let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
     Ok(Outcome { ranking, scores, tokens, seconds, error: None })
 }
