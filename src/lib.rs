@@ -17,7 +17,7 @@
 //! | room | the question it answers | may name |
 //! |---|---|---|
 //! | `numeric` | which arithmetic do several rooms share? | |
-//! | `fit` | what are utilities and position bias, given scores of orders? (MOI) | `numeric` |
+//! | `fit` | what are utilities and position bias, given scores of orders or subsets? (MOI, ContextCite) | `numeric` |
 //! | `belief` | what does a set of answers say? (SePer, entropies) | `numeric` |
 //! | `metrics` | how good is a ranking, an answer, an agreement? | `numeric` |
 //! | `fusion` | how do the model's and the retriever's scores become one order? | `numeric` |

@@ -110,7 +110,7 @@ fn methods(runtime: &Runtime, engine: &Engine, questions: &[Question]) -> anyhow
         let (mut tokens, mut seconds) = (0.0, 0.0);
         for question in &questions[..2] {
             let mut request = request(question, 10, scheme);
-            request.method = method;
+            request.method = Some(method);
             request.moi.outcome = outcome;
             request.passage_tokens = Some(48);
             let answer = runtime.block_on(engine.rerank(&Call::local(), request, None))?;

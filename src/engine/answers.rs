@@ -4,6 +4,8 @@
 //! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Short answer:"] [answer, scored or sampled]
 //! ```
 
+use std::sync::Arc;
+
 use super::models::ServedGenerator;
 use super::prompt::Language;
 use super::rerank::Passage;
@@ -43,25 +45,35 @@ pub(super) struct Asked<'a> {
 }
 
 /// A question with its passages, tokenised and cut to fit.
+#[derive(Debug, Clone)]
 pub(super) struct AnswerPrompts {
     opening: Segment,
     context_free_opening: Segment,
     passages: Vec<Segment>,
     cue: Segment,
-    /// Tokens cut from the end of each passage.
-    pub cut: Vec<usize>,
 }
 
 impl AnswerPrompts {
-    /// `longest` is the number of passages in the longest prompt, `room` the tokens that an answer may take.
-    pub fn new(
+    /// From a question ([`Language::query`]) and passages that are tokenised and fit already.
+    pub fn new(language: &Language, question: &[Token], passages: impl IntoIterator<Item = Arc<[Token]>>) -> Self {
+        Self {
+            opening: language.opening(INSTRUCTION),
+            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
+            passages: passages.into_iter().map(Segment::context).collect(),
+            cue: cue(language, question),
+        }
+    }
+
+    /// Tokenises and cuts to fit. `longest` is the number of passages in the longest prompt, `room` the tokens that an
+    /// answer may take. Also returns how many tokens were cut from the end of each passage.
+    pub fn fitted(
         model: &ServedGenerator,
         limits: &Limits,
         call: &Call,
         asked: Asked<'_>,
         longest: usize,
         room: usize,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<(Self, Vec<usize>), EngineError> {
         let language = &model.language;
         let question = language.query(asked.question);
         let frame = overhead(language) + question.len() + room;
@@ -73,13 +85,7 @@ impl AnswerPrompts {
         let truncate = asked.truncate.unwrap_or(limits.truncate);
         let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate };
         let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
-        Ok(Self {
-            opening: language.opening(INSTRUCTION),
-            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
-            passages: tokens.into_iter().map(Segment::context).collect(),
-            cue: cue(language, &question),
-            cut,
-        })
+        Ok((Self::new(language, &question, tokens), cut))
     }
 
     /// A passage as it stands in prompts.
@@ -97,8 +103,6 @@ impl AnswerPrompts {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::scripted::ByteTokenizer;
 
@@ -106,13 +110,8 @@ mod tests {
     #[test]
     fn a_prompt_without_passages_does_not_speak_of_documents() {
         let language = Language::new(Arc::new(ByteTokenizer::default()), false);
-        let prompts = AnswerPrompts {
-            opening: language.opening(INSTRUCTION),
-            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
-            passages: vec![Segment::context(language.text("Document: a\n\n"))],
-            cue: cue(&language, &language.query("who?")),
-            cut: vec![0],
-        };
+        let passage = language.text("Document: a\n\n").into();
+        let prompts = AnswerPrompts::new(&language, &language.query("who?"), [passage]);
         let text = |order: &[usize]| {
             let tokens: Vec<Token> =
                 prompts.prompt(order).iter().flat_map(|segment| segment.tokens.iter().copied()).collect();

@@ -62,7 +62,7 @@ impl Engine {
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
         let asked = Asked { question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
-        let prompts = AnswerPrompts::new(&generator, self.limits(), call, asked, longest, answer.len())?;
+        let (prompts, _) = AnswerPrompts::fitted(&generator, self.limits(), call, asked, longest, answer.len())?;
         let mut plan = Plan::new();
         let answers = orders.iter().map(|order| {
             let mut segments = prompts.prompt(order);

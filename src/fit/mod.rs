@@ -4,6 +4,8 @@
 //! `design` and `adaptive` choose the orders, `domain` prepares the scores, `problem` states the least squares, `varpro` and
 //! `solve` solve it, `direction` decides which end of the prompt the bias favours, `uncertainty` computes errors and
 //! diagnostics, `work` estimates the cost.
+//!
+//! `subsets` stands apart: utilities from the scores of subsets of the passages (ContextCite).
 
 pub mod adaptive;
 pub mod design;
@@ -13,6 +15,7 @@ pub mod prior;
 pub mod problem;
 pub mod profile;
 mod solve;
+pub mod subsets;
 pub mod task;
 pub mod uncertainty;
 pub mod varpro;

@@ -12,7 +12,7 @@ use crate::engine::answers::{AnswerPrompts, Asked};
 use crate::engine::models::ServedGenerator;
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError};
-use crate::plan::{Grow, NodeId, Plan, Stop};
+use crate::plan::{NodeId, Plan};
 use crate::scheduler::generator::{Event, Outcome, Sample};
 
 /// A plan under construction, with the length of the prompt before each of its samples.
@@ -21,6 +21,8 @@ pub(in crate::engine) struct Drawing {
     pub plan: Plan,
     /// The prompts for answers; their passages are cut to fit.
     pub prompts: AnswerPrompts,
+    /// Number of tokens cut from the end of each passage.
+    pub cut: Vec<usize>,
     stop: Arc<TextStop>,
     /// Number of tokens of the prompt before each sample.
     before: HashMap<NodeId, usize>,
@@ -36,9 +38,9 @@ impl Drawing {
         (longest, room): (usize, usize),
         options: &SampleOptions,
     ) -> Result<Self, EngineError> {
-        let prompts = AnswerPrompts::new(model, engine.limits(), call, asked, longest, room)?;
-        let stop = Arc::new(TextStop::new(Arc::clone(&model.language.tokenizer), options.stops()));
-        Ok(Self { plan: Plan::new(), prompts, stop, before: HashMap::new() })
+        let (prompts, cut) = AnswerPrompts::fitted(model, engine.limits(), call, asked, longest, room)?;
+        let stop = options.text_stop(&model.language);
+        Ok(Self { plan: Plan::new(), prompts, cut, stop, before: HashMap::new() })
     }
 
     /// Adds the prompt with these passages in this order, and its samples. Returns the nodes of the samples.
@@ -48,13 +50,7 @@ impl Drawing {
         let path = self.plan.add(&segments);
         let leaf = path[path.len() - 1];
         let sample = |number: usize| {
-            let grow = Grow {
-                sampling: options.sampling,
-                most: options.most_tokens(),
-                seed: options.seed_of(question, number),
-                stop: Arc::clone(&self.stop) as Arc<dyn Stop>,
-            };
-            let node = self.plan.sample(leaf, grow);
+            let node = self.plan.sample(leaf, options.grow(question, number, &self.stop));
             self.before.insert(node, tokens);
             node
         };

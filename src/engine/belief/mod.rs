@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 pub(super) use drawing::Drawing;
 pub use options::{MeasureOptions, SampleOptions};
 use report::Verdicts;
+pub(super) use stop::TextStop;
 use texts::Texts;
 
 use super::answers::Asked;
@@ -207,7 +208,7 @@ impl Engine {
             let context = |nodes: &Vec<NodeId>| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect();
             let answers = nodes.iter().map(context).collect::<Result<_, EngineError>>()?;
             usage.naive_tokens = drawing.naive_tokens(&outcome);
-            Ok::<_, EngineError>(Sampled { answers, cut: drawing.prompts.cut, usage })
+            Ok::<_, EngineError>(Sampled { answers, cut: drawing.cut, usage })
         };
         let mut sampled = call.compute(decode).await?;
         sampled.usage.tokenise_ms = tokenise_ms;

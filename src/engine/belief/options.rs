@@ -1,9 +1,14 @@
 //! How answers are sampled and measured.
 
+use std::sync::Arc;
+
+use super::TextStop;
 use crate::belief::seper::Aggregate;
 use crate::belief::{Rule, Weighting};
 use crate::engine::EngineError;
+use crate::engine::prompt::Language;
 use crate::numeric::sampling::Sampling;
+use crate::plan::{Grow, Stop};
 
 /// Most samples of one prompt.
 pub const MOST_SAMPLES: usize = 100;
@@ -46,13 +51,25 @@ impl SampleOptions {
         self.max_tokens.unwrap_or(64)
     }
 
-    pub(super) fn stops(&self) -> Vec<String> {
+    /// Where a sample ends, and which of its tokens are its answer.
+    pub(in crate::engine) fn text_stop(&self, language: &Language) -> Arc<TextStop> {
         let usual = || ["\n", "Question:", "Context:"].map(str::to_owned).to_vec();
-        self.stop.clone().unwrap_or_else(usual)
+        let stops = self.stop.clone().unwrap_or_else(usual);
+        Arc::new(TextStop::new(Arc::clone(&language.tokenizer), stops))
+    }
+
+    /// How the sample of this number is drawn.
+    pub(in crate::engine) fn grow(&self, question: &str, number: usize, stop: &Arc<TextStop>) -> Grow {
+        Grow {
+            sampling: self.sampling,
+            most: self.most_tokens(),
+            seed: self.seed_of(question, number),
+            stop: Arc::clone(stop) as Arc<dyn Stop>,
+        }
     }
 
     /// The seed of one sample: seed, FNV-1a of the question and number, mixed by the finaliser of SplitMix64.
-    pub(super) fn seed_of(&self, question: &str, number: usize) -> u64 {
+    fn seed_of(&self, question: &str, number: usize) -> u64 {
         let hash = question
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));

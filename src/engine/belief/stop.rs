@@ -11,7 +11,7 @@ use crate::plan::{Finish, Stop, Token};
 use crate::scheduler::generator::Sample;
 
 /// Ends a sample at the model's end of turn or at a stop string.
-pub(super) struct TextStop {
+pub(in crate::engine) struct TextStop {
     tokenizer: Arc<dyn Tokenizer>,
     /// None is empty.
     stops: Vec<String>,

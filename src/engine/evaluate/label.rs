@@ -189,7 +189,7 @@ fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Deco
         whole_of: planned.whole_of.clone(),
         context_free: answers(&planned.context_free)?,
         judgements: planned.judgements.iter().map(|&[yes, no]| sigmoid(sum(yes) - sum(no))).collect(),
-        shortened: drawing.prompts.cut.iter().filter(|dropped| **dropped > 0).count(),
+        shortened: drawing.cut.iter().filter(|dropped| **dropped > 0).count(),
         naive_tokens: planned.judgement_tokens + drawing.naive_tokens(outcome),
     })
 }

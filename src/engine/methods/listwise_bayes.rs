@@ -132,7 +132,7 @@ impl Ranking for Greedy {
         ranking.append(&mut rest);
         let warnings = std::mem::take(&mut self.warnings);
         let unit = real(self.task.query.len().max(1));
-        Ok(Scored { ranking, warnings, ..Scored::by_utility(gains, unit) })
+        Ok(Scored { ranking, warnings, ..Scored::against_none(gains, unit) })
     }
 }
 

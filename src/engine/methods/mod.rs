@@ -8,12 +8,16 @@
 //! proto/rerankd/v1/rerank.proto whose name is `METHOD_` and the method's name in capitals. Its name on the command line, in
 //! `rerankd evaluate` and on the wire follow from there; a test of `rpc::convert` holds the two lists together.
 
+mod answer_likelihood;
 mod bayes_saliency;
 mod cascade;
+mod context_cite;
 mod label_prompt;
+mod leave_one_out;
 mod listwise_bayes;
 mod long_llm_lingua;
 pub mod moi;
+mod own_answer;
 mod pairwise;
 mod pairwise_sliding;
 mod pointwise;
@@ -55,6 +59,9 @@ static METHODS: &[&dyn Method] = &[
     &pairwise_sliding::PairwiseSliding,
     &setwise::Setwise,
     &listwise_bayes::ListwiseBayes,
+    &answer_likelihood::AnswerLikelihood,
+    &leave_one_out::LeaveOneOut,
+    &context_cite::ContextCite,
 ];
 
 /// A way to rank passages.

@@ -85,7 +85,7 @@ pub struct Ranked {
     pub index: usize,
     /// `sigmoid(value / unit)`, in (0, 1) and not normalised over the list; .5 is "no better than no passage" for methods whose
     /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
-    /// tokens for sums over the query, the number of passages for ranks, 1 otherwise.
+    /// tokens for sums over the query, of answer tokens for sums over the answer, the number of passages for ranks, 1 otherwise.
     pub score: f64,
     /// Utility in the method's unit: nats, nats per token, ranks, or the retriever's score.
     pub utility: f64,

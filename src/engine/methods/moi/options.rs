@@ -67,7 +67,7 @@ pub struct MoiOptions {
     pub position_prior: Option<Vec<f64>>,
     /// Constrain the position weights not to increase with the position.
     pub monotone: bool,
-    /// Seed of the random numbers of the design.
+    /// Seed of the random numbers of the design, and of the subsets of `context-cite`.
     pub seed: u64,
     /// Most tokens to evaluate; by default the server's limit.
     pub token_budget: Option<usize>,
