@@ -214,7 +214,10 @@ fn bad_input_names_the_place() {
     let cases: [(&[&str], &str); 6] = [
         (&["--data", &bad, "--data", &good], "bad.jsonl:1: passages[0].label: is missing"),
         (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
-        (&["--data", &good, "--methods", "moi,mio"], "--methods: \"mio\" is no ranking method; methods are cascade, moi, "),
+        (
+            &["--data", &good, "--methods", "moi,mio"],
+            "--methods: \"mio\" is no ranking method; methods are cascade, moi, ",
+        ),
         (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
         (&["--data", &good, "--relevance-threshold", "0"], "--relevance-threshold: must be above 0"),
         (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
