@@ -35,7 +35,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     /// Methods, separated by commas, as `rerankd rerank --help` names them, or all.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "query-generation,bayes-saliency,moi")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cascade,query-generation,yes-no,moi")]
     methods: Vec<String>,
     /// Folder of the page and the results; by default nothing is kept.
     #[arg(long, value_name = "FOLDER")]

@@ -108,7 +108,7 @@ async fn ask(
     }
     let scores: Option<Vec<f64>> = scores.into_iter().collect();
     let complete = scores.filter(|_| ranking.len() == count && answer.results.len() == count);
-    let scores = complete.ok_or_else(|| Refusal::Fatal(unsuitable("the answer does not rank every passage once")))?;
+    let scores = complete.ok_or_else(|| Refusal::Question("the answer does not rank every passage once".to_owned()))?;
     let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
     Ok(Outcome { ranking, scores, tokens, seconds, error: None })
 }
