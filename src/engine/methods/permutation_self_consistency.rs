@@ -99,7 +99,10 @@ mod tests {
                     orders.iter().map(|order| order.iter().position(|other| *other == passage).unwrap()).collect();
                 places.sort_unstable();
                 let parts = places.windows(2).map(|pair| pair[1] - pair[0]);
-                assert!(parts.into_iter().all(|part| part == passages / 5 || part == passages.div_ceil(5)), "{places:?}");
+                assert!(
+                    parts.into_iter().all(|part| part == passages / 5 || part == passages.div_ceil(5)),
+                    "{places:?}"
+                );
             }
         }
     }
