@@ -25,7 +25,7 @@ const METHODS: [v1::Method; 4] =
 async fn server() -> Running {
     let limits = Limits { passages: 100, tokens: 1_000_000, ..LIMITS };
     let capacity = Capacity { cells: 8_192, sequences: 64, batch: 512 };
-    Scripted { limits, capacity, ..Scripted::default() }.serve().await
+    Scripted { capacity, limits, ..Scripted::default() }.serve().await
 }
 
 fn request(method: v1::Method, passages: usize) -> v1::RerankRequest {

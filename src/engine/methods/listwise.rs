@@ -1,13 +1,13 @@
 //! Listwise generation: the generator writes the order of the passages (RankGPT; Sun et al., 2023).
 //!
-//! A window of up to 20 passages is labelled [1], [2] and so on, and the generator continues "[" with the order, as
-//! "2] > [1] > [3": greedily, and limited to permutations of the window (`permutation`), so that no output is malformed, repeats
+//! A window of up to 20 passages is labelled `[1]`, `[2]` and so on, and the generator continues `[` with the order, as
+//! `2] > [1] > [3`: greedily, and limited to permutations of the window (`permutation`), so that no output is malformed, repeats
 //! a label or misses one, and nothing has to be repaired. Lists of more than 20 passages are ranked in windows (`windows`).
 //!
 //! The order of the request matters much (nDCG@10 of 65.8 from BM25's order, 25.2 from a random one; RankGPT, Table 5), and
 //! small generators cannot write such lists. There is no scale: the utility of a passage is minus its rank.
 //!
-//! "[12]" in a passage or query would read as a label. It is rewritten to "(12)", as in rank_llm.
+//! `[12]` in a passage or query would read as a label. It is rewritten to `(12)`, as in rank_llm.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ fn labels(language: &Language, passages: usize) -> Option<Permutation> {
     Permutation::new(&Labels::Numbers.tokens(language)[..passages], &language.text(SEPARATOR))
 }
 
-/// "[12]" as "(12)"; other brackets stay.
+/// `[12]` as `(12)`; other brackets stay.
 fn without_labels(text: &str) -> String {
     let mut rewritten = String::with_capacity(text.len());
     let mut rest = text;
