@@ -133,7 +133,7 @@ async fn every_listwise_method_ranks_on_real_weights() {
         let request = RerankRequest {
             query: QUERY.into(),
             passages: (0..count).map(passage).collect(),
-            method: methods::find(method).unwrap(),
+            method: methods::find(method),
             ..RerankRequest::default()
         };
         let answer = engine.rerank(&common::call(), request, None).await.unwrap();

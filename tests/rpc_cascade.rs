@@ -113,12 +113,32 @@ async fn what_does_not_help_is_left_out_if_asked() {
     request.only_helpful = true;
     let helpful = ask(&server, request.clone()).await;
     assert!(helpful.results.len() < all.results.len(), "{:?}", helpful.results);
-    assert!(helpful.results.iter().all(|result| result.score > 0.5));
+    assert!(helpful.results.iter().all(|result| result.utility > 0.0));
     assert_eq!(helpful.none_helps, Some(helpful.results.is_empty()));
     request.passages.truncate(2);
     let none = ask(&server, request).await;
     assert_eq!((none.results.len(), none.none_helps), (0, Some(true)));
     assert!(none.context_order.unwrap().original_indices.is_empty());
+    server.stop().await;
+}
+
+/// The retriever's favourite was kept although the model says that it harms: every fused value is above 0.
+#[tokio::test]
+async fn what_harms_is_left_out_even_if_the_retriever_likes_it() {
+    let server = Scripted::default().serve().await;
+    let mut request = wire("mill", &["zzz", "the mill", "yyy"]);
+    for (passage, score) in request.passages.iter_mut().zip([30.0, 20.0, 10.0]) {
+        passage.retriever_score = Some(score);
+    }
+    request.only_helpful = true;
+    let helpful = ask(&server, request.clone()).await;
+    assert!(!helpful.results.is_empty() && helpful.results.iter().all(|result| result.utility > 0.0));
+    assert!(helpful.results.last().unwrap().outranks_next.is_none());
+    // Ranks have no zero: nothing is omitted, and a warning says why.
+    request.method = v1::Method::Listwise.into();
+    let ranks = ask(&server, request).await;
+    assert_eq!((ranks.results.len(), ranks.none_helps), (3, None));
+    assert!(ranks.warnings.iter().any(|warning| warning.starts_with("only_helpful has no effect")));
     server.stop().await;
 }
 
@@ -131,6 +151,24 @@ async fn bad_options_are_named() {
         ("fusion.weight", fusion(v1::Fusion { weight: Some(1.1), ..v1::Fusion::default() })),
         ("fusion.mode", fusion(v1::Fusion { mode: 9, ..v1::Fusion::default() })),
         ("fusion.scaling", fusion(v1::Fusion { scaling: 9, ..v1::Fusion::default() })),
+        (
+            "fusion.background.frequencies",
+            fusion(v1::Fusion {
+                background: Some(v1::Background {
+                    documents: 9,
+                    frequencies: (0..10_001).map(|word| (word.to_string(), 1)).collect(),
+                }),
+                ..v1::Fusion::default()
+            }),
+        ),
+        (
+            "moi",
+            v1::RerankRequest {
+                method: v1::Method::Cascade.into(),
+                moi: Some(v1::MoiOptions { depth: 3, ..v1::MoiOptions::default() }),
+                ..list(3)
+            },
+        ),
         ("latency_budget_ms", v1::RerankRequest { latency_budget_ms: Some(-1.0), ..list(3) }),
     ] {
         let status = server.client().await.rerank(request).await.unwrap_err();

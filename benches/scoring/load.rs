@@ -117,6 +117,7 @@ pub fn memory(runtime: &Runtime, engine: &Engine) -> anyhow::Result<()> {
         passages: (0..=index % 5)
             .map(|p| Passage { id: p.to_string(), text: text(index + p), ..Passage::default() })
             .collect(),
+        method: rerankd::engine::methods::find("moi"),
         ..RerankRequest::default()
     };
     let mut before = 0.0;

@@ -68,8 +68,7 @@ pub(super) fn table(head: &[&str]) -> Table {
 
 /// A rerank response as text: the ranking, the position weights as bars, and the cost.
 pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest) -> String {
-    let mut table =
-        table(&["rank", "was", "id", "utility (nats)", "± se", "P(> next)", "score", "placed by", "passage"]);
+    let mut table = table(&["rank", "was", "id", "utility", "± se", "P(> next)", "score", "placed by", "passage"]);
     for column in [0, 1, 3, 4, 5, 6] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -104,7 +103,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
         ));
     }
     if answer.none_helps == Some(true) {
-        text.push_str("none of these passages makes the query likelier than no passage does\n");
+        text.push_str("none of these passages is better than no passage\n");
     }
     if let Some(arranged) = &answer.context_order {
         text.push_str(&arrangement(arranged, answer));

@@ -3,14 +3,19 @@
 //! The retriever's side is the passages' `retriever_score`, or BM25 inside the list where they have none. The arithmetic is in
 //! [`crate::fusion`].
 
+use std::sync::Arc;
+
 use super::EngineError;
 use super::rerank::RerankRequest;
 use crate::fusion::bm25::{self, Background};
-use crate::fusion::{Scaling, Side, fuse};
+use crate::fusion::{Scaling, Side, applied, fuse};
 use crate::numeric::descending;
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
+
+/// Most words with a document frequency. Only those of the query matter.
+const MOST_FREQUENCIES: usize = 10_000;
 
 /// Whether utilities are fused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,11 +41,15 @@ pub struct FusionOptions {
     /// How both sides are scaled.
     pub scaling: Option<Scaling>,
     /// Document frequencies of the collection, for BM25.
-    pub background: Option<Background>,
+    pub background: Option<Arc<Background>>,
 }
 
 impl FusionOptions {
     pub(super) fn check(&self) -> Result<(), EngineError> {
+        if self.background.as_ref().is_some_and(|background| background.frequencies.len() > MOST_FREQUENCIES) {
+            let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
+            return Err(EngineError::invalid("fusion.background.frequencies", problem));
+        }
         match self.weight {
             Some(weight) if !(0.0..=1.0).contains(&weight) => {
                 Err(EngineError::invalid("fusion.weight", "must lie between 0 and 1"))
@@ -95,7 +104,7 @@ impl Fusion {
         if options.mode == FusionMode::Bm25 || missing > given.len() {
             let texts: Vec<String> =
                 request.passages.iter().map(|passage| format!("{} {}", passage.title, passage.text)).collect();
-            let scores = bm25::scores(&request.query, &texts, options.background.as_ref());
+            let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
             let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
                 .then(|| format!("{missing} passages have no retriever_score: BM25 inside the list took its place"));
             return Self { scores, report: report(Source::Bm25), warning };
@@ -107,19 +116,27 @@ impl Fusion {
         Self { scores, report: report(Source::Retriever), warning }
     }
 
-    /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities: `max · f / f_max`, where `f` is
-    /// the convex combination and `max` the largest utility. The order is that of `f`; the best passage keeps the largest
-    /// utility, so that values stay comparable between queries. Where no utility is above 0, only the retriever tells
-    /// passages apart, and every value stays at or below the largest utility.
+    /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
+    /// combination, `f` and the utilities span the same range: the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the
+    /// largest utility and `f_0` is 0 where both sides have a floor, else the smallest `f`. The order is that of `f`; the best
+    /// passage keeps the largest utility, so that values stay comparable between queries. Where no utility is above 0, only
+    /// the retriever tells passages apart, and every value stays at or below the largest utility. Also says what was mixed.
     #[must_use]
-    pub fn values(&self, utilities: &[f64], has_zero: bool) -> Vec<f64> {
+    pub fn values(&self, utilities: &[f64], has_zero: bool) -> (Vec<f64>, FusionReport) {
         let FusionReport { scaling, weight, .. } = self.report;
         let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
-        let fused = fuse(scaling, weight, model, Side::retriever(&self.scores));
+        let retriever = Side::retriever(&self.scores);
+        let scaling = applied(scaling, model, retriever);
+        let fused = fuse(scaling, weight, model, retriever);
         let top = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (most, best) = (top(utilities), top(&fused));
-        let value = |fused: f64| if most > 0.0 && best > 0.0 { most * fused / best } else { most + fused - best };
-        fused.into_iter().map(value).collect()
+        let least = fused.iter().copied().fold(f64::INFINITY, f64::min);
+        let zero = if scaling == Scaling::Floor { 0.0 } else { least };
+        let value = |fused: f64| {
+            let share = if best > zero { (fused - zero) / (best - zero) } else { 1.0 };
+            if most > 0.0 { most * share } else { most + fused - best }
+        };
+        (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
     }
 
     /// Passages by descending score of the retriever; ties keep the given order.
@@ -161,11 +178,16 @@ mod tests {
     #[test]
     fn values_keep_the_unit_and_the_fused_order() {
         let fusion = Fusion::of(&request(&[Some(12.0), Some(9.0), Some(3.0)]));
-        let values = fusion.values(&[2.0, 5.0, 3.0], true);
+        let (values, report) = fusion.values(&[2.0, 5.0, 3.0], true);
+        assert_eq!(report.scaling, Scaling::Floor);
         // f = .6 · (.4, 1, .6) + .4 · (1, .75, .25) = .64, .9, .46
         assert!((values[1] - 5.0).abs() < 1e-12 && (values[0] - 5.0 * 0.64 / 0.9).abs() < 1e-12, "{values:?}");
-        let harmful = fusion.values(&[-2.0, -5.0, -3.0], true);
+        let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true);
         assert_eq!(descending(&harmful), [0, 1, 2]);
         assert!(harmful.iter().all(|value| *value <= -2.0), "{harmful:?}");
+        // Without a floor the lowest value is 0, not some negative number that the scaling made.
+        let (standard, report) = fusion.values(&[2.0, 5.0, 3.0], false);
+        assert_eq!(report.scaling, Scaling::Standard);
+        assert!(standard.iter().all(|value| (0.0..=5.0).contains(value)), "{standard:?}");
     }
 }

@@ -1,8 +1,7 @@
 //! One ranking out of several rankings of the same items.
 //!
 //! The Kemeny ranking disagrees least with the given ones: `argmin_π Σ_i K(π, π_i)`, `K` the number of pairs that two
-//! rankings order differently (Kendall's distance; Tang et al., *Found in the Middle*, section 2). Borda sorts by mean rank,
-//! reciprocal rank fusion by `Σ_i 1 / (60 + rank)` with ranks from 0 (Cormack et al., 2009, with ranks from 1).
+//! rankings order differently (Kendall's distance; Tang et al., *Found in the Middle*, section 2). Borda sorts by mean rank.
 //!
 //! A Kemeny ranking need not be unique. Of all that disagree least, the one is taken whose first item has the least mean
 //! rank, then whose second has, and so on; of equal mean ranks the lower index.
@@ -184,24 +183,11 @@ fn members(set: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Reciprocal rank fusion: `Σ 1 / (60 + rank)` of each item over the rankings, ranks from 0. Higher is better.
-#[must_use]
-pub fn reciprocal_rank(items: usize, rankings: &[Vec<usize>]) -> Vec<f64> {
-    let mut scores = vec![0.0; items];
-    for ranking in rankings {
-        for (rank, &item) in ranking.iter().enumerate() {
-            scores[item] += 1.0 / (60.0 + real(rank));
-        }
-    }
-    scores
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::numeric::descending;
 
     const NEVER: Interrupt<'static> = &|| false;
 
@@ -214,10 +200,6 @@ mod tests {
         assert_eq!((votes.borda(), votes.ranks.clone()), (vec![1, 0, 2], vec![4, 3, 8]), "means .8, .6, 1.6");
         assert_eq!((votes.distance(&[0, 1, 2]), votes.distance(&[1, 0, 2])), (4, 5));
         assert!((votes.share(0, 1) - 0.6).abs() < 1e-12 && (votes.share(1, 2) - 1.0).abs() < 1e-12);
-        let fused = reciprocal_rank(3, &lists);
-        let means = [0.016_452, 0.016_503, 0.016_235];
-        assert!(fused.iter().zip(means).all(|(sum, mean)| (sum / 5.0 - mean).abs() < 1e-6), "{fused:?}");
-        assert_eq!(descending(&fused), [1, 0, 2]);
     }
 
     /// The example in the README of the authors' library.

@@ -3,7 +3,7 @@
 //! Document frequencies are those of the list, unless the caller knows those of its collection. The list is small and was
 //! retrieved for the query, so its frequencies say less than a collection's.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -32,7 +32,8 @@ pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
 #[must_use]
 pub fn scores(query: &str, passages: &[String], background: Option<&Background>) -> Vec<f64> {
     let wanted: Vec<String> = words(query).collect();
-    let counts: Vec<(HashMap<String, usize>, usize)> = passages.iter().map(|passage| count(passage, &wanted)).collect();
+    let known: HashSet<&str> = wanted.iter().map(String::as_str).collect();
+    let counts: Vec<(HashMap<String, usize>, usize)> = passages.iter().map(|passage| count(passage, &known)).collect();
     let length = real(counts.iter().map(|(_, length)| length).sum::<usize>()) / real(passages.len().max(1));
     let weight = |word: &str| {
         let (documents, holding) = match background {
@@ -60,11 +61,11 @@ pub fn scores(query: &str, passages: &[String], background: Option<&Background>)
 }
 
 /// How often a passage holds each wanted word, and its length in words.
-fn count(passage: &str, wanted: &[String]) -> (HashMap<String, usize>, usize) {
+fn count(passage: &str, wanted: &HashSet<&str>) -> (HashMap<String, usize>, usize) {
     let (mut counts, mut length) = (HashMap::new(), 0);
     for word in words(passage) {
         length += 1;
-        if wanted.contains(&word) {
+        if wanted.contains(word.as_str()) {
             *counts.entry(word).or_insert(0) += 1;
         }
     }

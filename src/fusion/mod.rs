@@ -42,20 +42,30 @@ impl<'a> Side<'a> {
     }
 }
 
+/// The scaling that is applied where `asked` is asked for: floors need a floor on both sides.
+#[must_use]
+pub const fn applied(asked: Scaling, model: Side<'_>, retriever: Side<'_>) -> Scaling {
+    match (asked, model.floor, retriever.floor) {
+        (Scaling::Floor, None, _) | (Scaling::Floor, _, None) => Scaling::Standard,
+        (scaling, ..) => scaling,
+    }
+}
+
 /// The fused value of each passage. `weight` in [0, 1] is the model's share.
 #[must_use]
 pub fn fuse(scaling: Scaling, weight: f64, model: Side<'_>, retriever: Side<'_>) -> Vec<f64> {
-    let scaling = match (scaling, model.floor, retriever.floor) {
-        (Scaling::Floor, None, _) | (Scaling::Floor, _, None) => Scaling::Standard,
-        (scaling, ..) => scaling,
-    };
+    let scaling = applied(scaling, model, retriever);
     let (model, retriever) = (scaled(scaling, model), scaled(scaling, retriever));
     model.iter().zip(&retriever).map(|(m, r)| weight * m + (1.0 - weight) * r).collect()
 }
 
 /// A side without range, or with nothing above its floor, is 0 throughout.
 fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
-    let scores = side.scores;
+    // No scaling depends on the unit. Within [-1, 1] no sum or square of finite scores overflows.
+    let largest = side.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
+    let unit = if largest > 0.0 { largest } else { 1.0 };
+    let scores: Vec<f64> = side.scores.iter().map(|score| score / unit).collect();
+    let (scores, floor) = (scores.as_slice(), side.floor.map(|floor| floor / unit));
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let between = |least: f64| -> Vec<f64> {
         let range = most - least;
@@ -66,7 +76,7 @@ fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
         }
     };
     match scaling {
-        Scaling::Floor => between(side.floor.unwrap_or(most)),
+        Scaling::Floor => between(floor.unwrap_or(most)),
         Scaling::MinMax => between(scores.iter().copied().fold(f64::INFINITY, f64::min)),
         Scaling::Standard => {
             let (centre, spread) = (mean(scores), standard_deviation(scores));
@@ -111,6 +121,17 @@ mod tests {
         close(&standard, &[0.0, 1.604, -1.604], 1e-3);
         let ranks: Vec<f64> = fused(Scaling::ReciprocalRank, 0.5).iter().map(|value| 2.0 * value).collect();
         close(&ranks, &[0.032_266, 0.032_523, 0.032_002], 1e-6);
+    }
+
+    /// The mean of these scores is not a finite number.
+    #[test]
+    fn huge_scores_are_ordered_like_others() {
+        let huge = [1e308, 1.5e308, -1e308];
+        for scaling in [Scaling::Floor, Scaling::MinMax, Scaling::Standard, Scaling::ReciprocalRank] {
+            let fused = fuse(scaling, 0.0, Side { scores: &MODEL, floor: None }, Side::retriever(&huge));
+            assert_eq!(descending(&fused), [1, 0, 2], "{scaling:?}");
+            assert!(fused.iter().all(|value| value.is_finite()), "{scaling:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Conversions between messages and engine types: fusion, and the stages of a ranking.
 
+use std::sync::Arc;
+
 use super::convert::known;
 use super::v1;
 use crate::engine::EngineError;
@@ -25,7 +27,8 @@ pub(super) fn options(wire: Option<v1::Fusion>) -> Result<FusionOptions, EngineE
     };
     let background = wire
         .background
-        .map(|background| Background { documents: background.documents, frequencies: background.frequencies });
+        .map(|background| Background { documents: background.documents, frequencies: background.frequencies })
+        .map(Arc::new);
     Ok(FusionOptions { mode, weight: wire.weight, scaling, background })
 }
 

@@ -43,6 +43,7 @@ impl Attribution for Alone {
     }
 
     fn rank(&self, answer: &OwnAnswer, _: &Call) -> Result<Scored, EngineError> {
-        Ok(answer.ranked(answer.contexts.iter().map(|alone| alone - answer.none).collect()))
+        let scored = answer.ranked(answer.contexts.iter().map(|alone| alone - answer.none).collect());
+        Ok(Scored { has_zero: true, ..scored })
     }
 }

@@ -15,7 +15,7 @@ use super::moi::{Moi, MoiOptions, Scheme};
 use super::query_prompt::{QueryPrompt, overhead};
 use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
-use crate::engine::fusing::{Fusion, FusionMode};
+use crate::engine::fusing::{Fusion, FusionMode, FusionReport};
 use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
@@ -48,8 +48,12 @@ impl Method for Cascade {
         "the retriever's scores and log P(query | passage) fused; unsettled first places by MOI (the default)"
     }
 
-    fn check(&self, request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
-        request.moi.check(request.passages.len(), limits)
+    fn check(&self, request: &RerankRequest, _: &Limits) -> Result<(), EngineError> {
+        if request.moi.asks_for_moi() {
+            let problem = "only token_budget, seed and settle_probability apply to this method: leave the method out, or take moi";
+            return Err(EngineError::invalid("moi", problem));
+        }
+        request.moi.check_settled()
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
@@ -88,7 +92,18 @@ impl Running {
     /// The prompts of stage 2: every passage alone, and none.
     fn alone(&self) -> Vec<Prompt> {
         let prompt = |order: &[usize]| self.prompt.with(&self.task, order, false);
-        self.read.iter().map(|&passage| prompt(&[passage])).chain([prompt(&[])]).collect()
+        // The zero comes first, because every interim order needs it.
+        std::iter::once(prompt(&[])).chain(self.read.iter().map(|&passage| prompt(&[passage]))).collect()
+    }
+
+    /// What each passage that was scored gains over none; not a number for the others.
+    fn gained(&self, scores: &Scores) -> Vec<f64> {
+        let sum = |prompt: usize| scores.last(prompt).iter().sum::<f64>();
+        let mut utilities = vec![f64::NAN; self.task.passages.len()];
+        for (number, &passage) in self.read.iter().enumerate().filter(|(number, _)| scores.is_complete(number + 1)) {
+            utilities[passage] = sum(number + 1) - sum(0);
+        }
+        utilities
     }
 
     /// Reads fewer passages where the budget does not suffice for all: the retriever's last are left out.
@@ -109,16 +124,17 @@ impl Running {
     }
 
     /// The value of each passage that was read, in the order of `read`.
-    fn values(&self, utilities: &[f64]) -> Vec<f64> {
+    fn values(&self, utilities: &[f64]) -> (Vec<f64>, Option<FusionReport>) {
         let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
-        let Some(fusion) = &self.fusion else { return read };
+        let Some(fusion) = &self.fusion else { return (read, None) };
         let scores = self.read.iter().map(|&passage| fusion.scores[passage]).collect();
-        Fusion { scores, ..fusion.clone() }.values(&read, true)
+        let (values, report) = Fusion { scores, ..fusion.clone() }.values(&read, true);
+        (values, Some(report))
     }
 
     /// Places of `read`, best first; ties keep the retriever's order.
     fn places(&self, utilities: &[f64]) -> (Vec<f64>, Vec<usize>) {
-        let values = self.values(utilities);
+        let (values, _) = self.values(utilities);
         let order = descending(&values).into_iter().map(|place| self.read[place]).collect();
         (values, order)
     }
@@ -139,10 +155,10 @@ impl Running {
                 scheme: Some(Scheme::Prefix),
                 depth: Some(TOGETHER),
                 seed: options.seed,
-                sigma2: options.sigma2,
                 ..MoiOptions::default()
             },
-            ..self.task.request.clone()
+            query: self.task.request.query.clone(),
+            ..RerankRequest::default()
         };
         let task = Task {
             request,
@@ -185,25 +201,15 @@ impl Ranking for Running {
         if let Some((_, inner)) = &mut self.together {
             return inner.absorb(scores, call);
         }
-        let sum = |prompt: usize| scores.last(prompt).iter().sum::<f64>();
-        let none = sum(self.read.len());
-        self.utilities = vec![f64::NAN; self.task.passages.len()];
-        for (prompt, &passage) in self.read.iter().enumerate() {
-            self.utilities[passage] = sum(prompt) - none;
-        }
+        self.utilities = self.gained(scores);
         Ok(())
     }
 
     fn interim(&self, partial: &Scores, _: &Call) -> Option<Interim> {
-        if self.together.is_some() || !partial.is_complete(self.read.len()) {
+        if self.together.is_some() || !partial.is_complete(0) {
             return None;
         }
-        let sum = |prompt: usize| partial.last(prompt).iter().sum::<f64>();
-        let none = sum(self.read.len());
-        let mut utilities = vec![f64::NAN; self.task.passages.len()];
-        for (prompt, &passage) in self.read.iter().enumerate().filter(|(prompt, _)| partial.is_complete(*prompt)) {
-            utilities[passage] = sum(prompt) - none;
-        }
+        let utilities = self.gained(partial);
         let observations = utilities.iter().filter(|utility| utility.is_finite()).count();
         let (_, mut order) = self.places(&complete(&utilities));
         order.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
@@ -250,7 +256,7 @@ impl Ranking for Running {
             utilities,
             has_zero: true,
             values: self.fusion.is_some().then_some(values),
-            fusion: self.fusion.as_ref().map(|fusion| fusion.report),
+            fusion: self.values(&self.utilities).1,
             stages,
             standard_errors: errors,
             ranking,

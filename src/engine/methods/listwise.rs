@@ -5,7 +5,7 @@
 //! a label or misses one, and nothing has to be repaired. Lists of more than 20 passages are ranked in windows (`windows`).
 //!
 //! The order of the request matters much (nDCG@10 of 65.8 from BM25's order, 25.2 from a random one; RankGPT, Table 5), and
-//! small generators cannot write such lists. There is no scale: the utility of a passage is minus its rank.
+//! small generators cannot write such lists. There is no scale: the utility of a passage is the number of passages minus its rank.
 //!
 //! `[12]` in a passage or query would read as a label. It is rewritten to `(12)`, as in rank_llm.
 
@@ -25,7 +25,7 @@ use crate::plan::{Allowed, Grow, Segment, Stop, Token};
 /// Between two labels.
 const SEPARATOR: &str = "] > [";
 
-/// Utility is minus the rank.
+/// Utility is the number of passages minus the rank.
 pub(super) struct Listwise;
 
 impl Method for Listwise {
@@ -113,6 +113,8 @@ impl Written {
 }
 
 impl WindowRanker for Written {
+    const RANKS: bool = true;
+
     fn prompts(&self, order: &[usize]) -> Vec<Prompt> {
         let Some(labels) = self.permutation(order.len()).map(Arc::new) else { return Vec::new() };
         let grow = Grow {

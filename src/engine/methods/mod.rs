@@ -46,7 +46,7 @@ use super::prompt::Language;
 use super::rerank::{FitReport, RerankRequest};
 use super::{EngineError, Limits};
 use crate::call::Call;
-use crate::numeric::descending;
+use crate::numeric::{descending, real};
 use crate::plan::{Cost, Grow, NodeId, Plan, Segment, Token};
 use pointwise::Pointwise;
 pub use scores::Scores;
@@ -269,6 +269,18 @@ impl Scored {
     #[must_use]
     pub fn by_utility(utilities: Vec<f64>, unit: f64) -> Self {
         let ranking = descending(&utilities);
+        Self { utilities, ranking, unit, ..Self::default() }
+    }
+
+    /// A ranking alone: utilities are the number of passages minus the rank.
+    #[must_use]
+    pub fn by_rank(ranking: Vec<usize>) -> Self {
+        let mut utilities = vec![0.0; ranking.len()];
+        for (rank, &passage) in ranking.iter().enumerate() {
+            utilities[passage] = real(ranking.len() - rank);
+        }
+        // With a unit of 1 the scores of long lists would all be 1.
+        let unit = real(ranking.len().max(1));
         Self { utilities, ranking, unit, ..Self::default() }
     }
 

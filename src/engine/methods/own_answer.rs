@@ -56,7 +56,7 @@ pub(super) struct OwnAnswer {
 impl OwnAnswer {
     /// The ranking by these utilities. A score is that of a mean token, as for the other sums.
     pub fn ranked(&self, utilities: Vec<f64>) -> Scored {
-        Scored::against_none(utilities, real(self.tokens))
+        Scored::by_utility(utilities, real(self.tokens))
     }
 }
 

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::first::{FirstRow, shape};
-use super::windows::{Sliding, by_rank};
+use super::windows::Sliding;
 use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
@@ -69,9 +69,15 @@ impl Ranking for Central {
     }
 
     fn finish(&mut self, call: &Call) -> Result<Scored, EngineError> {
-        let warnings = std::mem::take(&mut self.0.warnings);
+        if !self.0.warnings.is_empty() {
+            // Rotations of which some windows were not ranked would vote for their own order.
+            let given: Vec<usize> = (0..self.0.orders.first().map_or(0, Vec::len)).collect();
+            let warning =
+                "the token budget does not suffice to rank every rotation: the given order is kept".to_owned();
+            return Ok(Scored { warnings: vec![warning], ..Scored::by_rank(given) });
+        }
         let (ranking, shares) = central(&self.0.orders, &|| call.is_stopped())?;
-        Ok(Scored { outranks_next: Some(shares), warnings, ..by_rank(&ranking) })
+        Ok(Scored { outranks_next: Some(shares), ..Scored::by_rank(ranking) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
+use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
 use crate::engine::prompt::Language;
@@ -49,6 +49,7 @@ impl Ranking for ByRetriever {
             warnings.push("not every passage has a retriever_score: the given order is kept".to_owned());
             (0..passages.len()).map(|index| -real(index)).collect()
         });
-        Ok(Scored { warnings, ..Scored::by_utility(utilities, 1.0) })
+        let stages = vec![Stage::Retriever; utilities.len()];
+        Ok(Scored { stages, warnings, ..Scored::by_utility(utilities, 1.0) })
     }
 }

@@ -129,7 +129,8 @@ impl Ranking for Answering {
 fn consensus(answers: &[Answer]) -> Vec<bool> {
     let normalised: Vec<Vec<String>> = answers.iter().map(|answer| words(&answer.text)).collect();
     let mut best: Option<(usize, f64, usize)> = None;
-    for (first, text) in normalised.iter().enumerate() {
+    // An empty answer agrees with nothing: passages that lead to none are not useful.
+    for (first, text) in normalised.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
         let same = || normalised.iter().zip(answers).filter(|(other, _)| *other == text);
         let (count, likelihood) = (same().count(), same().map(|(_, answer)| answer.log_likelihood).sum::<f64>());
         if best.is_none_or(|(most, largest, _)| count > most || (count == most && likelihood > largest)) {
@@ -166,6 +167,8 @@ mod tests {
         assert_eq!(consensus(&answers(&tie)), [false, true, false, true], "the likelier of two");
         assert_eq!(consensus(&answers(&[("a b", -1.0), ("c", -1.0)])), [true, false], "the first of equals");
         assert!(consensus(&[]).is_empty());
+        assert_eq!(consensus(&answers(&[("", -1.0), ("", -1.0), ("a b", -9.0)])), [false, false, true]);
+        assert_eq!(consensus(&answers(&[("", -1.0)])), [false]);
     }
 
     /// Passage 0 early: Paris twice of two; passage 1 early: once of two; passage 2 late in both.

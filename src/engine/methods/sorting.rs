@@ -15,7 +15,6 @@ use super::label_prompt::{LabelPrompt, LabelRows};
 use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
-use crate::numeric::real;
 
 /// A sort as far as the comparisons reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,13 +82,7 @@ impl Ranking for Sorting {
 
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let (ranking, warnings) = (std::mem::take(&mut self.order), std::mem::take(&mut self.warnings));
-        let mut utilities = vec![0.0; ranking.len()];
-        for (place, &passage) in ranking.iter().enumerate() {
-            utilities[passage] = real(ranking.len() - place);
-        }
-        // With a unit of 1 the scores of long lists would all be 1.
-        let unit = real(ranking.len().max(1));
-        Ok(Scored { ranking, warnings, ..Scored::by_utility(utilities, unit) })
+        Ok(Scored { warnings, ..Scored::by_rank(ranking) })
     }
 }
 

@@ -10,7 +10,6 @@ use std::ops::Range;
 use super::{Budget, Prompt, Ranking, Scored, Scores};
 use crate::call::Call;
 use crate::engine::EngineError;
-use crate::numeric::real;
 
 /// Most passages of a window.
 pub(super) const WINDOW: usize = 20;
@@ -34,6 +33,9 @@ fn windows(passages: usize) -> Vec<Range<usize>> {
 
 /// A way to rank the passages of one window.
 pub(super) trait WindowRanker: Send {
+    /// Whether its utilities are ranks only.
+    const RANKS: bool = false;
+
     /// The prompts for the passages in this order: as many for every order of the same length.
     fn prompts(&self, order: &[usize]) -> Vec<Prompt>;
 
@@ -114,26 +116,17 @@ impl<W: WindowRanker> Ranking for Sliding<W> {
     }
 
     /// The first order. The utilities of a single window are the ranker's; those of different windows cannot be compared, so
-    /// that several windows give minus the rank.
+    /// that several windows give the rank alone.
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let warnings = std::mem::take(&mut self.warnings);
         let order = self.orders.first().cloned().unwrap_or_default();
-        let scored = if order.len() <= WINDOW {
+        let scored = if order.len() <= WINDOW && !W::RANKS {
             Scored::by_utility(std::mem::take(&mut self.utilities), 1.0)
         } else {
-            by_rank(&order)
+            Scored::by_rank(order)
         };
         Ok(Scored { warnings, ..scored })
     }
-}
-
-/// A ranking whose utilities are minus the ranks, from 0.
-pub(super) fn by_rank(order: &[usize]) -> Scored {
-    let mut utilities = vec![0.0; order.len()];
-    for (rank, &passage) in order.iter().enumerate() {
-        utilities[passage] = 0.0 - real(rank);
-    }
-    Scored::by_utility(utilities, 1.0)
 }
 
 #[cfg(test)]
@@ -141,6 +134,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::numeric::real;
     use crate::plan::Segment;
 
     #[test]
@@ -191,7 +185,7 @@ mod tests {
         assert_eq!(ranked(5, &[]).utilities, [0.0, 1.0, 2.0, 3.0, 4.0], "those of the window");
         let hundred = ranked(100, &[]);
         assert_eq!(hundred.ranking[..10], [99, 98, 97, 96, 95, 94, 93, 92, 91, 90]);
-        assert_eq!((hundred.utilities[99], hundred.utilities[98]), (0.0, -1.0));
+        assert_eq!((hundred.utilities[99], hundred.utilities[98]), (100.0, 99.0));
         assert_eq!(ranked(1, &[]).ranking, [0]);
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Driver<'a> {
     pub reserved: usize,
     pub listener: Option<UnboundedSender<RerankEvent>>,
     pub usage: Usage,
+    /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
+    pub planned: usize,
     /// Passages of the request: the first interim order comes when so many prompts are scored.
     pub passages: usize,
 }
@@ -130,7 +132,7 @@ impl Driver<'_> {
     /// Hands scores to the method and asks it what comes next.
     async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: usize) -> Result<Step, EngineError> {
         let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
-        let tokens = allowed.saturating_sub(self.reserved + self.usage.tokens);
+        let tokens = allowed.saturating_sub(self.reserved + self.planned);
         let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context });
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
@@ -149,7 +151,7 @@ impl Driver<'_> {
 
     /// Checks the cost of a round, tells it, and has it scored.
     async fn score(&mut self, ranking: &Shared, round: Round, allowed: usize) -> Result<Scores, EngineError> {
-        let needed = self.usage.tokens + round.cost.tokens + self.reserved;
+        let needed = self.planned + round.cost.tokens + self.reserved;
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
@@ -161,6 +163,7 @@ impl Driver<'_> {
             None => model.scheduler.run(plan, self.call, None).await?,
             Some(_) => self.watch(ranking, &model, plan, &mut scores).await?,
         };
+        self.planned += round.cost.tokens;
         self.usage.add(&outcome);
         self.usage.naive_tokens += round.cost.naive_tokens;
         let samples = round.grown.iter().enumerate().filter_map(|(prompt, node)| {

@@ -52,7 +52,7 @@ pub struct RerankRequest {
     pub moi: MoiOptions,
     /// Fusion with the retriever's scores.
     pub fusion: FusionOptions,
-    /// Omit results that are no better than no passage (score below .5). Then an empty list of results is an answer.
+    /// Omit results that are no better than no passage (utility of 0 or less). Then an empty list of results is an answer.
     pub only_helpful: bool,
     /// Milliseconds that scoring should take at the generator's measured speed. Bounds the tokens as a budget does.
     pub latency_budget_ms: Option<f64>,
@@ -174,7 +174,7 @@ pub struct Reranked {
 /// An event of a running request, sent to its listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RerankEvent {
-    /// The first round is planned and fits the limits.
+    /// A round of prompts is planned and fits the limits.
     Planned(Cost),
     /// A step of the generator ended.
     Progress {
@@ -226,12 +226,20 @@ impl Engine {
         let usage = driver.usage;
         if let Some(fit) = &scored.fit
             && request.moi.is_plain()
+            // The three passages that a cascade could not tell apart are no fair sample of a list.
+            && scored.stages.is_empty()
             && generator.position_bias.learn(fit)
         {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
             let bias = Arc::clone(&generator.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
+        let scored = if place::mixes(&request, &scored) {
+            let request = request.clone();
+            call.compute(move |_| Ok::<_, EngineError>(place::mix(&request, scored))).await?
+        } else {
+            scored
+        };
         let mut placed = place::place(&generator, &request, scored, &cut, usage)?;
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
@@ -259,6 +267,7 @@ impl Engine {
             reserved: 0,
             listener: None,
             usage: Usage::default(),
+            planned: 0,
             passages: request.passages.len(),
         }
     }

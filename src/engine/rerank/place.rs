@@ -5,27 +5,22 @@ use crate::engine::EngineError;
 use crate::engine::fusing::{Fusion, FusionMode};
 use crate::engine::methods::{Scored, Stage};
 use crate::engine::models::ServedGenerator;
-use crate::fusion::settled;
 use crate::numeric::{descending, sigmoid};
 
-/// The score at which a passage is no better than none.
-const NO_BETTER: f64 = 0.5;
+/// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
+pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
+    matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25) && scored.fusion.is_none()
+}
 
-/// Mixes the retriever's scores into a ranking that its method did not mix itself.
-fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
-    let asked = matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25);
-    if !asked || scored.fusion.is_some() {
-        return scored;
-    }
+/// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
+pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let fusion = Fusion::of(request);
-    let values = fusion.values(&scored.utilities, scored.has_zero);
+    let (values, report) = fusion.values(&scored.utilities, scored.has_zero);
     scored.ranking = descending(&values);
-    scored.outranks_next = scored.has_zero.then(|| {
-        let next = |pair: &[usize]| settled::outranks(values[pair[0]] - values[pair[1]]);
-        scored.ranking.windows(2).map(next).collect()
-    });
+    // A method's own probabilities are for its own order.
+    scored.outranks_next = None;
     scored.values = Some(values);
-    scored.fusion = Some(fusion.report);
+    scored.fusion = Some(report);
     scored.warnings.extend(fusion.warning);
     scored
 }
@@ -46,11 +41,10 @@ fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
 pub(super) fn place(
     generator: &ServedGenerator,
     request: &RerankRequest,
-    scored: Scored,
+    mut scored: Scored,
     cut: &[usize],
     usage: Usage,
 ) -> Result<Reranked, EngineError> {
-    let scored = mix(request, scored);
     let values = descending_values(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
     let score = |index: usize| sigmoid(values[index] / scored.unit);
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
@@ -62,18 +56,24 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
-    let least = request.score_threshold.unwrap_or(0.0).max(if request.only_helpful { NO_BETTER } else { 0.0 });
-    // A score of exactly one half is no better than nothing.
-    let helps = |passage: &Ranked| !request.only_helpful || passage.score > NO_BETTER;
-    let mut passages: Vec<Ranked> = ranked
-        .filter(|passage| passage.score >= least && helps(passage))
-        .take(request.top_n.unwrap_or(usize::MAX))
-        .collect();
-    if let Some(last) = passages.last_mut() {
-        // The next passage of the ranking is not among the results.
-        last.outranks_next = None;
+    if request.only_helpful && !scored.has_zero {
+        scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
-    let none_helps = scored.has_zero.then(|| scored.ranking.iter().all(|&index| score(index) <= NO_BETTER));
+    // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
+    let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
+    let least = request.score_threshold.unwrap_or(0.0);
+    let (mut passages, mut places): (Vec<Ranked>, Vec<usize>) = ranked
+        .enumerate()
+        .filter(|(_, passage)| passage.score >= least && (!request.only_helpful || helps(passage.index)))
+        .take(request.top_n.unwrap_or(usize::MAX))
+        .map(|(place, passage)| (passage, place))
+        .unzip();
+    places.push(usize::MAX);
+    for (passage, next) in passages.iter_mut().zip(places.windows(2)) {
+        // Known for neighbours of the ranking only.
+        passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
+    }
+    let none_helps = scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index)));
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
     let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
     let (fit, fusion, warnings) = (scored.fit, scored.fusion, scored.warnings);

@@ -75,17 +75,23 @@ pub struct MoiOptions {
     pub fit_budget: bool,
     /// `Adaptive`: leading ranks that must be settled before it stops early; 3 by default.
     pub settle_top: Option<usize>,
-    /// `Adaptive`: probability at which a rank counts as settled, in (0, 1); 0.9 by default.
+    /// `Adaptive` and the method `cascade`: probability at which a rank counts as settled, in (0, 1); 0.9 by default.
     pub settle_probability: Option<f64>,
     /// `Adaptive`: most rounds after the first, at most 64; 3 by default.
     pub rounds: Option<usize>,
 }
 
 impl MoiOptions {
-    /// Whether they ask for anything that only the method `moi` has. Budget and seed are for every method.
+    /// Whether they ask for anything that only the method `moi` has. Budget, seed and the probability of a settled place are
+    /// for others, too.
     #[must_use]
     pub fn asks_for_moi(&self) -> bool {
-        let common = Self { token_budget: self.token_budget, seed: self.seed, ..Self::default() };
+        let common = Self {
+            token_budget: self.token_budget,
+            seed: self.seed,
+            settle_probability: self.settle_probability,
+            ..Self::default()
+        };
         *self != common
     }
 
@@ -139,20 +145,19 @@ impl MoiOptions {
         }
     }
 
+    /// Refuses a probability of a settled place that is none.
+    pub(in crate::engine) fn check_settled(&self) -> Result<(), EngineError> {
+        open("moi.settle_probability", self.settle_probability)
+    }
+
     pub(in crate::engine) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
         let orders = self.count(passages);
         if orders == 0 || orders > limits.orders {
             let problem = format!("{orders} given, must be between 1 and {}", limits.orders);
             return Err(EngineError::invalid("moi.orders", problem));
         }
-        let open = |field: &str, value: Option<f64>| match value {
-            Some(value) if !(value > 0.0 && value < 1.0) => {
-                Err(EngineError::invalid(field, "must lie between 0 and 1, both excluded"))
-            }
-            _ => Ok(()),
-        };
         open("moi.sigma2", self.sigma2)?;
-        open("moi.settle_probability", self.settle_probability)?;
+        self.check_settled()?;
         if let Some(Domain::Softmax { temperature }) = self.domain
             && !(temperature.is_finite() && temperature > 0.0)
         {
@@ -187,6 +192,16 @@ impl MoiOptions {
             anchors: if self.outcome == Outcome::Joint { Anchors::Direction } else { Anchors::Observations },
             ..Settings::default()
         }
+    }
+}
+
+/// Refuses a number that is not between 0 and 1.
+fn open(field: &str, value: Option<f64>) -> Result<(), EngineError> {
+    match value {
+        Some(value) if !(value > 0.0 && value < 1.0) => {
+            Err(EngineError::invalid(field, "must lie between 0 and 1, both excluded"))
+        }
+        _ => Ok(()),
     }
 }
 
