@@ -120,6 +120,8 @@ impl Ranking for Answering {
             if count == all {
                 scored.warnings.push("every order gave the same answer: the given order is kept".to_owned());
             }
+        } else if !agrees.is_empty() {
+            scored.warnings.push("no order gave an answer: the given order is kept".to_owned());
         }
         Ok(scored)
     }
