@@ -40,19 +40,19 @@ fn indices(answer: &v1::RerankResponse) -> Vec<u32> {
 
 #[tokio::test]
 async fn the_answer_says_what_was_mixed_and_which_stage_placed_each_passage() {
-    let server = Scripted::default().serve().await;
-    let answer = ask(&server, list(20)).await;
+    let server = Scripted { limits: Limits { passages: 60, ..LIMITS }, ..Scripted::default() }.serve().await;
+    let answer = ask(&server, list(60)).await;
     let fusion = answer.fusion.as_ref().unwrap();
     assert_eq!((fusion.source(), fusion.scaling()), (v1::FusionSource::Retriever, v1::FusionScaling::Floor));
-    assert_eq!(answer.results.len(), 20);
+    assert_eq!(answer.results.len(), 60);
     let read = |result: &&v1::RankedPassage| result.stage() != v1::Stage::Retriever;
-    assert_eq!(answer.results.iter().filter(read).count(), 13, "a list of 20 is not read whole");
-    assert!(answer.results[..13].iter().all(|result| result.original_index < 13), "the retriever chose what was read");
-    let rest: Vec<u32> = indices(&answer)[13..].to_vec();
-    assert_eq!(rest, (13..20).collect::<Vec<u32>>(), "what was not read keeps the retriever's order");
+    assert_eq!(answer.results.iter().filter(read).count(), 24, "a list of 60 is not read whole");
+    assert!(answer.results[..24].iter().all(|result| result.original_index < 24), "the retriever chose what was read");
+    let rest: Vec<u32> = indices(&answer)[24..].to_vec();
+    assert_eq!(rest, (24..60).collect::<Vec<u32>>(), "what was not read keeps the retriever's order");
     assert!(answer.results.windows(2).all(|pair| pair[0].score >= pair[1].score));
-    assert!(answer.results[..19].iter().all(|result| result.outranks_next.unwrap() >= 0.5));
-    assert_eq!(ask(&server, list(20)).await.results, answer.results, "equal requests, equal answers");
+    assert!(answer.results[..59].iter().all(|result| result.outranks_next.unwrap() >= 0.5));
+    assert_eq!(ask(&server, list(60)).await.results, answer.results, "equal requests, equal answers");
     let plain: Vec<v1::Passage> =
         list(8).passages.into_iter().map(|passage| v1::Passage { retriever_score: None, ..passage }).collect();
     let answer = ask(&server, v1::RerankRequest { passages: plain, ..list(0) }).await;

@@ -2,8 +2,9 @@
 
 use crate::numeric::sigmoid;
 
-/// Probability at which the order of two neighbours counts as settled.
-pub const PROBABILITY: f64 = 0.9;
+/// Below this probability two neighbours are nearly tied: within one nat. One of the first two places of every second list is, so
+/// that settling them costs a fifth of a block a passage of twenty.
+pub const TIE: f64 = 0.58;
 
 /// Logit of "the better one is relevant and the other is not, rather than the reverse" for each nat between two values. By
 /// logistic regression on the pairs of 80 labelled lists (docs/ranking.md).
