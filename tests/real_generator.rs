@@ -50,6 +50,7 @@ fn request(texts: &[&str]) -> RerankRequest {
     RerankRequest {
         query: QUERY.to_owned(),
         passages: texts.iter().enumerate().map(passage).collect(),
+        method: methods::find("moi"),
         moi: MoiOptions { scheme: Some(Scheme::Random), seed: 7, ..MoiOptions::default() },
         ..RerankRequest::default()
     }

@@ -156,7 +156,8 @@ async fn served_requests_are_learnt_from_and_kept() {
     let passages = PASSAGES.map(|text| format!("{text} question"));
     let other: Vec<&str> = passages.iter().map(String::as_str).collect();
     for texts in [&PASSAGES[..], &PASSAGES, &other, &other, &PASSAGES] {
-        server.client().await.rerank(wire("question", texts)).await.unwrap();
+        let request = v1::RerankRequest { method: v1::Method::Moi.into(), ..wire("question", texts) };
+        server.client().await.rerank(request).await.unwrap();
     }
     position_bias.save();
     let profiles = stored(position_bias, Origin::Learnt);

@@ -303,8 +303,14 @@ async fn a_rerank_measures_both_orders_within_its_budget() {
     let (server, _) = server(Scripted::default()).await;
     let inline = v1::InlineUtility { references: vec!["aaaa".into()], samples: 3, max_tokens: 5, seed: 1 };
     let reverse = v1::ContextOrder::Reverse.into();
-    let asked =
-        v1::RerankRequest { utility: Some(inline), context_order: reverse, top_n: 2, ..wire("aaaa", &PASSAGES) };
+    // A method that does not spend less where the budget is small.
+    let asked = v1::RerankRequest {
+        method: v1::Method::Moi.into(),
+        utility: Some(inline),
+        context_order: reverse,
+        top_n: 2,
+        ..wire("aaaa", &PASSAGES)
+    };
     let answer = server.client().await.rerank(asked.clone()).await.unwrap().into_inner();
     let measured = answer.utility.unwrap();
     assert_eq!(measured.given.as_ref().unwrap().original_indices, vec![0, 1]);
