@@ -46,7 +46,7 @@ pub struct Weights {
     pub passages: Vec<f64>,
     /// Predicted outcome without passages.
     pub intercept: f64,
-    /// Whether the descent came to its end before [`MOST_SWEEPS`].
+    /// Whether the descent came to its end before the most sweeps.
     pub converged: bool,
 }
 
