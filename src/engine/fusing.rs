@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::EngineError;
-use super::rerank::RerankRequest;
+use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 use crate::fusion::{Scaling, Side, applied, fuse};
 use crate::numeric::descending;
@@ -102,8 +102,7 @@ impl Fusion {
         let missing = request.passages.len() - given.len();
         // A list of which less than half has a score says too little about the rest.
         if options.mode == FusionMode::Bm25 || missing > given.len() {
-            let texts: Vec<String> =
-                request.passages.iter().map(|passage| format!("{} {}", passage.title, passage.text)).collect();
+            let texts: Vec<String> = request.passages.iter().map(Passage::whole_text).collect();
             let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
             let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
                 .then(|| format!("{missing} passages have no retriever_score: BM25 inside the list took its place"));
@@ -149,7 +148,6 @@ impl Fusion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::rerank::Passage;
 
     fn request(scores: &[Option<f64>]) -> RerankRequest {
         let passage = |(index, score): (usize, &Option<f64>)| Passage {

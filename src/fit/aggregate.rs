@@ -57,8 +57,8 @@ impl Votes {
     }
 
     /// Sum of Kendall's distances from `ranking` to the given rankings.
-    #[must_use]
-    pub fn distance(&self, ranking: &[usize]) -> u32 {
+    #[cfg(test)]
+    fn distance(&self, ranking: &[usize]) -> u32 {
         let against = |(rank, &item): (usize, &usize)| -> u32 {
             ranking[rank + 1..].iter().map(|&below| self.above(below, item)).sum()
         };

@@ -20,7 +20,7 @@ use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
 use crate::fusion::settled;
-use crate::numeric::{descending, real};
+use crate::numeric::{count, descending, real};
 
 /// Passages of the third stage. Three orders of three passages hold nine passage blocks, and show more of the position bias than
 /// two places can.
@@ -116,8 +116,8 @@ impl Running {
                 return Err(EngineError::Budget { needed: cost.tokens, allowed: budget.tokens });
             }
             let share = real(budget.tokens) / real(cost.tokens.max(1));
-            let fewer = (0..self.read.len()).rev().find(|&count| real(count) <= share * real(self.read.len()));
-            self.read.truncate(fewer.unwrap_or(0).max(1));
+            let fewer = count(share * real(self.read.len())).min(self.read.len() - 1);
+            self.read.truncate(fewer.max(1));
         }
     }
 

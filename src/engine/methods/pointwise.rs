@@ -6,14 +6,22 @@ use super::{Budget, Prompt, Ranking, Scored, Scores, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
 
+/// Where 0 of the utilities comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zero {
+    /// They have none.
+    None,
+    /// The method's own.
+    Own,
+    /// A last prompt, which holds no passage.
+    LastPrompt,
+}
+
 /// A ranking by one prompt a passage.
 pub(super) struct Pointwise<S> {
     task: Arc<Task>,
     prompts: Option<Vec<Prompt>>,
-    /// Whether a last prompt holds no passage and gives the utilities their zero.
-    null: bool,
-    /// Whether the utilities have a zero.
-    has_zero: bool,
+    zero: Zero,
     utilities: Vec<f64>,
     unit: f64,
     /// The utility of a passage from the scores of its prompt.
@@ -23,22 +31,23 @@ pub(super) struct Pointwise<S> {
 impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
     /// Utilities as the prompts give them, without a zero.
     pub fn boxed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
-        let utilities = Vec::new();
-        Box::new(Self { task, prompts: Some(prompts), null: false, has_zero: false, utilities, unit, utility })
+        Self::with(Zero::None, task, prompts, unit, utility)
     }
 
     /// Utilities that `utility` itself gives their zero.
     pub fn zeroed(task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
-        let utilities = Vec::new();
-        Box::new(Self { task, prompts: Some(prompts), null: false, has_zero: true, utilities, unit, utility })
+        Self::with(Zero::Own, task, prompts, unit, utility)
     }
 
     /// Utilities minus that of `null`, a prompt without a passage. One number a query: the ranking is the same, and above 0 a
     /// passage made the query likelier (pointwise mutual information).
     pub fn against(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         prompts.push(null);
-        let utilities = Vec::new();
-        Box::new(Self { task, prompts: Some(prompts), null: true, has_zero: true, utilities, unit, utility })
+        Self::with(Zero::LastPrompt, task, prompts, unit, utility)
+    }
+
+    fn with(zero: Zero, task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        Box::new(Self { task, prompts: Some(prompts), zero, utilities: Vec::new(), unit, utility })
     }
 }
 
@@ -49,13 +58,13 @@ impl<S: Fn(&Scores, usize) -> f64 + Send> Ranking for Pointwise<S> {
 
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
         let passages = self.task.passages.len();
-        let none = if self.null { (self.utility)(scores, passages) } else { 0.0 };
+        let none = if self.zero == Zero::LastPrompt { (self.utility)(scores, passages) } else { 0.0 };
         self.utilities = (0..passages).map(|passage| (self.utility)(scores, passage) - none).collect();
         Ok(())
     }
 
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let utilities = std::mem::take(&mut self.utilities);
-        Ok(Scored { has_zero: self.has_zero, ..Scored::by_utility(utilities, self.unit) })
+        Ok(Scored { has_zero: self.zero != Zero::None, ..Scored::by_utility(utilities, self.unit) })
     }
 }

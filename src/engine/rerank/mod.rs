@@ -39,6 +39,14 @@ pub struct Passage {
     pub retriever_score: Option<f64>,
 }
 
+impl Passage {
+    /// Title and text as one, for measures that read words.
+    #[must_use]
+    pub fn whole_text(&self) -> String {
+        format!("{} {}", self.title, self.text)
+    }
+}
+
 /// A query, the passages to rerank, and options.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RerankRequest {

@@ -74,8 +74,7 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
 /// BM25 inside the list. Its numbers are no probabilities, so it reports no scores.
 fn lexical(question: &Question) -> Outcome {
     let started = Instant::now();
-    let text = |passage: &Passage| format!("{} {}", passage.title, passage.text);
-    let texts: Vec<String> = question.list.passages.iter().map(text).collect();
+    let texts: Vec<String> = question.list.passages.iter().map(Passage::whole_text).collect();
     let ranking = descending(&bm25::scores(&question.list.question, &texts, None));
     Outcome { ranking, seconds: started.elapsed().as_secs_f64(), ..Outcome::default() }
 }
