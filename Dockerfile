@@ -1,0 +1,50 @@
+# syntax=docker/dockerfile:1
+# Images of rerankd for CPUs.
+#
+#   docker build -t rerankd:0.1.0 .                      the server: no shell, no Python, no models
+#   docker build -t rerankd:0.1.0-pull --target pull .   with Python and pip, for `rerankd models pull` of catalogue models
+#
+# MODELS lists names of the catalogue to include, for example --build-arg MODELS="smollm2-135m-instruct". Read their licences before you
+# distribute such an image.
+
+FROM rust:1.95-slim-trixie AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends binutils ca-certificates cmake g++ libclang-dev make python3 python3-pip \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+# The kernels for every CPU generation are built as libraries; the rest must not use more than every CPU has.
+ENV RUSTFLAGS=""
+ARG MODELS=""
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    cargo build --release --locked --features portable \
+ && target/release/rerankd models pull onnxruntime --set models.store=/store \
+ && ONNXRUNTIME=/store/onnxruntime/libonnxruntime.so scripts/image-root.sh target/release /image \
+ && if [ -n "$MODELS" ]; then \
+      # Which tensor type is fastest depends on the CPU that serves.
+      /image/usr/bin/rerankd models pull $MODELS --set models.store=/image/usr/share/rerankd/models --set generator.reencode=false \
+      && chmod -R a+rX,go-w /image/usr/share/rerankd/models; \
+    fi
+
+FROM python:3.13-slim-trixie AS pull
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* \
+ && groupadd --gid 10001 rerankd && useradd --uid 10001 --gid 10001 --home-dir /var/lib/rerankd --create-home rerankd \
+ && ln -s ../lib/rerankd/rerankd /usr/bin/rerankd
+COPY --from=build /image/usr/lib/rerankd /usr/lib/rerankd
+ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so HOME=/tmp PIP_NO_CACHE_DIR=1
+USER 10001:10001
+ENTRYPOINT ["/usr/bin/rerankd"]
+CMD ["models", "pull"]
+
+FROM scratch AS server
+COPY --from=build /image /
+COPY --from=build --chown=10001:10001 /image/var/lib/rerankd /var/lib/rerankd
+# The store is /var/lib/rerankd/models where the configuration names none.
+ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so
+USER 10001:10001
+WORKDIR /
+EXPOSE 50051
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10m CMD ["/usr/bin/rerankd", "health"]
+ENTRYPOINT ["/usr/bin/rerankd"]
+# Other machines reach the port of a container: the server starts only with TLS, tokens or server.allow_insecure.
+CMD ["serve", "--listen", "0.0.0.0:50051"]

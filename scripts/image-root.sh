@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Assembles the files of the container image from a finished build with the feature `portable`.
+#
+#   image-root.sh [--app-only] BUILD ROOT
+#
+# BUILD is the folder of the binary (target/release). ROOT is created: rerankd with llama.cpp's libraries in usr/lib/rerankd, and, without
+# --app-only, what they need of the system (loader, libraries, certificates, users), so that ROOT alone is an image without a shell.
+#
+#   ONNXRUNTIME   libonnxruntime.so to include; without it the library comes from the store of models
+set -euo pipefail
+
+app_only=
+if [ "${1:-}" = "--app-only" ]; then
+  app_only=1
+  shift
+fi
+if [ $# -ne 2 ]; then
+  echo "usage: image-root.sh [--app-only] BUILD ROOT" >&2
+  exit 2
+fi
+build=$1 root=$2
+fail() { echo "image-root: $1" >&2; exit 1; }
+[ -x "$build/rerankd" ] || fail "$build/rerankd: no such program"
+[ ! -e "$root" ] || fail "$root: exists"
+
+app=$root/usr/lib/rerankd
+mkdir -p "$app" "$root/usr/bin"
+app=$(realpath "$app")
+install -m 755 "$build/rerankd" "$app/rerankd"
+ln -s ../lib/rerankd/rerankd "$root/usr/bin/rerankd"
+
+# The build of llama.cpp that belongs to the binary: the newest with kernels.
+backends=
+for folder in "$build"/build/llama-cpp-sys-2-*/out; do
+  compgen -G "$folder/backends/libggml-cpu-*.so" >/dev/null || continue
+  if [ -z "$backends" ] || [ "$folder" -nt "$backends" ]; then backends=$folder; fi
+done
+[ -n "$backends" ] || fail "$build: no kernels of llama.cpp; was it built with the feature portable?"
+install -m 644 "$backends"/backends/libggml-*.so "$app/"
+# gcc before 13 miscompiles AMX (.cargo/config.toml): a CPU with AMX then takes the next best kernels, those with AVX-512 and BF16.
+amx=$app/libggml-cpu-sapphirerapids.so
+if [ -e "$amx" ] && readelf -p .comment "$amx" | grep -Eq 'GCC: \(.*\) ([1-9]|1[0-2])\.'; then
+  echo "image-root: left out $(basename "$amx"): built by gcc before 13" >&2
+  rm "$amx"
+fi
+# Libraries that the binary links are copied under the names that it asks for (libllama.so.0).
+for library in "$backends"/lib/lib*.so; do
+  [ -e "$library" ] || fail "$library: no such file"
+  name=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
+  install -m 644 "$library" "$app/$name"
+done
+strip --strip-unneeded "$app"/rerankd "$app"/*.so*
+if env -u LD_LIBRARY_PATH ldd "$app/rerankd" | grep "not found"; then fail "$app/rerankd does not find its libraries"; fi
+if [ -n "${ONNXRUNTIME:-}" ]; then
+  install -m 644 "$ONNXRUNTIME" "$app/libonnxruntime.so"
+fi
+[ -z "$app_only" ] || exit 0
+
+# The libraries that these files and the loader need, at the paths where the loader looks for them.
+needed=$(LD_LIBRARY_PATH=$app ldd "$app"/rerankd "$app"/*.so* | awk '$2 == "=>" { print $3 } $1 ~ /^\// && NF == 2 { print $1 }' | sort -u)
+for library in $needed; do
+  case $library in
+    "$app"/*) ;;
+    *) install -D -m 755 "$library" "$root$library" ;;
+  esac
+done
+if LD_LIBRARY_PATH=$app ldd "$app"/rerankd "$app"/*.so* | grep "not found"; then fail "a library is missing"; fi
+# glibc loads these by name to resolve hosts and users.
+for name in libnss_dns.so.2 libnss_files.so.2 libresolv.so.2; do
+  for folder in /lib/*-linux-gnu; do
+    if [ -e "$folder/$name" ]; then install -D -m 755 "$folder/$name" "$root$folder/$name"; fi
+  done
+done
+
+mkdir -p "$root/etc/ssl/certs" "$root/etc/rerankd" "$root/tmp" "$root/var/lib/rerankd" "$root/proc" "$root/dev"
+[ -r /etc/ssl/certs/ca-certificates.crt ] || fail "/etc/ssl/certs/ca-certificates.crt is missing: install ca-certificates"
+install -m 644 /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+echo 'root:x:0:0:root:/:/sbin/nologin
+rerankd:x:10001:10001:rerankd:/var/lib/rerankd:/sbin/nologin' > "$root/etc/passwd"
+echo 'root:x:0:
+rerankd:x:10001:' > "$root/etc/group"
+echo 'hosts: files dns' > "$root/etc/nsswitch.conf"
+chmod 1777 "$root/tmp"
+# In a container engine's build this folder belongs to the user of the image.
+if [ "$(id -u)" -eq 0 ]; then chown 10001:10001 "$root/var/lib/rerankd"; fi
