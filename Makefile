@@ -2,7 +2,10 @@
 # make serve   prepare the machine, then serve on 127.0.0.1:50051
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
-.PHONY: help setup setup-ci build models demo serve test bench-scoring bench-belief bench-evaluation bench-ranking bench-hostile
+# make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
+# make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether
+# make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies
+.PHONY: help setup setup-ci build models demo serve test test-clients test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-hostile bench-load bench-warm bench-soak
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -31,7 +34,16 @@ serve: setup
 
 # With the release profile, because llama.cpp is built once per profile and dominates the time of the tests.
 test: setup
-	$(CARGO) test --release --locked
+	$(CARGO) test --release --locked --no-fail-fast
+
+test-clients: setup
+	@RERANKD=$(BINARY) ./scripts/test-clients.sh
+
+fuzz:
+	@./scripts/fuzz.sh $(SECONDS)
+
+test-helm:
+	@./scripts/test-helm.sh
 
 # Compares the engine with a bare loop and a naive program, and all designs and arrangements on labelled questions. Writes
 # docs/scoring.md and its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text,
@@ -68,6 +80,27 @@ bench-ranking: setup
 	done
 	@for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md
 
+# What a ranking does to answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all passages, against
+# the retriever's order, a random one, and the relevant passages first. DATA as for bench-ranking, with answers. Takes about a
+# minute a question.
+bench-answers: setup
+	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(OUT),--out $(OUT))
+
 # 64 hostile callers at once: how long health takes to answer, peak memory, and the end after SIGTERM. Makes its own requests.
 bench-hostile: setup
 	@$(CARGO) bench --locked --bench hostile
+
+# Offers .5 to 10 times what the server can do, open loop, and measures the cost of a refusal. LOAD has further options
+# (docs/overload.md). Reports in ghz's schema go to target/load. Makes its own requests.
+bench-load: setup
+	@$(CARGO) bench --locked --bench load -- $(LOAD)
+	@$(CARGO) bench --locked --bench load -- --refusal
+
+# Passages that were read before: seconds of a rerank against the first time, a stream of requests under a bounded store, hit
+# rates by simulation, and how far equal requests differ. MODEL is another GGUF file. Makes its own passages.
+bench-warm: setup
+	@$(CARGO) bench --locked --bench warm -- $(if $(MODEL),--model $(MODEL))
+
+# Mixed calls for SECONDS with everything on: memory, descriptors and threads in the last third beside the third before.
+bench-soak: setup
+	@$(CARGO) bench --locked --bench soak -- --seconds $(or $(SECONDS),1800)

@@ -3,12 +3,19 @@
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // llama.cpp's shared libraries lie beside the binary wherever that is installed. The old tag holds for what these libraries
+    // need themselves, too.
+    let linux = std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux");
+    if linux && std::env::var_os("CARGO_FEATURE_PORTABLE").is_some() {
+        println!("cargo:rustc-link-arg-bins=-Wl,--disable-new-dtags,-rpath,$ORIGIN");
+    }
     let files = [
         "proto/rerankd/v1/rerank.proto",
         "proto/rerankd/v1/model.proto",
         "proto/rerankd/v1/belief.proto",
         "proto/rerankd/v1/utility.proto",
         "proto/rerankd/v1/metrics.proto",
+        "proto/tei/v1/tei.proto",
     ];
     for file in files {
         println!("cargo:rerun-if-changed={file}");

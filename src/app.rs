@@ -1,38 +1,52 @@
 //! The composition root: builds workers, engine and server from the configuration, and shuts them down.
 
+mod control;
+mod follow;
+mod notify;
+mod rerankers;
+mod serving;
+
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
+pub use follow::{follow_calibration, follow_ranking};
 
-use crate::call::Admission;
 use crate::config::{self, Config};
 use crate::engine::Engine;
-use crate::engine::models::{FileRead, GeneratorModel, Models, Published, ServedGenerator};
+use crate::engine::models::{FileRead, GeneratorModel, Models, Published};
 use crate::engine::position_bias::{Keeper, PositionBias};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::Profiles;
+use crate::fusion::calibration::Calibration;
 use crate::model::{GeneratorInfo, ModelError, Tokenizer};
-use crate::rpc::server;
 use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::runtime::onnx;
 use crate::scheduler::Status;
 use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
 use crate::scheduler::generator::{Loader, Scheduler};
+use crate::storage::calibrations::CalibrationFile;
 use crate::storage::catalog::Role;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::storage::store::{Located, Store, StoreError};
 
+pub use control::{Control, Operator};
+pub use rerankers::with_passage_models;
+pub use serving::{Listeners, serve};
+
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The store has no model of the configured name, or no thread could be started.
+/// The store has no model of the configured name, others could have written to the folder `warm.disk`, or no thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
     config.store.find(&config.generator.model, Role::Generator)?;
+    if let Some(disk) = &config.scheduler.warm.disk {
+        disk.check().map_err(|problem| anyhow::anyhow!("warm.disk: {}: {problem}", disk.folder.display()))?;
+    }
     let generator = generator(config).context("cannot start a thread for the generator")?;
-    Ok(Engine::new(Models::new(generator, judge(config)?), config.limits))
+    let models = with_passage_models(Models::new(generator, judge(config)?), config)?;
+    Ok(Engine::new(models, config.limits))
 }
 
 /// Calls [`start`] and waits until the generator is ready.
@@ -88,15 +102,21 @@ fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
             if let Some(choice) = choice {
                 runtime.path = choice.path;
             }
+            runtime.sha256.clone_from(&info.running_sha256);
             let position_bias = position_bias(&store, &info.sha256);
             position_bias.set_use_learnt(use_learnt);
-            let file = FileRead { tokenizer: Arc::new(vocabulary), info, position_bias };
+            let file = FileRead {
+                tokenizer: Arc::new(vocabulary),
+                calibrations: calibrations(&store, &info.sha256),
+                info,
+                position_bias,
+            };
             *published.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
             let (_, runtime) = read.insert((located.sha256, runtime));
             llama::with_model(runtime, serve)
         })
     };
-    Ok(GeneratorModel::new(name, Scheduler::start(config.scheduler, loader)?, published))
+    Ok(GeneratorModel::new(name, Scheduler::start(config.scheduler.clone(), loader)?, published))
 }
 
 fn info(
@@ -198,79 +218,19 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
+/// The file with the calibrations of a generator's ranking methods, identified by the SHA-256 of its model file.
+#[must_use]
+pub fn calibration_file(store: &Store, generator: &str) -> CalibrationFile {
+    CalibrationFile::new(store, generator, TEMPLATE_VERSION)
+}
+
+/// Loads the calibrations of a generator. An unusable file is reported in the log.
+fn calibrations(store: &Store, generator: &str) -> Vec<Calibration> {
+    calibration_file(store, generator).load().unwrap_or_else(|problem| {
+        tracing::error!(%problem, "calibrations of ranking methods not used");
+        Vec::new()
+    })
+}
+
 /// How often a running server checks for a new calibration.
 const CALIBRATION_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Reloads calibrated profiles whenever `file` changes, until the task is aborted. A server thus uses the results of
-/// `rerankd calibrate` without a restart.
-pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
-    // The file may have changed since the engine loaded it, so the first check always reloads it.
-    let mut seen = None;
-    loop {
-        tokio::time::sleep(interval).await;
-        let stamp = file.stamp();
-        if stamp == seen || stamp.is_none() {
-            continue;
-        }
-        let bias = &generator.position_bias;
-        match file.load() {
-            Ok(profiles) => {
-                if bias.recalibrate(profiles) {
-                    tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
-                }
-            }
-            Err(problem) => {
-                tracing::error!(%problem, "position-bias profiles not used");
-                bias.report(problem.to_string());
-            }
-        }
-        seen = stamp;
-    }
-}
-
-/// Serves on `listener` until `stop` resolves. Health reports NOT_SERVING until the generator has loaded.
-///
-/// # Errors
-/// The first load of the generator fails, or the transport fails.
-pub async fn serve(
-    config: &Config,
-    engine: Engine,
-    listener: TcpListener,
-    stop: impl Future<Output = ()> + Send,
-) -> anyhow::Result<()> {
-    let options = server::ServerOptions { message_bytes: config.server.message_bytes, drain: config.server.drain };
-    let admission = Admission::new(config.queue_length);
-    let following = tokio::spawn(when_ready(engine.clone(), config.clone()));
-    let mut serving = std::pin::pin!(server::serve(engine.clone(), admission, options, listener, stop));
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        // A failed first load is a fault of the configuration and ends the server. Later failures lead to a reload.
-        failed = first_failure(&engine) => Err(failed),
-    };
-    following.abort();
-    if let Ok(generator) = engine.generator() {
-        generator.position_bias.save();
-    }
-    ended
-}
-
-/// Resolves if the first load fails, and never otherwise.
-async fn first_failure(engine: &Engine) -> anyhow::Error {
-    match first_load(engine).await {
-        Err(problem) => problem,
-        Ok(()) => std::future::pending().await,
-    }
-}
-
-/// Logs the properties of the generator when it is ready, starts learning, and follows its calibration file.
-async fn when_ready(engine: Engine, config: Config) {
-    if first_load(&engine).await.is_err() {
-        return;
-    }
-    let Ok(generator) = engine.generator() else { return };
-    let info = &generator.info;
-    tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "generator ready");
-    generator.position_bias.set_learning(config.learn_position_bias);
-    let calibrated = profile_file(&config.store, &info.sha256, Origin::Calibrated);
-    follow_calibration(generator, calibrated, CALIBRATION_INTERVAL).await;
-}

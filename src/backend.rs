@@ -7,11 +7,11 @@ use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::UtilityRequest;
 use crate::engine::{Engine, EngineError};
 use crate::rpc::client::{self, ClientError};
-use crate::rpc::v1;
+use crate::rpc::{connect, v1};
 
 /// A server or an engine in this process.
 pub(crate) enum Backend {
-    Server { address: String, message_bytes: usize },
+    Server { server: Box<connect::Server>, message_bytes: usize },
     Local(Box<Engine>),
 }
 
@@ -27,6 +27,8 @@ pub(crate) struct ModelIdentity {
     pub entailment: String,
     /// Version of the prompts.
     pub prompts: String,
+    /// Calibrated ranking methods: they change rankings and scores.
+    pub calibrations: Vec<v1::RankingCalibration>,
 }
 
 /// A backend that cannot answer.
@@ -73,12 +75,23 @@ impl From<ClientError> for Refusal {
     }
 }
 
+impl ModelIdentity {
+    /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
+    pub fn calibrated(&self) -> Option<Vec<String>> {
+        let each = |one: &v1::RankingCalibration| {
+            let weight = one.fusion_weight.map(|weight| weight.to_string()).unwrap_or_default();
+            format!("{} {} {weight} {} {}", one.method, one.fused_with, one.intercept, one.slope)
+        };
+        (!self.calibrations.is_empty()).then(|| self.calibrations.iter().map(each).collect())
+    }
+}
+
 impl Backend {
     /// The models that answer.
     pub async fn models(&self) -> Result<ModelIdentity, BackendError> {
         Ok(match self {
-            Self::Server { address, .. } => {
-                let info = client::server_info(address).await?;
+            Self::Server { server, .. } => {
+                let info = client::server_info(server).await?;
                 let generator = info.generator.unwrap_or_default();
                 ModelIdentity {
                     generator: generator.sha256,
@@ -86,10 +99,12 @@ impl Backend {
                     encoding: generator.encoding,
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
+                    calibrations: info.calibrations,
                 }
             }
             Self::Local(engine) => {
-                let info = engine.generator()?.info.clone();
+                let generator = engine.generator()?;
+                let info = generator.info.clone();
                 ModelIdentity {
                     generator: info.sha256,
                     name: info.name,
@@ -100,6 +115,7 @@ impl Backend {
                         .map(|judge| judge.model().sha256.clone())
                         .unwrap_or_default(),
                     prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
+                    calibrations: client::local_calibrations(&generator.calibrations.all()),
                 }
             }
         })
@@ -108,8 +124,8 @@ impl Backend {
     /// Reranks passages.
     pub async fn rerank(&self, request: &RerankRequest) -> Result<v1::RerankResponse, Refusal> {
         Ok(match self {
-            Self::Server { address, message_bytes } => {
-                client::rerank(address, request, *message_bytes, |_, _| {}).await?
+            Self::Server { server, message_bytes } => {
+                client::rerank(server, request, *message_bytes, |_, _| {}).await?
             }
             Self::Local(engine) => {
                 let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
@@ -125,9 +141,7 @@ impl Backend {
         answers: bool,
     ) -> Result<v1::MeasureUtilityResponse, Refusal> {
         Ok(match self {
-            Self::Server { address, message_bytes } => {
-                client::utility(address, request, answers, *message_bytes).await?
-            }
+            Self::Server { server, message_bytes } => client::utility(server, request, answers, *message_bytes).await?,
             Self::Local(engine) => {
                 let report = engine.utility(&Call::local(), request.clone(), None).await?;
                 client::local_utility(&report, answers, &engine.generator()?.info)
@@ -142,8 +156,8 @@ impl Backend {
         answers: bool,
     ) -> Result<v1::EvaluateRetrievalResponse, Refusal> {
         Ok(match self {
-            Self::Server { address, message_bytes } => {
-                client::evaluate(address, request, answers, *message_bytes).await?
+            Self::Server { server, message_bytes } => {
+                client::evaluate(server, request, answers, *message_bytes).await?
             }
             Self::Local(engine) => {
                 let report = engine.evaluate(&Call::local(), request.clone()).await?;

@@ -2,11 +2,11 @@
 //!
 //! # The path of a request
 //!
-//! `rpc` admits it as a `call`, translates it, and hands it to `engine`, the use cases. There its
+//! `rpc` or `http` admits it as a `call`, translates it, and hands it to `engine`, the use cases. There its
 //! passages are tokenised, its method (`engine::methods`) says which prompts it wants scored, and these become a `plan`: a
 //! forest of token segments. `scheduler` carries the plan out on the thread that owns the model; `runtime` is what the model
 //! is made of, `model` the seam between the two. With the scores back the method fits (`fit`) or measures (`belief`,
-//! `metrics`), and `rpc` translates the answer. Whatever works for the request carries its `call`, which holds its permit,
+//! `metrics`), and the edge translates the answer. Whatever works for the request carries its `call`, which holds its permit,
 //! deadline and cancellation.
 //!
 //! # The rooms, and who may name whom
@@ -24,18 +24,23 @@
 //! | `plan` | which tokens are evaluated, and in which order? | `numeric` |
 //! | `call` | for whom is work done, until when, and who may stop it? | |
 //! | `model` | what does the server ask of a model? | `plan` `belief` `numeric` |
-//! | `storage` | what is kept on disk? | `fit` |
+//! | `warm` | which states of passages are kept? | `plan` |
+//! | `storage` | what is kept on disk? | `fit` `fusion` |
 //! | `runtime` | how do llama.cpp and ONNX Runtime do it? | `model` `storage` `plan` `belief` `numeric` |
-//! | `scheduler` | whose work is done next? | `call` `model` `plan` `belief` `numeric` |
+//! | `scheduler` | whose work is done next? | `call` `model` `warm` `plan` `belief` `numeric` |
 //! | `engine` | what is done for a request? | `call` `scheduler` `fit` `fusion` `belief` `metrics` `model` `plan` `numeric` |
-//! | `config` | what did the operator set? | `engine` `runtime` `storage` `scheduler` |
-//! | `telemetry` | what is logged? | `config` |
-//! | `rpc` | how is a request translated from the wire and back? | `call` `fusion` `engine` `scheduler` `fit` `belief` `metrics` `model` `plan` `numeric` |
-//! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `model` `rpc` `runtime` `scheduler` `storage` |
+//! | `observe` | what does a server show of itself? | `call` `engine` `scheduler` `numeric` |
+//! | `transport` | who may connect, and within which bounds? (TLS, tokens, the listener) | |
+//! | `config` | what did the operator set? | `engine` `observe` `runtime` `storage` `scheduler` `transport` `warm` |
+//! | `telemetry` | what is logged and traced? | `config` `observe` |
+//! | `peers` | what do the protocols of other rerankers share, over gRPC and HTTP? | `engine` `numeric` |
+//! | `rpc` | how is a request translated from the wire and back? | `transport` `call` `peers` `fusion` `engine` `observe` `scheduler` `fit` `belief` `metrics` `model` `warm` `plan` `numeric` |
+//! | `http` | how do requests of other rerankers' HTTP APIs become ours, and back? | `transport` `call` `peers` `engine` `observe` |
+//! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `fusion` `http` `model` `observe` `rpc` `runtime` `scheduler` `storage` `transport` |
 //! | `files` | what do runs, judgements and passages look like in files? | `engine` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
-//! | `evaluation` | how is a retriever judged on many questions? | `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
-//! | `cli` | what does a command do? | `app` `backend` `call` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` |
+//! | `evaluation` | how is a retriever judged on many questions? | `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
+//! | `cli` | what does a command do? | `app` `backend` `call` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
 
 pub mod app;
 mod backend;
@@ -45,18 +50,23 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 mod evaluation;
-mod files;
+pub mod files;
 pub mod fit;
 pub mod fusion;
+pub mod http;
 pub mod metrics;
 pub mod model;
 pub mod numeric;
+pub mod observe;
+pub mod peers;
 pub mod plan;
 pub mod rpc;
 pub mod runtime;
 pub mod scheduler;
 pub mod storage;
 pub mod telemetry;
+pub mod transport;
+pub mod warm;
 
 // The scripted models are shared with the integration tests, which name this crate from outside.
 #[cfg(test)]

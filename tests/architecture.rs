@@ -32,7 +32,7 @@ fn allowed() -> BTreeMap<String, Vec<String>> {
 }
 
 /// Crates that only one part may name.
-const RESERVED: [(&str, &str); 10] = [
+const RESERVED: [(&str, &str); 12] = [
     ("ort", "src/runtime/onnx/"),
     ("tokenizers", "src/runtime/onnx/"),
     ("tonic", "src/rpc/"),
@@ -43,6 +43,8 @@ const RESERVED: [(&str, &str); 10] = [
     ("hf_hub", "src/storage/fetch.rs"),
     ("clap", "src/cli/"),
     ("comfy_table", "src/cli/"),
+    ("prometheus", "src/observe/"),
+    ("opentelemetry", "src/observe/"),
 ];
 
 /// Rooms of pure code: numbers in, numbers out.

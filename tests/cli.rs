@@ -37,7 +37,7 @@ fn error(output: &Output) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 17] = [
         &["evaluate"],
         &["metrics"],
         &["utility"],
@@ -52,6 +52,8 @@ fn every_command_has_help_with_an_example() {
         &["models", "pull"],
         &["models", "verify"],
         &["health"],
+        &["token"],
+        &["token", "new"],
         &["check-config"],
     ];
     for command in commands {

@@ -232,3 +232,47 @@ fn bad_input_names_the_place() {
     let unreachable = run(&["compare", "--data", &good, "--server", "127.0.0.1:9"]);
     assert_eq!(unreachable.status.code(), Some(69));
 }
+
+/// The generator ranks these lists well, so that their labels can be calibrated on. What is stored changes the scores of the
+/// next command that uses the store.
+#[cfg(unix)]
+#[test]
+fn methods_are_calibrated_on_labelled_lists() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let name = "smollm2-135m-instruct";
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    std::os::unix::fs::symlink(own.root().join(name), folder.path().join(name)).unwrap();
+    let store = format!("models.store={}", folder.path().display());
+    let data = folder.path().join("lists.jsonl");
+    lists(&data, 12);
+    let data = data.to_str().unwrap();
+    let calibrate = ["calibrate", "--ranking", "--data", data, "--set", &store, "--set", "generator.reencode=false"];
+    let output = run(&calibrate);
+    assert!(output.status.success(), "{}", error(&output));
+    let lines = figures(&output);
+    assert_eq!(
+        lines.iter().map(|line| line["method"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["cascade", "query-generation"]
+    );
+    assert_eq!((&lines[0]["fused_with"], &lines[1]["fused_with"]), (&json!("retriever"), &Value::Null));
+    for line in &lines {
+        assert_eq!((line["lists"].as_u64(), line["passages"].as_u64()), (Some(12), Some(47)));
+        assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");
+        let error = |key: &str| line["unseen"]["calibration_error"][key].as_f64().unwrap();
+        assert!(error("after") < error("before"), "{line}");
+    }
+    let passages = folder.path().join("passages.jsonl");
+    let lines: Vec<String> =
+        list(0, false)["passages"].as_array().unwrap().iter().map(|one| format!("{one}\n")).collect();
+    std::fs::write(&passages, lines.concat()).unwrap();
+    let passages = passages.to_str().unwrap();
+    let rerank = ["rerank", "--query", FACTS[0].0, passages, "--set", &store, "--set", "generator.reencode=false"];
+    let ranked = run(&rerank);
+    assert!(ranked.status.success(), "{}", error(&ranked));
+    let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();
+    assert_eq!(ranked["score_calibrated"], json!(true), "{ranked}");
+    let few = run(&[&calibrate[..], &["--questions", "9"]].concat());
+    assert_eq!(few.status.code(), Some(2));
+    assert!(error(&few).contains("cascade: 9 lists, at least 10 are needed"), "{}", error(&few));
+}

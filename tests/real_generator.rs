@@ -144,20 +144,6 @@ async fn the_same_request_twice_gives_the_same_bytes() {
     assert_eq!(bits(&first), bits(&second));
 }
 
-#[tokio::test]
-async fn kept_prefixes_save_tokens_and_move_scores_by_rounding_alone() {
-    let flags = [("generator.prefix_cells".to_owned(), "512".to_owned())];
-    let config = rerankd::config::Config::load(None, &flags).unwrap();
-    let engine = rerankd::app::engine(&config).await.unwrap();
-    let mut request = request(&TEXTS);
-    request.moi.scheme = None;
-    let (first, second) = (rerank(&engine, request.clone()).await, rerank(&engine, request).await);
-    assert_eq!(first.usage.cached_tokens, 0);
-    assert!(second.usage.cached_tokens > 60, "the instruction and every passage as the first");
-    assert_eq!(second.usage.tokens + second.usage.cached_tokens, first.usage.tokens);
-    within_errors(&first, &second);
-}
-
 /// A generator for one test: requests of other tests in the same batch would change the rounding.
 async fn alone() -> Engine {
     rerankd::app::engine(&common::real_config()).await.unwrap()

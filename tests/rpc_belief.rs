@@ -281,7 +281,7 @@ async fn a_deadline_in_the_middle_of_sampling_and_a_caller_that_leaves() {
     let (server, _) = server(slow).await;
     let long = v1::MeasureUtilityRequest { measure_each: true, sampling: Some(options(50, 0)), ..request() };
     let mut call = tonic::Request::new(long.clone());
-    call.set_timeout(Duration::from_millis(150));
+    call.set_timeout(Duration::from_millis(400));
     let status = utilities(&server).await.measure_utility(call).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded);
     let mut client = utilities(&server).await;
@@ -340,14 +340,13 @@ async fn a_worker_that_dies_in_the_middle_of_a_stream_is_replaced() {
         sampling: Some(options(4, 0)),
         ..v1::SampleRequest::default()
     };
-    let mut stream = beliefs(&server).await.sample(request.clone()).await.unwrap().into_inner();
-    let mut last = None;
-    while let Some(event) = stream.next().await {
-        last = Some(event);
-    }
-    assert_eq!(last.unwrap().unwrap_err().code(), Code::Unavailable);
-    let mut ready = server.engine.generator().unwrap().scheduler.status();
-    let back = ready.wait_for(|status| matches!(status, rerankd::scheduler::Status::Ready(_)));
+    let stream = beliefs(&server).await.sample(request.clone()).await.unwrap().into_inner();
+    let events: Vec<_> = stream.collect().await;
+    assert_eq!(events.last().unwrap().as_ref().unwrap_err().code(), Code::Unavailable);
+    let scheduler = &server.engine.generator().unwrap().scheduler;
+    let mut ready = scheduler.status();
+    // The call is told before the status changes.
+    let back = ready.wait_for(|status| scheduler.restarts() > 0 && status.serves());
     tokio::time::timeout(Duration::from_secs(10), back).await.unwrap().unwrap();
     let stream = beliefs(&server).await.sample(request).await.unwrap().into_inner();
     let events: Vec<_> = stream.collect().await;

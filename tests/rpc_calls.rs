@@ -38,14 +38,6 @@ async fn health(server: &Running, service: &str) -> ServingStatus {
     client.check(HealthCheckRequest { service: service.into() }).await.unwrap().into_inner().status()
 }
 
-async fn wait_for(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 /// An engine whose generator loads when `go` is set.
 fn loading(go: Arc<AtomicBool>) -> Engine {
     let published = Published::default();
@@ -66,7 +58,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
         let position_bias = PositionBias::default();
-        *place.lock().unwrap() = Some(FileRead { tokenizer, info, position_bias });
+        *place.lock().unwrap() = Some(FileRead { tokenizer, info, position_bias, calibrations: Vec::new() });
         let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
         serve(&mut ScriptedGenerator::new(capacity, overlap_script(), Arc::new(Observed::default())));
         Ok(())
@@ -110,7 +102,7 @@ async fn a_request_keeps_its_place_through_all_of_its_rounds() {
     let request = v1::RerankRequest { moi: Some(adaptive), ..wire("alpha gamma?", &PASSAGES) };
     let mut client = server.client().await;
     let running = tokio::spawn(async move { client.rerank(request).await });
-    wait_for("the request is in", || server.admission.in_flight() == 1).await;
+    common::wait_for("the request is in", || server.admission.in_flight() == 1).await;
     let mut refused = 0;
     while !running.is_finished() {
         match server.client().await.rerank(wire("who?", &PASSAGES)).await {
@@ -128,19 +120,19 @@ async fn a_request_keeps_its_place_through_all_of_its_rounds() {
 
 #[tokio::test]
 async fn a_place_comes_back_however_a_call_ends() {
-    let server = Scripted { queue_length: 1, delay: Duration::from_millis(1), ..Scripted::default() }.serve().await;
+    let server = Scripted { queue_length: 1, delay: Duration::from_millis(20), ..Scripted::default() }.serve().await;
     let mut client = server.client().await;
     let gone = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
-    wait_for("the request is in", || server.admission.in_flight() == 1).await;
+    common::wait_for("the request is in", || server.admission.in_flight() == 1).await;
     gone.abort();
-    wait_for("a caller that left", || server.admission.in_flight() == 0).await;
+    common::wait_for("a caller that left", || server.admission.in_flight() == 0).await;
     let mut late = Request::new(wire("who?", &PASSAGES));
-    late.set_timeout(Duration::from_millis(60));
+    late.set_timeout(Duration::from_millis(400));
     assert_eq!(server.client().await.rerank(late).await.unwrap_err().code(), Code::DeadlineExceeded);
-    wait_for("a deadline", || server.admission.in_flight() == 0).await;
+    common::wait_for("a deadline", || server.admission.in_flight() == 0).await;
     let bad = server.client().await.rerank(wire("", &PASSAGES)).await.unwrap_err();
     assert_eq!(bad.code(), Code::InvalidArgument);
-    wait_for("a bad request", || server.admission.in_flight() == 0).await;
+    common::wait_for("a bad request", || server.admission.in_flight() == 0).await;
     server.stop().await;
 }
 
@@ -150,12 +142,15 @@ async fn a_full_server_refuses_before_it_decodes() {
     let server = Scripted { queue_length: 1, delay: Duration::from_millis(5), ..Scripted::default() }.serve().await;
     let mut client = server.client().await;
     let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
-    wait_for("the request is in", || server.admission.in_flight() == 1).await;
+    common::wait_for("the request is in", || server.admission.in_flight() == 1).await;
+    // A ranking may need no generator, so it is read while there is a permit beside it.
+    let beside = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Beside).unwrap();
     // Decoded, this message would be refused for its two million fields.
     let large = v1::RerankRequest { passages: vec![v1::Passage::default(); 2_000_000], ..wire("who?", &[]) };
     let refused = server.client().await.rerank(large.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     running.await.unwrap().unwrap();
+    drop(beside);
     let refused = server.client().await.rerank(large).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     server.stop().await;
@@ -183,7 +178,7 @@ async fn the_end_of_the_drain_reaches_a_call_in_flight() {
     let server = common::serve_draining(engine, observed, queue_length, Duration::from_millis(100)).await;
     let mut client = server.client().await;
     let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
-    wait_for("the request is in", || server.admission.in_flight() == 1).await;
+    common::wait_for("the request is in", || server.admission.in_flight() == 1).await;
     let stopping = Instant::now();
     server.stop().await;
     assert!(stopping.elapsed() < Duration::from_secs(8), "{:?}", stopping.elapsed());

@@ -218,7 +218,7 @@ async fn a_dead_worker_is_unavailable_and_comes_back() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    rerankd::rpc::client::wait_until_serving(&server.address, Duration::from_secs(20)).await.unwrap();
+    rerankd::rpc::client::wait_until_serving(&server.address.as_str().into(), Duration::from_secs(20)).await.unwrap();
     server.stop().await;
 }
 

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rerankd::app::Control;
 use rerankd::config::Config;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
+use rerankd::transport::Access;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -73,9 +75,10 @@ pub async fn run(config: &Config, seconds: usize) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();
     let serving = config.clone();
-    let server =
-        tokio::spawn(async move { rerankd::app::serve(&serving, engine, listener, std::future::pending()).await });
-    rerankd::rpc::client::wait_until_serving(&address, Duration::from_secs(60)).await?;
+    let server = tokio::spawn(async move {
+        rerankd::app::serve(&serving, engine, Access::default(), listener, Control::default()).await
+    });
+    rerankd::rpc::client::wait_until_serving(&address.as_str().into(), Duration::from_secs(60)).await?;
     let bare = load(&address, seconds, |channel, _| async move {
         HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
         Ok(())

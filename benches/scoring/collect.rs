@@ -53,7 +53,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let questions = data::read(Path::new(path), skip + most)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    let config = Config::load(None, &[])?;
+    let config = Config::load(None, &[("warm.memory_bytes".to_owned(), "0".to_owned())])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     let model = engine.generator()?.info.running_sha256.clone();

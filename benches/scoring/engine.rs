@@ -34,7 +34,7 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let only = data::option(arguments, "only");
     let questions = data::read(Path::new(path), 40)?;
     let runtime = Runtime::new()?;
-    let config = Config::load(None, &[])?;
+    let config = Config::load(None, &[("warm.memory_bytes".to_owned(), "0".to_owned())])?;
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     report::about(&engine.generator()?.info);
     let wanted = |name: &str| only.is_none_or(|only| only == name);

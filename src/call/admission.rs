@@ -1,60 +1,277 @@
 //! Admission control: a bounded number of calls at once, all of which can be cancelled at shutdown.
+//!
+//! Calls that wait for the generator and calls that work beside it have permits of their own, so that a full queue of the
+//! generator refuses nobody who does not need it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, Compute, Stopped, Terms};
+use super::tally::Nobody;
+use super::{Call, Compute, Observer, Stopped, Terms};
+
+/// One permit of so many is kept for callers that hold none, so that one caller cannot shut out the others.
+const NEWCOMERS: usize = 16;
 
 /// All permits are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is full")]
 pub struct Full;
 
+/// What a call works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The generator.
+    Generator,
+    /// Anything but the generator: another model, or the processor alone.
+    Beside,
+}
+
+/// Permits of one place.
+#[derive(Debug)]
+struct Pool {
+    /// Permits for everybody.
+    common: Semaphore,
+    /// Permits for callers that hold none.
+    kept: usize,
+    state: Mutex<State>,
+    /// Notified whenever a permit is returned.
+    returned: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Permits in use, by caller.
+    held: HashMap<Arc<str>, usize>,
+    /// Free ones of the kept permits.
+    kept: usize,
+}
+
+impl Pool {
+    fn new(limit: usize) -> Arc<Self> {
+        let kept = limit / NEWCOMERS;
+        let state = Mutex::new(State { held: HashMap::new(), kept });
+        Arc::new(Self { common: Semaphore::new(limit - kept), kept, state, returned: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self) -> usize {
+        self.common.available_permits() + self.state().kept
+    }
+
+    /// A permit that is free now.
+    fn take(self: &Arc<Self>, caller: &Arc<str>) -> Result<Permit, Full> {
+        match self.common.try_acquire() {
+            Ok(place) => {
+                place.forget();
+                Ok(self.permit(&mut self.state(), caller))
+            }
+            Err(_) => self.take_kept(caller),
+        }
+    }
+
+    /// A kept permit, for a caller that holds none.
+    fn take_kept(self: &Arc<Self>, caller: &Arc<str>) -> Result<Permit, Full> {
+        let mut state = self.state();
+        if state.kept == 0 || state.held.contains_key(caller) {
+            return Err(Full);
+        }
+        state.kept -= 1;
+        Ok(self.permit(&mut state, caller))
+    }
+
+    /// Waits for a permit. Those who wait for a common one get it in the order in which they came.
+    async fn wait(self: &Arc<Self>, caller: &Arc<str>) -> Result<Permit, Full> {
+        if let Ok(permit) = self.take(caller) {
+            return Ok(permit);
+        }
+        let mut common = std::pin::pin!(self.common.acquire());
+        loop {
+            let mut returned = std::pin::pin!(self.returned.notified());
+            // Registered before the look, so that a permit that is returned in between is not missed.
+            returned.as_mut().enable();
+            if let Ok(permit) = self.take_kept(caller) {
+                return Ok(permit);
+            }
+            tokio::select! {
+                biased;
+                place = &mut common => {
+                    place.map_err(|_| Full)?.forget();
+                    return Ok(self.permit(&mut self.state(), caller));
+                }
+                () = returned => {}
+            }
+        }
+    }
+
+    fn permit(self: &Arc<Self>, state: &mut State, caller: &Arc<str>) -> Permit {
+        *state.held.entry(Arc::clone(caller)).or_default() += 1;
+        Permit { pool: Arc::clone(self), caller: Arc::clone(caller) }
+    }
+}
+
+/// The permit of a call.
+#[derive(Debug)]
+struct Permit {
+    pool: Arc<Pool>,
+    caller: Arc<str>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        if let Some(number) = state.held.get_mut(&self.caller) {
+            *number -= 1;
+            if *number == 0 {
+                state.held.remove(&self.caller);
+            }
+        }
+        // The kept ones come first, so that a newcomer finds one again.
+        if state.kept < self.pool.kept {
+            state.kept += 1;
+        } else {
+            self.pool.common.add_permits(1);
+        }
+        drop(state);
+        self.pool.returned.notify_waiters();
+    }
+}
+
+/// The pools of a server, by place.
+#[derive(Debug)]
+struct Pools {
+    generator: Arc<Pool>,
+    beside: Arc<Pool>,
+}
+
+impl Pools {
+    fn of(&self, place: Place) -> &Arc<Pool> {
+        match place {
+            Place::Generator => &self.generator,
+            Place::Beside => &self.beside,
+        }
+    }
+}
+
+/// What a call holds until its last clone is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pools: Arc<Pools>,
+    permit: Permit,
+}
+
+impl Seat {
+    /// Moves to a place. A call that needs no generator keeps a generator's permit where there is no other one.
+    pub fn settle(&mut self, place: Place) -> Result<(), Full> {
+        let pool = self.pools.of(place);
+        if Arc::ptr_eq(&self.permit.pool, pool) {
+            return Ok(());
+        }
+        match pool.take(&self.permit.caller) {
+            Ok(permit) => {
+                self.permit = permit;
+                Ok(())
+            }
+            Err(full) => {
+                if place == Place::Generator {
+                    Err(full)
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+impl Call {
+    /// Says what the call works with, which was not known when it was admitted. A call within the process needs no permit.
+    ///
+    /// # Errors
+    /// [`Full`] if it needs the generator and no permit of it is free.
+    pub fn settle(&self, place: Place) -> Result<(), Full> {
+        let Some(seat) = &self.shared.seat else { return Ok(()) };
+        seat.lock().unwrap_or_else(PoisonError::into_inner).settle(place)
+    }
+}
+
 /// Permits of a server. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    places: Arc<Semaphore>,
+    pools: Arc<Pools>,
     limit: usize,
     root: CancellationToken,
     compute: Compute,
+    observer: Arc<dyn Observer>,
 }
 
 impl Admission {
-    /// Creates `limit` permits.
+    /// Creates `limit` permits for the generator, and as many for what works beside it.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Self {
-            places: Arc::new(Semaphore::new(limit)),
+            pools: Arc::new(Pools { generator: Pool::new(limit), beside: Pool::new(limit) }),
             limit,
             root: CancellationToken::new(),
             compute: Compute::default(),
+            observer: Arc::new(Nobody),
         }
     }
 
-    /// Acquires a permit without waiting and creates a call that holds it until its last clone is dropped.
+    /// The same permits, with `observer` told of requests and calls.
+    #[must_use]
+    pub fn observed_by(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer, ..self }
+    }
+
+    /// Who is told of requests and calls.
+    #[must_use]
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        Arc::clone(&self.observer)
+    }
+
+    /// Acquires a permit without waiting and creates a call that holds it until its last clone is dropped. One permit of
+    /// sixteen is kept for callers that hold none.
     ///
     /// # Errors
     /// [`Full`] if no permit is free.
-    pub fn admit(&self, terms: Terms) -> Result<Call, Full> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Full)?;
-        Ok(Call::new(terms, Some(permit), self.root.child_token(), self.compute.clone()))
+    pub fn admit(&self, terms: Terms, place: Place) -> Result<Call, Full> {
+        let permit = self.pools.of(place).take(&terms.counted_as())?;
+        Ok(self.call(terms, Some(permit)))
+    }
+
+    /// [`Admission::admit`] for a call whose message says what it works with: at the generator, or, where that is full,
+    /// beside it. [`Call::settle`] moves it to its place.
+    ///
+    /// # Errors
+    /// [`Full`] if no permit is free at either.
+    pub fn admit_unread(&self, terms: Terms) -> Result<Call, Full> {
+        let caller = terms.counted_as();
+        let permit = self.pools.generator.take(&caller).or_else(|_| self.pools.beside.take(&caller))?;
+        Ok(self.call(terms, Some(permit)))
+    }
+
+    fn call(&self, terms: Terms, permit: Option<Permit>) -> Call {
+        let seat = permit.map(|permit| Seat { pools: Arc::clone(&self.pools), permit });
+        Call::observed(terms, seat, self.root.child_token(), self.compute.clone(), Some(self.observer()))
     }
 
     /// [`Admission::admit`], but waits for a permit until the deadline. For the questions of a stream: flow control
-    /// delays the next ones during the wait.
+    /// delays the next ones during the wait. A kept permit is taken only by a caller that holds none.
     ///
     /// # Errors
     /// [`Stopped`] if the deadline passes or the server shuts down first.
-    pub async fn admit_when_free(&self, terms: Terms) -> Result<Call, Stopped> {
-        let waiting = Call::new(terms.clone(), None, self.root.child_token(), self.compute.clone());
+    pub async fn admit_when_free(&self, terms: Terms, place: Place) -> Result<Call, Stopped> {
+        let waiting = self.call(terms.clone(), None);
+        let (pool, caller) = (self.pools.of(place), terms.counted_as());
         tokio::select! {
             biased;
-            permit = Arc::clone(&self.places).acquire_owned() => {
-                Ok(Call::new(terms, permit.ok(), self.root.child_token(), self.compute.clone()))
-            }
+            permit = pool.wait(&caller) => Ok(self.call(terms, permit.ok())),
             reason = waiting.stopped() => Err(reason),
         }
     }
@@ -62,10 +279,11 @@ impl Admission {
     /// Number of permits in use.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.limit.saturating_sub(self.places.available_permits())
+        let used = |pool: &Pool| self.limit.saturating_sub(pool.free());
+        used(&self.pools.generator) + used(&self.pools.beside)
     }
 
-    /// Total number of permits.
+    /// Number of permits of each place.
     #[must_use]
     pub const fn limit(&self) -> usize {
         self.limit
@@ -74,5 +292,11 @@ impl Admission {
     /// Cancels all calls, current and future. Called when the shutdown's drain time is over.
     pub fn cancel_all(&self) {
         self.root.cancel();
+    }
+
+    /// Callers that hold a permit.
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> usize {
+        self.pools.generator.state().held.len() + self.pools.beside.state().held.len()
     }
 }

@@ -10,17 +10,24 @@
 
 mod admission;
 mod compute;
+mod ledger;
+mod priority;
+mod tally;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-pub use admission::{Admission, Full};
+use admission::Seat;
+pub use admission::{Admission, Full, Place};
 pub use compute::{Compute, Lane};
+pub use ledger::Ledger;
+use ledger::Work;
+pub use priority::{LEVEL as PRIORITY_LEVEL, NAMED as PRIORITY_NAME, Priority};
+pub use tally::{Observer, Operation, Refusal, Stage, Tally, Timed};
 
 /// Reason why a call ended before its work was complete.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,21 +43,17 @@ pub enum Stopped {
     Panicked(String),
 }
 
-/// Urgency of a call, set by the caller. It shifts the call's position in the scheduler's queue by a bounded time
-/// (`scheduler::generator::queue`), so a low priority is not starved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Priority {
-    /// Batch work.
-    Low,
-    /// The default.
-    #[default]
-    Normal,
-    /// Interactive use: a person waits for the answer.
-    High,
+/// When an answer must be on its way for a caller that waits for `timeout` from `now`. A little of the time is kept for the
+/// answer itself, so that the caller hears of the deadline from us before its own clock or the transport's ends the call as
+/// cancelled.
+#[must_use]
+pub fn deadline(timeout: Duration, now: Instant) -> Option<Instant> {
+    let kept = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
+    now.checked_add(timeout.saturating_sub(kept))
 }
 
 /// Properties of a call that the edge reads from its headers and connection.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Terms {
     /// Name of the operation in the span, e.g. `Rerank`.
     pub operation: String,
@@ -58,19 +61,58 @@ pub struct Terms {
     pub id: Option<String>,
     /// Address of the peer; empty for calls within the process.
     pub caller: String,
+    /// Name of the caller's token; `None` where the server needs none.
+    pub name: Option<String>,
     /// Urgency in the scheduler's queue.
     pub priority: Priority,
     /// Time at which the call stops; `None` for no deadline.
     pub deadline: Option<Instant>,
+    /// Counts of the request that the call is part of; `None` for a call that is nobody's part.
+    pub request: Option<Arc<Tally>>,
+}
+
+/// Longest request id in bytes.
+const LONGEST_ID: usize = 128;
+
+impl Terms {
+    /// A request id as it is used. It stands in every log line: characters that are hard to read there, or that would pass for
+    /// another field, are left out, and an id that is empty then, or longer than 128 bytes as given, is not used.
+    #[must_use]
+    pub fn usable_id(given: &str) -> Option<String> {
+        let plain = |character: &char| character.is_ascii_alphanumeric() || "-_.:/+=@,~".contains(*character);
+        let clean: String =
+            if given.len() > LONGEST_ID { String::new() } else { given.chars().filter(plain).collect() };
+        Some(clean).filter(|clean| !clean.is_empty())
+    }
 }
 
 struct Shared {
     terms: Terms,
     id: String,
+    /// The caller to whom work is counted.
+    counted_as: Arc<str>,
     span: tracing::Span,
     compute: Compute,
-    /// Never read; released on drop.
-    _permit: Option<OwnedSemaphorePermit>,
+    work: Mutex<Work>,
+    tally: Tally,
+    observer: Option<Arc<dyn Observer>>,
+    /// Released on drop.
+    seat: Option<Mutex<Seat>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(observer) = &self.observer {
+            observer.ended(&self.terms.operation, &self.tally);
+        }
+    }
+}
+
+impl Terms {
+    /// The caller to whom work is counted: the name of the token, or the peer's address without its port.
+    fn counted_as(&self) -> Arc<str> {
+        self.name.as_deref().map_or_else(|| priority::counted_as(&self.caller), Arc::from)
+    }
 }
 
 /// A request in progress. Cheap to clone.
@@ -87,10 +129,26 @@ impl std::fmt::Debug for Call {
 }
 
 impl Call {
-    fn new(terms: Terms, permit: Option<OwnedSemaphorePermit>, token: CancellationToken, compute: Compute) -> Self {
+    fn new(terms: Terms, seat: Option<Seat>, token: CancellationToken, compute: Compute) -> Self {
+        Self::observed(terms, seat, token, compute, None)
+    }
+
+    fn observed(
+        terms: Terms,
+        seat: Option<Seat>,
+        token: CancellationToken,
+        compute: Compute,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
         let id = terms.id.clone().unwrap_or_else(fresh_id);
-        let span = tracing::info_span!("call", operation = %terms.operation, id = %id, caller = %terms.caller);
-        Self { shared: Arc::new(Shared { terms, id, span, compute, _permit: permit }), token }
+        // At the level of errors, so that a filter that lets only errors through keeps the id in their lines.
+        let (caller, name) = (&terms.caller, terms.name.as_deref());
+        let span = tracing::error_span!("call", operation = %terms.operation, id = %id, %caller, name);
+        let counted_as = terms.counted_as();
+        let tally = terms.request.as_ref().map(Tally::part_of).unwrap_or_default();
+        let work = Mutex::default();
+        let shared = Shared { terms, id, counted_as, span, compute, work, tally, observer, seat: seat.map(Mutex::new) };
+        Self { shared: Arc::new(shared), token }
     }
 
     /// A call within the process, without permit and deadline. For the command line and tests.
@@ -118,6 +176,23 @@ impl Call {
         &self.shared.id
     }
 
+    /// Counts of the call, to be added to by whatever works for it.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.shared.tally
+    }
+
+    /// Begins a stage of the call's work. It ends when the returned value is dropped.
+    #[must_use]
+    pub fn stage(&self, stage: Stage) -> Timed {
+        Timed::begin(self.clone(), stage)
+    }
+
+    /// Runs `work` in the span of the call, so that its log lines have the request id.
+    pub fn in_span<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.shared.span.in_scope(work)
+    }
+
     /// Urgency in the scheduler's queue.
     #[must_use]
     pub fn priority(&self) -> Priority {
@@ -128,6 +203,51 @@ impl Call {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.shared.terms.deadline
+    }
+
+    /// The caller to whom work is counted: the authenticated name, or the peer's address without its port.
+    #[must_use]
+    pub fn caller(&self) -> &str {
+        &self.shared.counted_as
+    }
+
+    /// Enters the tokens that the call is expected to take into `ledger`, if `admit` allows it; it is told the tokens that
+    /// are ahead. A call that has an entry keeps it. A call within the process is entered without being asked.
+    ///
+    /// # Errors
+    /// The error of `admit`; nothing is entered then.
+    pub fn reserve<E>(
+        &self,
+        ledger: &Ledger,
+        tokens: usize,
+        admit: impl FnOnce(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let asked = self.shared.seat.is_some();
+        self.work().reserve(ledger, self.key(), tokens, |ahead| if asked { admit(ahead) } else { Ok(()) })
+    }
+
+    /// States that at least this many tokens are left to evaluate for the call.
+    pub fn expect(&self, ledger: &Ledger, tokens: usize) {
+        self.work().at_least(ledger, self.key(), tokens);
+    }
+
+    /// Counts tokens that were evaluated for the call.
+    pub fn spend(&self, tokens: usize) {
+        self.work().spend(tokens);
+    }
+
+    /// Tokens evaluated for the call so far.
+    #[must_use]
+    pub fn spent(&self) -> usize {
+        self.work().done()
+    }
+
+    fn key(&self) -> (Priority, Arc<str>) {
+        (self.priority(), Arc::clone(&self.shared.counted_as))
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.shared.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Cancels the call and its children. Running work stops at its next check.
@@ -177,7 +297,7 @@ impl Call {
     /// # Errors
     /// The error of the work, or the reason why the call stopped.
     pub async fn run<T, E: From<Stopped>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        let _cancels_on_drop = self.token.clone().drop_guard();
+        let _ends_on_drop = Ends(self);
         let bounded = async {
             tokio::select! {
                 biased;
@@ -245,13 +365,25 @@ pub(crate) fn text_of_panic(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Generates a request id: unique within the process, and unlikely to repeat in another one.
-fn fresh_id() -> String {
+#[must_use]
+pub fn fresh_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     static PROCESS: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         since.subsec_nanos().rotate_left(16) ^ std::process::id()
     });
     format!("{:08x}-{}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Cancels the call when its work ends or is dropped. What it did not evaluate delays no other call then, though the model may
+/// hold a clone until the end of its step.
+struct Ends<'a>(&'a Call);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.token.cancel();
+        self.0.work().end();
+    }
 }
 
 #[cfg(test)]

@@ -12,14 +12,14 @@ async fn forever(call: &Call) -> Result<(), Stopped> {
 #[tokio::test]
 async fn a_place_is_held_until_the_last_clone_is_gone() {
     let admission = Admission::new(1);
-    let call = admission.admit(Terms::default()).unwrap();
-    assert_eq!(admission.admit(Terms::default()).unwrap_err(), Full);
+    let call = admission.admit(Terms::default(), Place::Generator).unwrap();
+    assert_eq!(admission.admit(Terms::default(), Place::Generator).unwrap_err(), Full);
     let clone = call.clone();
     drop(call);
     assert_eq!(admission.in_flight(), 1);
     drop(clone);
     assert_eq!(admission.in_flight(), 0);
-    assert!(admission.admit(Terms::default()).is_ok());
+    assert!(admission.admit(Terms::default(), Place::Generator).is_ok());
 }
 
 #[tokio::test]
@@ -32,6 +32,11 @@ async fn a_deadline_ends_the_work() {
         Err(Stopped::Cancelled),
         "the end of `run` cancels the call"
     );
+    let ledger = Ledger::default();
+    let held = Call::local_with(Some(soon));
+    held.expect(&ledger, 10);
+    assert_eq!(forever(&held.clone()).await, Err(Stopped::DeadlineExceeded));
+    assert_eq!(ledger.total(), 0, "a clone that lives on delays nobody");
     let late = Call::local_with(Some(soon));
     assert_eq!(late.compute(|_| Ok::<_, Stopped>(())).await, Err(Stopped::DeadlineExceeded));
 }
@@ -39,7 +44,7 @@ async fn a_deadline_ends_the_work() {
 #[tokio::test]
 async fn a_caller_that_leaves_stops_blocking_work_and_gives_its_place_back() {
     let admission = Admission::new(1);
-    let call = admission.admit(Terms::default()).unwrap();
+    let call = admission.admit(Terms::default(), Place::Generator).unwrap();
     let ended = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&ended);
     let work = async move {
@@ -66,7 +71,7 @@ async fn a_caller_that_leaves_stops_blocking_work_and_gives_its_place_back() {
 #[tokio::test]
 async fn the_end_of_the_server_reaches_every_call() {
     let admission = Admission::new(2);
-    let call = admission.admit(Terms::default()).unwrap();
+    let call = admission.admit(Terms::default(), Place::Generator).unwrap();
     let child = call.child();
     let waiting = tokio::spawn(async move { forever(&child).await });
     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -96,11 +101,11 @@ async fn a_panic_is_an_error_of_its_call_only() {
 #[tokio::test]
 async fn a_stream_waits_for_a_place_and_for_no_longer_than_its_deadline() {
     let admission = Admission::new(1);
-    let held = admission.admit(Terms::default()).unwrap();
+    let held = admission.admit(Terms::default(), Place::Generator).unwrap();
     let soon = Terms { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Terms::default() };
-    assert_eq!(admission.admit_when_free(soon).await.unwrap_err(), Stopped::DeadlineExceeded);
+    assert_eq!(admission.admit_when_free(soon, Place::Generator).await.unwrap_err(), Stopped::DeadlineExceeded);
     let other = admission.clone();
-    let waiting = tokio::spawn(async move { other.admit_when_free(Terms::default()).await.is_ok() });
+    let waiting = tokio::spawn(async move { other.admit_when_free(Terms::default(), Place::Generator).await.is_ok() });
     tokio::time::sleep(Duration::from_millis(5)).await;
     drop(held);
     assert!(waiting.await.unwrap());
@@ -117,4 +122,96 @@ async fn interrupted_work_ends_with_the_reason_of_the_call() {
         Err::<(), _>(Stopped::Cancelled)
     };
     assert_eq!(call.compute(work).await, Err(Stopped::DeadlineExceeded));
+}
+
+#[tokio::test]
+async fn a_caller_with_many_calls_leaves_permits_to_the_others() {
+    let admission = Admission::new(32);
+    let of = |caller: &str| Terms { caller: caller.to_owned(), ..Terms::default() };
+    // Ports differ, the address is the same.
+    let mut held: Vec<Call> =
+        (0..30).map(|port| admission.admit(of(&format!("10.0.0.1:{port}")), Place::Generator).unwrap()).collect();
+    assert_eq!(admission.admit(of("10.0.0.1:99"), Place::Generator).unwrap_err(), Full, "two of 32 are kept");
+    held.push(admission.admit(of("10.0.0.2:1"), Place::Generator).unwrap());
+    assert_eq!(admission.admit(of("10.0.0.2:2"), Place::Generator).unwrap_err(), Full);
+    held.push(admission.admit(of("search"), Place::Generator).unwrap());
+    assert_eq!(admission.admit(of("other"), Place::Generator).unwrap_err(), Full, "none is free");
+    held.clear();
+    assert_eq!(admission.in_flight(), 0);
+    assert_eq!(admission.holders(), 0);
+}
+
+/// A stream took what is kept for callers that hold none: its questions waited for any permit.
+#[tokio::test]
+async fn the_questions_of_a_stream_leave_the_kept_permits_to_newcomers() {
+    let admission = Admission::new(32);
+    let of = |caller: &str| Terms { caller: caller.to_owned(), ..Terms::default() };
+    let question = |caller: &str| {
+        let (admission, terms) = (admission.clone(), of(caller));
+        tokio::spawn(async move { admission.admit_when_free(terms, Place::Generator).await.unwrap() })
+    };
+    let mut held = Vec::new();
+    for _ in 0..30 {
+        held.push(question("10.0.0.1:1").await.unwrap());
+    }
+    let waiting = question("10.0.0.1:1");
+    tokio::time::timeout(Duration::from_millis(50), async {
+        while !waiting.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect_err("two of 32 are kept");
+    // A newcomer's stream has one of them at once, and its next question waits.
+    let first = question("10.0.0.2:1").await.unwrap();
+    let second = question("10.0.0.2:1");
+    let unary = admission.admit(of("10.0.0.3:1"), Place::Generator).unwrap();
+    tokio::task::yield_now().await;
+    assert!(!second.is_finished() && !waiting.is_finished());
+    // A kept permit comes back first, then the stream that waited longest has its turn.
+    drop(unary);
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished() && !second.is_finished());
+    drop(first);
+    let second = second.await.unwrap();
+    assert!(!waiting.is_finished(), "the newcomer holds none and takes the kept one");
+    drop(second);
+    held.pop();
+    let last = waiting.await.unwrap();
+    assert_eq!(admission.in_flight(), 30);
+    drop((held, last));
+    assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
+}
+
+#[test]
+fn a_full_queue_of_the_generator_leaves_room_beside_it() {
+    let admission = Admission::new(1);
+    let running = admission.admit(Terms::default(), Place::Generator).unwrap();
+    assert_eq!(admission.admit(Terms::default(), Place::Generator).unwrap_err(), Full);
+    // Its message says that it needs no generator, or that it does.
+    let unread = admission.admit_unread(Terms::default()).unwrap();
+    assert_eq!(unread.settle(Place::Beside), Ok(()));
+    assert_eq!(unread.settle(Place::Generator), Err(Full));
+    assert_eq!(admission.admit(Terms::default(), Place::Beside).unwrap_err(), Full);
+    assert_eq!(admission.admit_unread(Terms::default()).unwrap_err(), Full);
+    drop(running);
+    assert_eq!(unread.settle(Place::Generator), Ok(()), "the generator's permit is free by now");
+    assert_eq!(admission.in_flight(), 1);
+    // A call that took the generator's permit and does not need it gives it back.
+    drop(unread);
+    let aside = admission.admit_unread(Terms::default()).unwrap();
+    aside.settle(Place::Beside).unwrap();
+    assert!(admission.admit(Terms::default(), Place::Generator).is_ok());
+    drop(aside);
+    assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
+    assert_eq!(Call::local().settle(Place::Generator), Ok(()));
+}
+
+#[test]
+fn work_is_counted_to_the_name_of_the_token_and_else_to_the_address() {
+    let counted = |name: Option<&str>| {
+        let name = name.map(str::to_owned);
+        Terms { caller: "10.0.0.7:4711".into(), name, ..Terms::default() }.counted_as().to_string()
+    };
+    assert_eq!((counted(None).as_str(), counted(Some("search")).as_str()), ("10.0.0.7", "search"));
 }

@@ -1,15 +1,28 @@
 //! Opens the backend of a command.
 
 use super::Failure;
+use super::connection::ConnectionArgs;
 use crate::app;
 use crate::backend::{Backend, BackendError};
 use crate::config::Config;
 
 /// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models.
-pub(super) async fn open(server: Option<&String>, config: &Config) -> Result<Backend, Failure> {
+pub(super) async fn open(
+    server: Option<&String>,
+    connection: &ConnectionArgs,
+    config: &Config,
+) -> Result<Backend, Failure> {
     Ok(match server {
-        Some(address) => Backend::Server { address: address.clone(), message_bytes: config.server.message_bytes },
-        None => Backend::Local(Box::new(app::engine(config).await?)),
+        Some(address) => {
+            let server = Box::new(connection.server(address)?);
+            Backend::Server { server, message_bytes: config.server.message_bytes }
+        }
+        None => {
+            // An evaluation that was broken off and continued must give the results of one that was not, to the last digit.
+            let mut config = config.clone();
+            config.scheduler.warm = crate::warm::Options::default();
+            Backend::Local(Box::new(app::engine(&config).await?))
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Failure, SettingsArgs, input, output, position_bias};
+use super::{Failure, SettingsArgs, calibrate_ranking, input, output, position_bias};
 use crate::call::Call;
 use crate::engine::calibrate::Labelled;
 use crate::engine::position_bias::{Refusal, refusal};
@@ -17,26 +17,51 @@ use crate::rpc::{client, v1};
 use crate::storage::profiles::Origin;
 use crate::{app, telemetry};
 
-/// Measure the generator's position bias on labelled questions and store it beside the models.
+/// Measure the generator's position bias, or calibrate ranking methods, on labelled questions; the result is stored beside the
+/// models.
 ///
-/// Each line is an object with "question", "answers" and "passages". A passage has "text", optionally "title", and
+/// Position bias: each line is an object with "question", "answers" and "passages". A passage has "text", optionally "title", and
 /// "supporting": true where it contains the answer. A running server uses the result within seconds. For ten passages, about
 /// 30 questions show a bias beyond its error; with fewer, the order stays best first.
+///
+/// With --ranking the fusion weight of each method is learnt and its scores become probabilities of relevance. The lines are
+/// labelled lists as a retriever returns them, as for `rerankd compare`; take lists of the retriever that is served. 40 lists
+/// or more are a good basis, 10 are needed. What the calibration is worth is measured on the half of the lists that the fit did
+/// not see.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  rerankd calibrate --data labelled.jsonl --questions 50")]
+#[command(after_help = "Examples:\n  rerankd calibrate --data labelled.jsonl --questions 50\n  \
+                        rerankd calibrate --ranking --data lists.jsonl.gz --methods cascade,query-generation")]
 pub(super) struct CalibrateArgs {
-    /// Labelled questions; - for standard input.
-    #[arg(long, value_name = "FILE")]
-    data: PathBuf,
-    /// Use only the first COUNT questions.
+    /// Labelled questions; - for standard input. With --ranking labelled lists; may then be repeated.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub data: Vec<PathBuf>,
+    /// Calibrate ranking methods instead of measuring position bias.
+    #[arg(long, conflicts_with_all = ["subject", "add"])]
+    ranking: bool,
+    /// Methods to calibrate, separated by commas.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "cascade,query-generation",
+        requires = "ranking"
+    )]
+    pub methods: Vec<String>,
+    /// Least label of a relevant passage.
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, requires = "ranking")]
+    pub relevance_threshold: f64,
+    /// Print one JSON line a method, also on a terminal.
+    #[arg(long, requires = "ranking")]
+    pub json: bool,
+    /// Use only the first COUNT questions of each file.
     #[arg(long, value_name = "COUNT")]
-    questions: Option<usize>,
+    pub questions: Option<usize>,
     /// Whose likelihood is profiled.
     #[arg(long, value_enum, default_value_t = SubjectName::Both)]
     subject: SubjectName,
     /// Cut passages to this many tokens.
     #[arg(long, value_name = "TOKENS")]
-    max_passage_tokens: Option<usize>,
+    pub max_passage_tokens: Option<usize>,
     /// Add to the stored calibration instead of replacing it.
     #[arg(long)]
     add: bool,
@@ -62,11 +87,17 @@ struct Measured {
 }
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    if args.ranking {
+        return calibrate_ranking::run(args, settings).await;
+    }
+    let [data] = &args.data[..] else {
+        return Err(Failure::Input("--data: given more than once; only --ranking takes several files".to_owned()));
+    };
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let mut questions = input::questions(&args.data)?;
+    let mut questions = input::questions(data)?;
     questions.truncate(args.questions.unwrap_or(usize::MAX));
-    let name = input::name(&args.data);
+    let name = input::name(data);
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, backend, output};
 use crate::evaluation::Event;
 use crate::evaluation::compare::data::Sources;
@@ -34,7 +35,8 @@ pub(super) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
-    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all.
+    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method that needs no model beside the
+    /// generator.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cascade,query-generation,yes-no,moi")]
     methods: Vec<String>,
     /// Folder of the page and the results; by default nothing is kept.
@@ -49,6 +51,8 @@ pub(super) struct CompareArgs {
     /// Address of a server; without it the model is loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// Rank only so many questions of each file.
     #[arg(long, value_name = "QUESTIONS")]
     questions: Option<usize>,
@@ -102,7 +106,7 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let sources =
         Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
     let data = sources.load()?;
-    let backend = backend::open(args.server.as_ref(), &config).await?;
+    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.questions.len();
     let (bar, mut spinner, mut started) = (output::progress(questions), None, false);
     let show = |event: Event<'_>| match event {

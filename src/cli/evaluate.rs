@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
+use super::connection::ConnectionArgs;
 use super::metrics::StatisticsArgs;
 use super::{Failure, SettingsArgs, backend, measure, output};
 use crate::evaluation::data::Sources;
@@ -63,6 +64,8 @@ pub(super) struct EvaluateArgs {
     /// Address of a server; without it the models are loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// How lists are ordered: as given, or by a ranking method; may be repeated.
     #[arg(long, value_name = "METHOD", default_value = GIVEN, value_parser = rankers())]
     method: Vec<Ranker>,
@@ -141,7 +144,7 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let settings = args.settings()?;
     let data = args.sources().load()?;
     let plan = Plan::new(settings, &data)?;
-    let backend = backend::open(args.server.as_ref(), &config).await?;
+    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.queries.len();
     let (bar, mut spinner, mut started) = (output::progress(questions), None, false);
     let show = |event: Event<'_>| match event {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output};
 use crate::rpc::client;
 
@@ -14,6 +15,8 @@ pub(super) struct HealthArgs {
     /// Address of the server; by default `server.listen` of the configuration.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// Seconds to wait until the server is serving.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     wait: u64,
@@ -22,8 +25,13 @@ pub(super) struct HealthArgs {
 pub(super) async fn run(args: HealthArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let address = match args.server {
         Some(address) => address,
-        None => settings.load(Vec::new())?.server.listen.to_string(),
+        None => {
+            let config = settings.load(Vec::new())?;
+            let scheme = if config.security.files.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", config.server.listen)
+        }
     };
-    client::wait_until_serving(&address, Duration::from_secs(args.wait)).await?;
+    let server = args.connection.server(&address)?;
+    client::wait_until_serving(&server, Duration::from_secs(args.wait)).await?;
     output::print("SERVING\n")
 }

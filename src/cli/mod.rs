@@ -2,8 +2,10 @@
 
 mod backend;
 mod calibrate;
+mod calibrate_ranking;
 mod check_config;
 mod compare;
+mod connection;
 mod evaluate;
 mod fit;
 mod health;
@@ -15,7 +17,11 @@ mod plot;
 mod position_bias;
 mod rerank;
 mod serve;
+mod shell;
+mod signals;
+mod token;
 mod utility;
+mod warm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,7 +39,7 @@ use crate::files::FileError;
     name = "rerankd",
     version,
     propagate_version = true,
-    after_help = "Exit codes: 0 done, 1 failed, 2 bad usage or input, 69 server not reachable, 78 bad configuration."
+    after_help = "Exit codes: 0 done, 1 failed, 2 bad usage or input, 69 server not reachable, 75 stopped before every call was answered, 78 bad configuration."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -55,12 +61,16 @@ enum Command {
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
     Models(models::ModelsArgs),
+    Warm(warm::WarmArgs),
     Health(health::HealthArgs),
+    Token(token::TokenArgs),
     CheckConfig(check_config::CheckConfigArgs),
+    Completions(shell::CompletionsArgs),
+    Man(shell::ManArgs),
 }
 
 /// Sources of the configuration, accepted by every command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct SettingsArgs {
     /// Configuration file in TOML; `rerankd check-config` prints all keys.
     #[arg(long, global = true, value_name = "FILE", env = "RERANKD_CONFIG")]
@@ -92,6 +102,9 @@ enum Failure {
     /// No server at the address; exit code 69.
     #[error("{0}")]
     Unreachable(String),
+    /// A server that was stopped before it had answered its calls; exit code 75 (EX_TEMPFAIL).
+    #[error("stopped before every call was answered: {0} cancelled")]
+    Cut(usize),
     /// Bad configuration; exit code 78.
     #[error("invalid configuration:\n{0}")]
     Config(#[from] ConfigError),
@@ -106,6 +119,7 @@ impl Failure {
             Self::Other(_) => 1,
             Self::Input(_) => 2,
             Self::Unreachable(_) => 69,
+            Self::Cut(_) => 75,
             Self::Config(_) => 78,
         }
     }
@@ -197,8 +211,12 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,
         Command::Models(args) => models::run(args, &settings).await,
+        Command::Warm(args) => warm::run(args, &settings).await,
         Command::Health(args) => health::run(args, &settings).await,
+        Command::Token(args) => token::run(&args),
         Command::CheckConfig(_) => check_config::run(&settings),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
     }
 }
 

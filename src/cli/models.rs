@@ -107,10 +107,13 @@ fn say(line: &str) {
 
 /// The entries of the catalogue that the configuration names. Models given by path need no fetching.
 fn configured(config: &Config) -> Vec<&Entry> {
-    let library = config.entailment.model.is_some() && config.entailment.library.is_none();
-    let names =
-        [Some(config.generator.model.as_str()), config.entailment.model.as_deref(), library.then_some("onnxruntime")];
-    names.into_iter().flatten().filter_map(|name| config.store.catalog().find(name)).collect()
+    let scorers = [&config.rerankers.reranker, &config.rerankers.embedding];
+    let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
+    let networks: Vec<&str> = config.entailment.model.as_deref().into_iter().chain(scorers).collect();
+    let library = !networks.is_empty() && config.entailment.library.is_none();
+    let names = std::iter::once(config.generator.model.as_str()).chain(networks);
+    let names = names.chain(library.then_some("onnxruntime"));
+    names.filter_map(|name| config.store.catalog().find(name)).collect()
 }
 
 fn failed(error: StoreError) -> Failure {

@@ -42,7 +42,9 @@ pub(super) fn spinner(message: &'static str) -> ProgressBar {
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(error.into())),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Other(anyhow::anyhow!("standard output: {error}")))
+        }
         _ => Ok(()),
     }
 }
@@ -68,7 +70,8 @@ pub(super) fn table(head: &[&str]) -> Table {
 
 /// A rerank response as text: the ranking, the position weights as bars, and the cost.
 pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest) -> String {
-    let mut table = table(&["rank", "was", "id", "utility", "± se", "P(> next)", "score", "placed by", "passage"]);
+    let score = if answer.score_calibrated { "P(relevant)" } else { "score" };
+    let mut table = table(&["rank", "was", "id", "utility", "± se", "P(> next)", score, "placed by", "passage"]);
     for column in [0, 1, 3, 4, 5, 6] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -276,6 +279,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
             "source": inner.source().as_str_name(), "scaling": inner.scaling().as_str_name(), "weight": inner.weight,
         })),
         "none_helps": answer.none_helps,
+        "score_calibrated": answer.score_calibrated,
         "usage": usage,
         "warnings": answer.warnings,
         "model": answer.model,

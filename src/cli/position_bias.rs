@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
 use crate::engine::prompt::TEMPLATE_VERSION;
@@ -16,13 +17,15 @@ pub(super) struct PositionBiasArgs {
     /// Address of a server; by default the profiles stored on this machine are read.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
     let answer = match &args.server {
-        Some(address) => client::position_bias(address).await?,
+        Some(address) => client::position_bias(&args.connection.server(address)?).await?,
         None => {
             let store = config.store.clone();
             let located = store.locate(&config.generator.model, Role::Generator).map_err(anyhow::Error::from)?;

@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::call::Call;
 use crate::engine::fusing::{FusionMode, FusionOptions};
@@ -33,6 +34,8 @@ pub(super) struct RerankArgs {
     /// Address of a server; by default the model is loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// Method that scores the passages; by default cascade, or moi if one of its options is given.
     #[arg(long, value_parser = method_parser())]
     method: Option<String>,
@@ -210,6 +213,7 @@ impl RerankArgs {
                 ContextOrderName::Reverse => ContextOrder::Reverse,
                 ContextOrderName::Given => ContextOrder::Given,
             }),
+            ..RerankRequest::default()
         })
     }
 }
@@ -222,7 +226,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     let answer = match &args.server {
         Some(address) => {
             let show = |done, total| advance(&bar, done, total);
-            client::rerank(address, &request, config.server.message_bytes, show).await?
+            client::rerank(&args.connection.server(address)?, &request, config.server.message_bytes, show).await?
         }
         None => {
             let engine = app::engine(&config).await?;

@@ -7,18 +7,30 @@ use anyhow::Context;
 use clap::Args;
 use tokio::net::TcpListener;
 
-use super::{Failure, SettingsArgs};
+use super::{Failure, SettingsArgs, signals};
+use crate::config::{Config, ConfigError};
+use crate::rpc::server::Ended;
+use crate::transport::Access;
 use crate::{app, storage, telemetry};
 
 /// Serve over gRPC until interrupted.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  rerankd serve --listen 127.0.0.1:50051 --model /models/qwen2.5-0.5b-instruct-q8_0.gguf"
-)]
+#[command(after_help = "Signals:
+  SIGTERM, SIGINT  stop: health turns to NOT_SERVING, calls are taken for server.lame_duck_seconds more,
+                   those in flight are finished for at most server.drain_seconds; a second one stops at once
+  SIGHUP           read certificates, tokens, calibration and log.filter again
+
+Exit codes: 0 stopped, every call answered; 1 failed; 75 stopped before every call was answered; 78 bad configuration.
+
+Example:
+  rerankd serve --listen 127.0.0.1:50051 --model /models/qwen2.5-0.5b-instruct-q8_0.gguf")]
 pub(super) struct ServeArgs {
     /// Address to listen on; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+    /// Address of HTTP/JSON for clients of other rerankers; port 0 selects a free port.
+    #[arg(long, value_name = "ADDRESS")]
+    http_listen: Option<SocketAddr>,
     /// Generator: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
@@ -33,17 +45,25 @@ pub(super) struct ServeArgs {
 pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut flags = Vec::new();
     flags.extend(args.listen.map(|address| ("server.listen".to_owned(), address.to_string())));
+    flags.extend(args.http_listen.map(|address| ("http.listen".to_owned(), address.to_string())));
     flags.extend(args.model.map(|model| ("generator.model".to_owned(), model)));
     if args.no_reencode {
         flags.push(("generator.reencode".to_owned(), "false".to_owned()));
     }
-    let config = settings.load(flags)?;
-    telemetry::install(&config, false);
+    let config = settings.load(flags.clone())?;
+    let traces = telemetry::install_for_server(&config)?;
+    let access = Access::load(&config.security.files)
+        .map_err(|faults| ConfigError { faults: faults.iter().map(ToString::to_string).collect() })?;
+    warn_of_exposure(&config, &access);
+    raise_descriptor_limit();
+    let control =
+        signals::listen(again(settings.clone(), flags, config.clone())).context("signals cannot be received")?;
     // The socket is bound before the model loads, so that a port in use is reported immediately.
-    let listener = TcpListener::bind(config.server.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.server.listen))?;
-    let address = listener.local_addr().context("the socket has no address")?;
+    let (grpc, address) = bind(config.server.listen).await?;
+    let http = match config.http.listen {
+        Some(wanted) => Some(bind(wanted).await?),
+        None => None,
+    };
     // The models load while the server listens. Health reports NOT_SERVING until the generator is ready.
     let engine = app::start(&config)?;
     if let Some(path) = &args.address_file {
@@ -51,23 +71,76 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
             .with_context(|| format!("{}: cannot be written", path.display()))?;
     }
     tracing::info!(%address, model = %config.generator.model, "listening");
-    app::serve(&config, engine, listener, interrupted()).await?;
-    tracing::info!("stopped");
-    Ok(())
+    if let Some((_, address)) = &http {
+        tracing::info!(%address, "listening for HTTP");
+    }
+    let listeners = app::Listeners { grpc, http: http.map(|(listener, _)| listener) };
+    let ended = app::serve(&config, engine, access, listeners, control).await;
+    if let Some(traces) = traces {
+        traces.flush().await;
+    }
+    match ended? {
+        Ended::Answered => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+        Ended::Cut(calls) => Err(Failure::Cut(calls)),
+    }
 }
 
-/// Resolves at the first interrupt or termination signal.
-async fn interrupted() {
+/// Raises the soft limit of open files to the hard one. The usual soft limit is 1,024, and a connection takes one.
+fn raise_descriptor_limit() {
     #[cfg(unix)]
     {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+            tracing::debug!(%error, "the limit of open files stays as it is");
         }
     }
-    let _ = tokio::signal::ctrl_c().await;
+}
+
+/// Opens a socket. Also returns its address, which has the port that was selected.
+async fn bind(wanted: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(wanted).await.with_context(|| format!("cannot listen on {wanted}"))?;
+    let address = listener.local_addr().context("the socket has no address")?;
+    Ok((listener, address))
+}
+
+/// Says loudly what an address that other machines reach gives away.
+fn warn_of_exposure(config: &Config, access: &Access) {
+    let (encrypted, closed) = (access.tls.is_some(), access.tokens.required());
+    let open = !closed && !access.tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
+    for listen in std::iter::once(config.server.listen).chain(config.http.listen) {
+        if listen.ip().is_loopback() {
+            continue;
+        }
+        if open && !encrypted {
+            tracing::warn!(%listen, "INSECURE: whoever reaches this address may call, and all texts travel in the clear \
+                 (server.allow_insecure)");
+        } else if open {
+            tracing::warn!(%listen, "whoever reaches this address may call: neither auth.tokens_file nor tls.client_ca is set");
+        } else if !encrypted {
+            tracing::warn!(%listen, "tokens and texts travel in the clear: tls.certificate is not set");
+        }
+    }
+}
+
+/// What SIGHUP does here: the configuration is read again, its log filter is taken up, and the log names what is not.
+fn again(settings: SettingsArgs, flags: Vec<(String, String)>, running: Config) -> impl FnMut() + Send + 'static {
+    move || match settings.load(flags.clone()) {
+        Ok(read) => {
+            if !telemetry::refilter(&read) {
+                tracing::error!("log.filter not taken up");
+            }
+            let ignored: Vec<String> = running.changes(&read).into_iter().filter(|key| key != "log.filter").collect();
+            if !ignored.is_empty() {
+                tracing::warn!(
+                    keys = ignored.join(", "),
+                    "changed in the configuration, taken up at the next start only"
+                );
+            }
+        }
+        Err(error) => tracing::error!(%error, "the configuration is not read again"),
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, backend, input, measure, output};
 use crate::backend::Refusal;
 use crate::engine::belief::SampleOptions;
@@ -29,6 +30,8 @@ pub(super) struct UtilityArgs {
     /// Address of a server; by default the models are loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// Also measure each passage alone.
     #[arg(long)]
     each: bool,
@@ -97,7 +100,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
-    let backend = backend::open(args.server.as_ref(), &config).await?;
+    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let bar = output::progress(questions.len());
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {

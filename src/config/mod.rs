@@ -1,7 +1,13 @@
 //! Configuration: merged from all sources, validated as a whole, and split by component. Only this module reads the
 //! environment.
 
+mod changes;
+mod http;
+mod observe;
 mod raw;
+pub mod rerankers;
+mod security;
+mod warm;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,13 +16,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::engine;
+use crate::observe::traces::TraceOptions;
 use crate::runtime::llama;
 use crate::scheduler::entailment::EntailmentOptions;
 use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
 
+pub use http::Http;
 pub use raw::DEFAULTS;
+pub use security::{Security, client_token};
 
 /// All faults of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +53,10 @@ pub struct Server {
     pub message_bytes: usize,
     /// Time that a stopping server waits for requests in flight.
     pub drain: Duration,
+    /// Time that a stopping server still takes requests, while its health says NOT_SERVING.
+    pub lame_duck: Duration,
+    /// Whether reflection is served.
+    pub reflection: bool,
 }
 
 /// The generator and its load settings.
@@ -61,6 +74,8 @@ pub struct Generator {
     pub gpu_layers: u32,
     /// Use the fused attention kernel.
     pub flash_attention: bool,
+    /// Numbers in the cells of the cache.
+    pub cache_type: llama::CacheType,
     /// Use the model's chat template if it has one.
     pub chat_template: bool,
     /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
@@ -78,6 +93,8 @@ impl Generator {
             threads: self.threads,
             gpu_layers: self.gpu_layers,
             flash_attention: self.flash_attention,
+            cache_type: self.cache_type,
+            sha256: String::new(),
         }
     }
 }
@@ -102,6 +119,12 @@ pub struct Entailment {
 pub struct Config {
     /// Settings of the gRPC server.
     pub server: Server,
+    /// Who may connect.
+    pub security: Security,
+    /// Where the service manager listens (`NOTIFY_SOCKET` of systemd), and how often it wants a sign of life.
+    pub service_manager: Option<(String, Option<Duration>)>,
+    /// Settings of HTTP/JSON and of tei.v1.
+    pub http: Http,
     /// Limits of a request.
     pub limits: engine::Limits,
     /// Maximum number of calls in the server, waiting and running.
@@ -112,6 +135,8 @@ pub struct Config {
     pub generator: Generator,
     /// Settings of the entailment model.
     pub entailment: Entailment,
+    /// Settings of the models that score passages.
+    pub rerankers: rerankers::Rerankers,
     /// Whether fits of served requests are added to the learnt position-bias profiles.
     pub learn_position_bias: bool,
     /// Whether learnt profiles may arrange requests without a context order. Other callers' requests influence them.
@@ -122,6 +147,10 @@ pub struct Config {
     pub log_filter: String,
     /// Format of log lines.
     pub log_format: LogFormat,
+    /// Address of the page of metrics; `None` for no page.
+    pub metrics: Option<SocketAddr>,
+    /// Where traces go; `None` for no traces.
+    pub traces: Option<TraceOptions>,
     effective: Value,
 }
 
@@ -159,7 +188,7 @@ impl Config {
         let raw: raw::Raw =
             serde_json::from_value(value.clone()).map_err(|error| ConfigError { faults: vec![error.to_string()] })?;
         let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        validate(raw, value, variable)
+        validate(raw, value, &variable)
     }
 
     /// The merged values as TOML. Access tokens are masked.
@@ -175,8 +204,111 @@ impl Config {
     }
 }
 
-fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+fn validate(raw: raw::Raw, effective: Value, variable: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
+    bounded(&raw, &mut faults);
+    if raw.generator.batch > raw.generator.context_cells {
+        faults.push("generator.batch: must not exceed generator.context_cells".to_owned());
+    }
+    if raw.generator.model.is_empty() {
+        faults.push("generator.model: must not be empty".to_owned());
+    }
+    let listen = raw.server.listen.parse::<SocketAddr>();
+    if listen.is_err() {
+        faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
+    }
+    let http = raw.http.check(&mut faults);
+    let security = security::validate(&raw.tls, &raw.auth, &raw.connections, &mut faults);
+    let addresses = [("server.listen", listen.as_ref().ok().copied()), ("http.listen", http.listen)];
+    let insecure = raw.server.allow_insecure;
+    faults.extend(addresses.iter().filter_map(|(key, at)| security::exposed(key, (*at)?, &security, insecure)));
+    let log_format = log_format(&raw.log.format, &mut faults);
+    if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
+        faults.push(format!("log.filter: {error}"));
+    }
+    let metrics = raw.metrics.validate(&mut faults);
+    let traces = raw.traces.validate(&mut faults);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if raw.generator.threads == 0 { cores } else { raw.generator.threads };
+    let rerankers = raw.rerankers.validate(threads, &mut faults);
+    let warm = raw.warm.options(&mut faults);
+    if raw.generator.reproducible && warm.disk.is_some() {
+        faults.push("warm.disk: must be empty where generator.reproducible is true, which keeps no states".to_owned());
+    }
+    let cache_type = raw.generator.cache_type(&mut faults);
+    let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+    let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
+    if let Err(error) = &catalogue {
+        faults.push(format!("models.catalog: {error}"));
+    }
+    let root = optional_path(&raw.models.store).or_else(user_store);
+    if root.is_none() {
+        faults.push("models.store: must be set, because this user has no cache folder".to_owned());
+    }
+    let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
+        return Err(ConfigError { faults });
+    };
+    let text =
+        |text: &str, name: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).or_else(|| variable(name));
+    let hub = fetch::Hub {
+        endpoint: text(&raw.models.hub_endpoint, "HF_ENDPOINT"),
+        token: text(&raw.models.hub_token, "HF_TOKEN"),
+    };
+    let library = text(&raw.entailment.library, "ORT_DYLIB_PATH").map(PathBuf::from);
+    let entailment = entailment(raw.entailment, library, threads);
+    Ok(Config {
+        server: Server {
+            listen,
+            message_bytes: raw.server.message_bytes,
+            drain: Duration::from_secs(raw.server.drain_seconds),
+            lame_duck: Duration::from_secs(raw.server.lame_duck_seconds),
+            reflection: raw.server.reflection,
+        },
+        security,
+        service_manager: security::service_manager(variable),
+        http,
+        limits: engine::Limits {
+            passages: raw.limits.passages,
+            query_bytes: raw.limits.query_bytes,
+            passage_bytes: raw.limits.passage_bytes,
+            orders: raw.limits.orders,
+            tokens: raw.limits.tokens_per_request,
+            pairs: raw.limits.pairs_per_request,
+            truncate: raw.limits.truncate,
+        },
+        queue_length: raw.limits.queue_length,
+        scheduler: SchedulerOptions {
+            warm,
+            template: engine::prompt::TEMPLATE_VERSION.to_owned(),
+            reproducible: raw.generator.reproducible,
+            longest_wait: (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds)),
+        },
+        generator: Generator {
+            model: raw.generator.model,
+            cells: raw.generator.context_cells,
+            batch: raw.generator.batch,
+            threads,
+            gpu_layers: raw.generator.gpu_layers,
+            flash_attention: raw.generator.flash_attention,
+            cache_type,
+            chat_template: raw.generator.chat_template,
+            reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
+        },
+        entailment,
+        rerankers,
+        learn_position_bias: raw.position_bias.learn,
+        use_learnt_position_bias: raw.position_bias.use_learnt,
+        store: Store::new(root, catalogue, hub),
+        log_filter: raw.log.filter,
+        log_format,
+        metrics,
+        traces,
+        effective,
+    })
+}
+
+/// Appends a fault for each number that is out of its bounds.
+fn bounded(raw: &raw::Raw, faults: &mut Vec<String>) {
     let positive = [
         ("limits.passages", raw.limits.passages, 1, 10_000),
         ("limits.query_bytes", raw.limits.query_bytes, 1, 1 << 30),
@@ -198,77 +330,6 @@ fn validate(raw: raw::Raw, effective: Value, variable: impl Fn(&str) -> Option<S
             faults.push(format!("{key}: must be between {least} and {most}, is {value}"));
         }
     }
-    if raw.generator.batch > raw.generator.context_cells {
-        faults.push("generator.batch: must not exceed generator.context_cells".to_owned());
-    }
-    if raw.generator.model.is_empty() {
-        faults.push("generator.model: must not be empty".to_owned());
-    }
-    let listen = raw.server.listen.parse::<SocketAddr>();
-    if listen.is_err() {
-        faults.push(format!("server.listen: must be an address and port, is {:?}", raw.server.listen));
-    }
-    let log_format = log_format(&raw.log.format, &mut faults);
-    if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
-        faults.push(format!("log.filter: {error}"));
-    }
-    let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
-    if let Err(error) = &catalogue {
-        faults.push(format!("models.catalog: {error}"));
-    }
-    let root = optional_path(&raw.models.store).or_else(user_store);
-    if root.is_none() {
-        faults.push("models.store: must be set, because this user has no cache folder".to_owned());
-    }
-    let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
-        return Err(ConfigError { faults });
-    };
-    let text =
-        |text: &str, name: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).or_else(|| variable(name));
-    let hub = fetch::Hub {
-        endpoint: text(&raw.models.hub_endpoint, "HF_ENDPOINT"),
-        token: text(&raw.models.hub_token, "HF_TOKEN"),
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if raw.generator.threads == 0 { cores } else { raw.generator.threads };
-    let library = text(&raw.entailment.library, "ORT_DYLIB_PATH").map(PathBuf::from);
-    let entailment = entailment(raw.entailment, library, threads);
-    Ok(Config {
-        server: Server {
-            listen,
-            message_bytes: raw.server.message_bytes,
-            drain: Duration::from_secs(raw.server.drain_seconds),
-        },
-        limits: engine::Limits {
-            passages: raw.limits.passages,
-            query_bytes: raw.limits.query_bytes,
-            passage_bytes: raw.limits.passage_bytes,
-            orders: raw.limits.orders,
-            tokens: raw.limits.tokens_per_request,
-            pairs: raw.limits.pairs_per_request,
-            truncate: raw.limits.truncate,
-        },
-        queue_length: raw.limits.queue_length,
-        scheduler: SchedulerOptions { prefix_cells: raw.generator.prefix_cells },
-        generator: Generator {
-            model: raw.generator.model,
-            cells: raw.generator.context_cells,
-            batch: raw.generator.batch,
-            threads,
-            gpu_layers: raw.generator.gpu_layers,
-            flash_attention: raw.generator.flash_attention,
-            chat_template: raw.generator.chat_template,
-            reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
-        },
-        entailment,
-        learn_position_bias: raw.position_bias.learn,
-        use_learnt_position_bias: raw.position_bias.use_learnt,
-        store: Store::new(root, catalogue, hub),
-        log_filter: raw.log.filter,
-        log_format,
-        effective,
-    })
 }
 
 fn log_format(text: &str, faults: &mut Vec<String>) -> LogFormat {
@@ -297,64 +358,4 @@ fn user_store() -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rerankd.toml");
-        std::fs::write(&path, text).unwrap();
-        let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-        };
-        Config::from_parts(Some(&path), &own(environment), &own(flags))
-    }
-
-    #[test]
-    fn later_sources_win() {
-        let text = "[limits]\npassages = 7\nqueue_length = 8\n[generator]\nthreads = 3";
-        let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "false")];
-        let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
-        assert_eq!((config.limits.passages, config.queue_length, config.generator.threads), (7, 9, 5));
-        assert!(!config.generator.chat_template);
-        assert_eq!(config.limits.query_bytes, 16_384);
-    }
-
-    #[test]
-    fn all_faults_are_listed_at_once() {
-        let text = "[limits]\npasages = 7\npassages = \"many\"\n[server]\nlisten = 5\n[nonsense]\nx = 1";
-        let faults = load(text, &[], &[]).unwrap_err().faults.join("|");
-        for expected in
-            ["limits.pasages: unknown key", "limits.passages: must be a whole number", "nonsense: unknown key"]
-        {
-            assert!(faults.contains(expected), "{faults}");
-        }
-        let text = "[limits]\npassages = 0\n[server]\nlisten = \"here\"\n[log]\nformat = \"xml\"";
-        let faults = load(text, &[], &[]).unwrap_err().faults;
-        assert_eq!(faults.len(), 3, "{faults:?}");
-    }
-
-    #[test]
-    fn profiles_are_learnt_but_not_used_unless_the_operator_says_so() {
-        let plain = load("", &[], &[]).unwrap();
-        assert!(plain.learn_position_bias && !plain.use_learnt_position_bias);
-        let used = load("[position_bias]\nlearn = false\nuse_learnt = true", &[], &[]).unwrap();
-        assert!(!used.learn_position_bias && used.use_learnt_position_bias);
-        let faults = load("[position_bias]\nuse_learnt = 2", &[], &[]).unwrap_err().faults;
-        assert_eq!(faults, vec!["position_bias.use_learnt: must be true or false, is 2"]);
-    }
-
-    #[test]
-    fn a_file_that_is_no_toml_is_named() {
-        assert!(load("[limits", &[], &[]).unwrap_err().to_string().contains("rerankd.toml"));
-        let missing = Config::from_parts(Some(Path::new("/nowhere/rerankd.toml")), &[], &[]).unwrap_err();
-        assert!(missing.to_string().starts_with("/nowhere/rerankd.toml: "));
-    }
-
-    #[test]
-    fn secrets_are_masked_and_hub_variables_are_honoured() {
-        let config = load("[models]\nhub_token = \"secret\"", &[("HF_ENDPOINT", "http://127.0.0.1:1")], &[]).unwrap();
-        assert!(!config.effective().contains("secret") && config.effective().contains("***"));
-        assert!(format!("{:?}", config.store).contains("http://127.0.0.1:1"));
-    }
-}
+mod tests;

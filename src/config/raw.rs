@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ConfigError;
+use crate::runtime::llama::CacheType;
 
 /// Default values as TOML. They also define the set of keys and the type of each.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
@@ -20,6 +21,15 @@ pub(super) struct Raw {
     pub position_bias: PositionBias,
     pub models: Models,
     pub log: Log,
+    pub warm: super::warm::Warm,
+    pub metrics: super::observe::Metrics,
+    pub traces: super::observe::Traces,
+    pub tls: super::security::Tls,
+    pub auth: super::security::Auth,
+    pub connections: super::security::Connections,
+    pub http: super::http::RawHttp,
+    #[serde(flatten)]
+    pub rerankers: super::rerankers::Raw,
 }
 
 #[derive(Debug, Deserialize)]
@@ -27,6 +37,9 @@ pub(super) struct Server {
     pub listen: String,
     pub message_bytes: usize,
     pub drain_seconds: u64,
+    pub lame_duck_seconds: u64,
+    pub reflection: bool,
+    pub allow_insecure: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,6 +52,7 @@ pub(super) struct Limits {
     pub pairs_per_request: usize,
     pub truncate: bool,
     pub queue_length: usize,
+    pub queue_seconds: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,10 +63,24 @@ pub(super) struct Generator {
     pub threads: usize,
     pub gpu_layers: u32,
     pub flash_attention: bool,
+    pub cache_type: String,
+    pub reproducible: bool,
     pub chat_template: bool,
     pub reencode: bool,
     pub reencode_megabytes: u64,
-    pub prefix_cells: usize,
+}
+
+impl Generator {
+    pub fn cache_type(&self, faults: &mut Vec<String>) -> CacheType {
+        let Some(cache_type) = CacheType::ALL.into_iter().find(|known| known.name() == self.cache_type) else {
+            faults.push(format!("generator.cache_type: must be f16, bf16 or q8_0, is {:?}", self.cache_type));
+            return CacheType::default();
+        };
+        if cache_type == CacheType::Q8_0 && !self.flash_attention {
+            faults.push("generator.cache_type: q8_0 needs generator.flash_attention".to_owned());
+        }
+        cache_type
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::models::ServedGenerator;
-use super::prompt::Language;
+use super::prompt::{CutSide, Language};
 use super::rerank::Passage;
 use super::truncate::{Fit, FittedPassages, fit_passages};
 use super::{EngineError, Limits};
@@ -84,7 +84,7 @@ impl AnswerPrompts {
             return Err(EngineError::TooLong { field: "question".into(), needed: question.len(), available });
         };
         let truncate = asked.truncate.unwrap_or(limits.truncate);
-        let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate };
+        let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate, side: CutSide::End };
         let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
         Ok((Self::new(language, &question, tokens), cut))
     }

@@ -7,6 +7,7 @@ use crate::fit::FitError;
 use crate::metrics::InvalidInput;
 use crate::model::ModelError;
 use crate::scheduler::ScheduleError;
+use crate::scheduler::reranker::ScoreError;
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -19,7 +20,7 @@ pub enum EngineError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The request does not fit the generator's context and may not be truncated further.
+    /// The request does not fit the model's context and may not be truncated further.
     #[error("{field}: needs {needed} tokens, {available} available")]
     TooLong {
         /// Path of the field, as in the protocol.
@@ -43,8 +44,8 @@ pub enum EngineError {
         /// Pairs allowed.
         allowed: usize,
     },
-    /// Too many requests are in the system.
-    #[error("the queue is full")]
+    /// Too many requests are in the system, or their work takes longer than this request may wait.
+    #[error("the queue is full, or its work takes longer than this request may wait")]
     QueueFull {
         /// Suggested delay before a retry.
         retry_after: Duration,
@@ -77,6 +78,7 @@ impl From<ScheduleError> for EngineError {
     fn from(error: ScheduleError) -> Self {
         match error {
             ScheduleError::Stopped(stopped) => stopped.into(),
+            ScheduleError::Overloaded { retry_after } => Self::QueueFull { retry_after },
             ScheduleError::Unavailable => Self::Unavailable,
             ScheduleError::TooLarge { needed, available, .. } => {
                 Self::TooLong { field: "passages".into(), needed, available }
@@ -85,6 +87,26 @@ impl From<ScheduleError> for EngineError {
             // cannot be loaded is `Unavailable`.
             ScheduleError::Model(ModelError::Unusable { .. }) => Self::Precondition(error.to_string()),
             ScheduleError::Model(error) => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+impl From<ScoreError> for EngineError {
+    fn from(error: ScoreError) -> Self {
+        let field = |passage: Option<usize>| match passage {
+            None => "query".to_owned(),
+            Some(index) => format!("passages[{index}].text"),
+        };
+        match error {
+            ScoreError::Schedule(error) => error.into(),
+            ScoreError::Text { passage, problem } => {
+                Self::Invalid { field: field(passage), problem: format!("cannot be tokenised: {problem}") }
+            }
+            ScoreError::TooLong { passage, length } => {
+                let field = field(passage);
+                Self::TooLong { field, needed: length.needed, available: length.available }
+            }
+            ScoreError::Budget { needed, allowed } => Self::Budget { needed, allowed },
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::EngineError;
 use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
+pub use crate::fusion::calibration::Source;
 use crate::fusion::{Scaling, Side, applied, fuse};
 use crate::numeric::descending;
 
@@ -45,6 +46,11 @@ pub struct FusionOptions {
 }
 
 impl FusionOptions {
+    /// Whether scaling and weight are left to the method and its calibration.
+    pub(super) fn is_default(&self) -> bool {
+        self.mode == FusionMode::ByMethod && self.weight.is_none() && self.scaling.is_none()
+    }
+
     pub(super) fn check(&self) -> Result<(), EngineError> {
         if self.background.as_ref().is_some_and(|background| background.frequencies.len() > MOST_FREQUENCIES) {
             let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
@@ -57,15 +63,6 @@ impl FusionOptions {
             _ => Ok(()),
         }
     }
-}
-
-/// Where the other side of a fusion came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The passages' retriever scores.
-    Retriever,
-    /// BM25 inside the list.
-    Bm25,
 }
 
 /// What was mixed.
@@ -91,6 +88,14 @@ pub struct Fusion {
 }
 
 impl Fusion {
+    /// Which other side a request has, and the number of passages that have no score. BM25 takes the place of scores that more
+    /// than half of the passages lack: they would say too little about the rest.
+    pub(super) fn source(request: &RerankRequest) -> (Source, usize) {
+        let missing = request.passages.iter().filter(|passage| passage.retriever_score.is_none()).count();
+        let lexical = request.fusion.mode == FusionMode::Bm25 || 2 * missing > request.passages.len();
+        (if lexical { Source::Bm25 } else { Source::Retriever }, missing)
+    }
+
     /// The retriever's side of a request.
     #[must_use]
     pub fn of(request: &RerankRequest) -> Self {
@@ -99,9 +104,8 @@ impl Fusion {
         let scaling = options.scaling.unwrap_or_default();
         let report = |source| FusionReport { source, scaling, weight };
         let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
-        let missing = request.passages.len() - given.len();
-        // A list of which less than half has a score says too little about the rest.
-        if options.mode == FusionMode::Bm25 || missing > given.len() {
+        let (source, missing) = Self::source(request);
+        if source == Source::Bm25 {
             let texts: Vec<String> = request.passages.iter().map(Passage::whole_text).collect();
             let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
             let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)

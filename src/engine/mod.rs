@@ -1,12 +1,14 @@
 //! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
 //!
 //! `models` says what serves a request, `rerank` drives a method of `methods`, `belief`, `utility` and `evaluate` sample answers
-//! and measure them, `position_bias` arranges contexts. Every use case takes the [`Call`](crate::call::Call) it works for.
+//! and measure them, `position_bias` arranges contexts, `warm` reads passages ahead of time. Every use case takes the [`Call`](crate::call::Call) it works for.
 
 mod answers;
 pub mod belief;
 pub mod calibrate;
+mod calibrations;
 mod error;
+mod estimate;
 pub mod evaluate;
 pub mod fusing;
 mod judgement;
@@ -17,9 +19,10 @@ pub mod prompt;
 pub mod rerank;
 mod truncate;
 pub mod utility;
+pub mod warm;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use error::EngineError;
 use models::{Models, ServedGenerator};
@@ -49,6 +52,7 @@ pub struct Engine {
     models: Models,
     limits: Limits,
     context_free: Arc<utility::ContextFreeCache>,
+    estimates: Arc<estimate::Estimates>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -61,7 +65,7 @@ impl Engine {
     /// Puts the parts together. The models need not be loaded yet.
     #[must_use]
     pub fn new(models: Models, limits: Limits) -> Self {
-        Self { models, limits, context_free: Arc::default() }
+        Self { models, limits, context_free: Arc::default(), estimates: Arc::default() }
     }
 
     /// The models.
@@ -76,6 +80,13 @@ impl Engine {
     /// [`EngineError::Unavailable`] while it is loaded.
     pub fn generator(&self) -> Result<Arc<ServedGenerator>, EngineError> {
         self.models.generator(None)?.get()
+    }
+
+    /// The error of a request for which no place is free, with the time after which the backlog will be done.
+    #[must_use]
+    pub fn queue_full(&self) -> EngineError {
+        let retry_after = self.models.generator(None).map(|model| model.scheduler().stats().retry_after());
+        EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
     }
 
     /// The bounds.

@@ -9,14 +9,18 @@ use std::task::Poll;
 
 use tokio::sync::watch;
 
+use super::calibrations::Calibrations;
 use super::position_bias::PositionBias;
 use super::prompt::Language;
 use super::{EngineError, no_judge};
+use crate::fusion::calibration::Calibration;
 use crate::model::entailment::EntailmentInfo;
+use crate::model::reranker::RerankerInfo;
 use crate::model::{Capacity, GeneratorInfo, Tokenizer};
 use crate::scheduler::Status;
 use crate::scheduler::entailment::Judge;
 use crate::scheduler::generator::Scheduler;
+use crate::scheduler::reranker::PassageScorer;
 
 /// What a model is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,6 +29,10 @@ pub enum Role {
     Generator,
     /// Judges entailment.
     Entailment,
+    /// Scores pairs of query and passage.
+    Reranker,
+    /// Embeds query and passages apart.
+    Embedding,
 }
 
 impl Role {
@@ -34,6 +42,8 @@ impl Role {
         match self {
             Self::Generator => "generator",
             Self::Entailment => "entailment",
+            Self::Reranker => "reranker",
+            Self::Embedding => "embedding",
         }
     }
 }
@@ -46,6 +56,8 @@ pub struct FileRead {
     pub info: GeneratorInfo,
     /// What is known of its position bias.
     pub position_bias: PositionBias,
+    /// What labelled lists said of its ranking methods.
+    pub calibrations: Vec<Calibration>,
 }
 
 /// A generator whose file was read, with all that a use case needs.
@@ -58,6 +70,8 @@ pub struct ServedGenerator {
     pub info: GeneratorInfo,
     /// What is known of its position bias.
     pub position_bias: Arc<PositionBias>,
+    /// What labelled lists said of its ranking methods.
+    pub calibrations: Calibrations,
 }
 
 impl std::fmt::Debug for FileRead {
@@ -82,7 +96,13 @@ impl ServedGenerator {
         position_bias: PositionBias,
     ) -> Self {
         let language = Language::new(tokenizer, info.chat);
-        Self { scheduler, language, info, position_bias: Arc::new(position_bias) }
+        Self {
+            scheduler,
+            language,
+            info,
+            position_bias: Arc::new(position_bias),
+            calibrations: Calibrations::default(),
+        }
     }
 
     /// The vocabulary.
@@ -134,8 +154,10 @@ impl GeneratorModel {
             return Ok(Arc::clone(served));
         }
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let served = published.take().map(|FileRead { tokenizer, info, position_bias }| {
-            Arc::new(ServedGenerator::new(self.scheduler.clone(), tokenizer, info, position_bias))
+        let served = published.take().map(|FileRead { tokenizer, info, position_bias, calibrations }| {
+            let served = ServedGenerator::new(self.scheduler.clone(), tokenizer, info, position_bias);
+            served.calibrations.replace(calibrations);
+            Arc::new(served)
         });
         // Under the lock: whoever finds nothing published finds what was made of it.
         match served {
@@ -175,13 +197,23 @@ pub struct ModelState {
 pub struct Models {
     generators: Vec<GeneratorModel>,
     judge: Option<Judge>,
+    /// At most one a role.
+    scorers: Vec<(Role, PassageScorer)>,
 }
 
 impl Models {
     /// One generator and maybe an entailment model.
     #[must_use]
     pub fn new(generator: GeneratorModel, judge: Option<Judge>) -> Self {
-        Self { generators: vec![generator], judge }
+        Self { generators: vec![generator], judge, scorers: Vec::new() }
+    }
+
+    /// The same with a model that scores passages, in place of an earlier one of this role.
+    #[must_use]
+    pub fn with_scorer(mut self, role: Role, scorer: PassageScorer) -> Self {
+        self.scorers.retain(|(other, _)| *other != role);
+        self.scorers.push((role, scorer));
+        self
     }
 
     /// The generator of that name, or the default one.
@@ -194,6 +226,12 @@ impl Models {
             Some(name) => self.generators.iter().find(|model| model.name == name),
         };
         found.ok_or_else(|| EngineError::Precondition(format!("no generator {:?}", name.unwrap_or("is configured"))))
+    }
+
+    /// Every generator, the default first.
+    #[must_use]
+    pub fn generators(&self) -> &[GeneratorModel] {
+        &self.generators
     }
 
     /// The entailment model, loaded or not.
@@ -210,6 +248,21 @@ impl Models {
         self.judge.as_ref()
     }
 
+    /// The model that scores passages in this role, loaded or not.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] where none is configured, with the key to set.
+    pub fn scorer(&self, role: Role) -> Result<&PassageScorer, EngineError> {
+        let none = || EngineError::Precondition(format!("no {0} model is configured: set {0}.model", role.name()));
+        self.scorer_if_any(role).ok_or_else(none)
+    }
+
+    /// The same, where there may be none.
+    #[must_use]
+    pub fn scorer_if_any(&self, role: Role) -> Option<&PassageScorer> {
+        self.scorers.iter().find(|(other, _)| *other == role).map(|(_, scorer)| scorer)
+    }
+
     /// The state of every model.
     #[must_use]
     pub fn states(&self) -> Vec<ModelState> {
@@ -221,7 +274,17 @@ impl Models {
             let status = judge.status();
             state(Role::Entailment, &judge.model().name, &status.borrow())
         });
-        generators.chain(judges).collect()
+        let scorers = self.scorers.iter().map(|(role, scorer)| {
+            let status = scorer.status();
+            state(*role, &scorer.model().name, &status.borrow())
+        });
+        generators.chain(judges).chain(scorers).collect()
+    }
+
+    /// Whether a request would be served: every generator is there, or is loaded when it is needed.
+    #[must_use]
+    pub fn serve(&self) -> bool {
+        self.states().iter().filter(|state| state.role == Role::Generator).all(|state| state.serves)
     }
 
     /// Changes of the states, from now on.
@@ -230,6 +293,7 @@ impl Models {
         Changes {
             generators: self.generators.iter().map(|model| model.scheduler.status()).collect(),
             judge: self.judge.as_ref().map(Judge::status),
+            scorers: self.scorers.iter().map(|(_, scorer)| scorer.status()).collect(),
         }
     }
 }
@@ -238,6 +302,7 @@ impl Models {
 pub struct Changes {
     generators: Vec<watch::Receiver<Status<Capacity>>>,
     judge: Option<watch::Receiver<Status<EntailmentInfo>>>,
+    scorers: Vec<watch::Receiver<Status<RerankerInfo>>>,
 }
 
 impl Changes {
@@ -246,7 +311,8 @@ impl Changes {
     pub async fn next(&mut self) {
         let generators = self.generators.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
         let judge = self.judge.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
-        let mut waits: Vec<Wait<'_>> = generators.chain(judge).collect();
+        let scorers = self.scorers.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
+        let mut waits: Vec<Wait<'_>> = generators.chain(judge).chain(scorers).collect();
         std::future::poll_fn(|context| {
             let done = waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready());
             if done { Poll::Ready(()) } else { Poll::Pending }

@@ -69,6 +69,16 @@ impl Language {
     }
 }
 
+/// The end of a passage's text that truncation drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CutSide {
+    /// Its last tokens.
+    #[default]
+    End,
+    /// Its first tokens.
+    Beginning,
+}
+
 /// Tokens of a passage: head (label and title), body (text, may be truncated) and tail (separator).
 #[derive(Debug, Clone)]
 pub struct PassageTokens {
@@ -112,9 +122,19 @@ impl PassageTokens {
     /// never dropped.
     #[must_use]
     pub fn cut(&self, limit: usize) -> (Vec<Token>, usize) {
+        self.cut_at(limit, CutSide::End)
+    }
+
+    /// [`PassageTokens::cut`] at one side of the body.
+    #[must_use]
+    pub fn cut_at(&self, limit: usize, side: CutSide) -> (Vec<Token>, usize) {
         let keep = self.body.len().min(limit.saturating_sub(self.head.len() + self.tail.len()));
-        let tokens = [self.head.as_slice(), &self.body[..keep], &self.tail].concat();
-        (tokens, self.body.len() - keep)
+        let dropped = self.body.len() - keep;
+        let body = match side {
+            CutSide::End => &self.body[..keep],
+            CutSide::Beginning => &self.body[dropped..],
+        };
+        ([self.head.as_slice(), body, &self.tail].concat(), dropped)
     }
 }
 
@@ -129,6 +149,10 @@ mod tests {
         let (tokens, dropped) = passage.cut(passage.len() - 2);
         assert_eq!((tokens.len(), dropped), (passage.len() - 2, 2));
         assert!(ByteTokenizer::default().detokenize(&tokens).ends_with("abcd\n\n"));
+        let (tokens, dropped) = passage.cut_at(passage.len() - 2, CutSide::Beginning);
+        assert_eq!(dropped, 2);
+        // The body is the text after a space, so the first two tokens are the space and the "a".
+        assert_eq!(ByteTokenizer::default().detokenize(&tokens), "Document:bcdef\n\n");
         assert_eq!(passage.cut(usize::MAX).1, 0);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::EngineError;
-use super::prompt::{Language, PassageTokens};
+use super::prompt::{CutSide, Language, PassageTokens};
 use super::rerank::Passage;
 use crate::call::Call;
 use crate::plan::Token;
@@ -12,7 +12,7 @@ use crate::plan::Token;
 pub(super) struct FittedPassages {
     /// Tokens of each passage.
     pub tokens: Vec<Arc<[Token]>>,
-    /// Number of tokens dropped from the end of each passage.
+    /// Number of tokens dropped from each passage.
     pub cut: Vec<usize>,
 }
 
@@ -27,6 +27,8 @@ pub(super) struct Fit {
     pub passage_tokens: Option<usize>,
     /// Whether passages may be truncated to fit `available`.
     pub truncate: bool,
+    /// The side at which passages are truncated.
+    pub side: CutSide,
 }
 
 /// Tokenises passages and truncates them to `fit`.
@@ -61,7 +63,7 @@ pub(super) fn fit_passages(
         .iter()
         .zip(&bounded)
         .map(|(text, bound)| {
-            let (tokens, dropped) = text.cut(cap.min(*bound));
+            let (tokens, dropped) = text.cut_at(cap.min(*bound), fit.side);
             (tokens.into(), dropped)
         })
         .unzip();
@@ -130,7 +132,7 @@ mod tests {
         let language = Language::new(Arc::new(ByteTokenizer::default()), false);
         let passage = Passage { text: "x".into(), ..Passage::default() };
         let least = PassageTokens::new(&ByteTokenizer::default(), "", "x").least();
-        let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true };
+        let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true, side: CutSide::End };
         let refused =
             fit_passages(&language, &[passage.clone(), passage.clone(), passage], fit, &Call::local()).err().unwrap();
         assert_eq!(refused, EngineError::TooLong { field: "passages".into(), needed: 2 * least, available: 3 });

@@ -19,6 +19,9 @@ use serde_json::{Map, Value};
 use super::EvaluationError;
 use crate::storage::store::write_atomically;
 
+/// Name of the file of times.
+const TIMING: &str = "timing.jsonl";
+
 /// The line of one question.
 pub(super) trait Record: Serialize + DeserializeOwned {
     /// The question's id.
@@ -73,7 +76,7 @@ impl<L: Record> Journal<L> {
             }
             Err(TryLockError::Error(error)) => return Err(failed(&path, &error)),
         }
-        let mut timing = open(&folder.join("timing.jsonl"))?;
+        let mut timing = open(&folder.join(TIMING))?;
         let manifest_path = folder.join("manifest.json");
         if restart {
             for file in [&results, &timing] {
@@ -88,8 +91,8 @@ impl<L: Record> Journal<L> {
         }
         let text = serde_json::to_string_pretty(manifest).context("manifest")?;
         write_atomically(&manifest_path, format!("{text}\n").as_bytes())
-            .map_err(|error| EvaluationError::Other(error.into()))?;
-        drop_incomplete_line(&mut timing, &folder.join("timing.jsonl"))?;
+            .map_err(|error| failed(&manifest_path, &error))?;
+        drop_incomplete_line(&mut timing, &folder.join(TIMING))?;
         drop_incomplete_line(&mut results, &path)?;
         let done = check_lines::<L>(&mut results, &path, expected)?;
         results.seek(SeekFrom::End(0)).map_err(|error| failed(&path, &error))?;
@@ -101,12 +104,13 @@ impl<L: Record> Journal<L> {
     pub fn append(&mut self, line: &L, seconds: f64) -> Result<(), EvaluationError> {
         let timing = Timing { id: line.id().to_owned(), seconds };
         // The time is written first: a question with a time but no result is evaluated again, and its time is replaced.
-        for (file, text) in [
-            (&mut self.timing, serde_json::to_string(&timing).context("timing")?),
-            (&mut self.results, serde_json::to_string(line).context("result")?),
+        let timings = self.path.with_file_name(TIMING);
+        for (file, path, text) in [
+            (&mut self.timing, &timings, serde_json::to_string(&timing).context("timing")?),
+            (&mut self.results, &self.path, serde_json::to_string(line).context("result")?),
         ] {
             let written = file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_data());
-            written.map_err(|error| failed(&self.path, &error))?;
+            written.map_err(|error| failed(path, &error))?;
         }
         self.done += 1;
         Ok(())

@@ -13,6 +13,7 @@ pub(crate) mod data;
 mod journal;
 mod line;
 pub(crate) mod methods;
+pub(crate) mod ranking;
 mod report;
 pub(crate) mod summary;
 mod verdict;
@@ -199,10 +200,14 @@ impl Plan {
             "passage_tokens": self.settings.passage_tokens,
             "measure": format!("{:?}", self.settings.measure),
         });
-        match manifest {
+        let mut manifest = match manifest {
             Value::Object(manifest) => manifest,
             _ => Map::new(),
+        };
+        if let Some(calibrations) = models.calibrated() {
+            manifest.insert("calibrations".to_owned(), json!(calibrations));
         }
+        manifest
     }
 }
 

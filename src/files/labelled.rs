@@ -15,9 +15,10 @@ const LISTED: usize = 20;
 
 /// A question with its list.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct LabelledList {
+pub struct LabelledList {
     /// Unique in the file; the line's number where the line has none.
     pub id: String,
+    /// Not blank.
     pub question: String,
     /// In the retriever's order; at least one.
     pub passages: Vec<Passage>,
@@ -31,7 +32,7 @@ pub(crate) struct LabelledList {
 ///
 /// # Errors
 /// One a bad line: file, line, field and problem.
-pub(crate) fn lists(path: &Path, threshold: f64) -> Result<Vec<LabelledList>, FileError> {
+pub fn lists(path: &Path, threshold: f64) -> Result<Vec<LabelledList>, FileError> {
     let text = super::read(path)?;
     let (mut lists, mut bad) = (Vec::new(), Vec::new());
     let mut seen: HashMap<String, usize> = HashMap::new();

@@ -1,8 +1,8 @@
 //! Files that the user hands over: passages and questions as JSON lines, labelled lists ([`labelled`]), runs and judgements
 //! ([`trec`]). All of them may be gzipped. Errors name the file and the line.
 
-pub(crate) mod labelled;
-pub(crate) mod trec;
+pub mod labelled;
+pub mod trec;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::engine::rerank::Passage;
 /// A file that cannot be read, or whose content is not what it should be. The text names the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct FileError(pub String);
+pub struct FileError(pub String);
 
 /// The first bytes of a gzipped file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -73,7 +73,7 @@ struct Object {
 }
 
 /// Reads passages, one JSON value a line. Empty lines are skipped.
-pub(crate) fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
+pub fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
     let text = read(path)?;
     let mut passages = Vec::new();
     for (number, line) in lines(&text) {
@@ -146,20 +146,23 @@ struct LabelledPassage {
 
 /// A question, its reference answers, and its passages.
 #[derive(Debug, Clone)]
-pub(crate) struct Question {
+pub struct Question {
     /// Number of its line, from 1.
     pub line: usize,
     /// Its id; `None` where the line has none.
     pub id: Option<String>,
+    /// As given; it may be empty.
     pub question: String,
+    /// Reference answers; none where the line has none.
     pub answers: Vec<String>,
+    /// In the order of the line.
     pub passages: Vec<Passage>,
     /// For each passage whether it is marked as helpful.
     pub supporting: Vec<bool>,
 }
 
 /// Reads questions, one JSON object a line.
-pub(crate) fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
+pub fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
     let text = read(path)?;
     let mut questions = Vec::new();
     for (number, line) in lines(&text) {

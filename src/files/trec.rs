@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use super::FileError;
 
 /// A run: lists by query, queries in the order of their first lines.
-pub(crate) struct Run<'a> {
+pub struct Run<'a> {
     /// The run's tag; the file's name where the format has none.
     pub tag: String,
     /// Documents and scores of each query.
@@ -19,10 +19,10 @@ pub(crate) struct Run<'a> {
 }
 
 /// Labels by document.
-pub(crate) type Labels<'a> = HashMap<&'a str, f64>;
+pub type Labels<'a> = HashMap<&'a str, f64>;
 
 /// Labels by document by query. The files are the user's own, so the hash need not resist attacks.
-pub(crate) type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
+pub type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
 
 /// One line of a run or of judgements.
 struct Row<'a> {
@@ -174,7 +174,7 @@ fn read<'a>(
 }
 
 /// Reads a run from its text.
-pub(crate) fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
+pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
     let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
     let mut positions: HashMap<&str, usize> = HashMap::new();
     for row in read(text, text, path, run_row)? {
@@ -201,7 +201,7 @@ pub(crate) fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> 
 }
 
 /// Reads judgements from their text.
-pub(crate) fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, FileError> {
+pub fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, FileError> {
     // BEIR's three columns have a header.
     let first = text.lines().next().unwrap_or_default();
     let mut columns = first.split_ascii_whitespace();

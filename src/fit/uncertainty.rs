@@ -42,6 +42,19 @@ pub struct Diagnostics {
     pub converged: bool,
 }
 
+impl Diagnostics {
+    /// How the fit ended, in one word: `converged`, `not_converged`, or `not_identifiable` where it converged to values that the
+    /// prior determines in part.
+    #[must_use]
+    pub const fn status(&self) -> &'static str {
+        match (self.converged, self.identifiable) {
+            (false, _) => "not_converged",
+            (true, false) => "not_identifiable",
+            (true, true) => "converged",
+        }
+    }
+}
+
 /// Warning for a fit that did not converge.
 pub const NOT_CONVERGED: &str =
     "the fit did not converge: utilities and position bias are the best that the solver reached";

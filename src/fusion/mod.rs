@@ -5,6 +5,8 @@
 //! queries. Fused values order one list; they are not comparable between lists.
 
 pub mod bm25;
+pub mod calibration;
+pub mod platt;
 pub mod settled;
 
 use crate::numeric::{mean, real, standard_deviation};

@@ -4,6 +4,7 @@
 //! generator stays on one thread and needs neither `Send` nor `Sync`.
 
 pub mod entailment;
+pub mod reranker;
 
 use std::ops::Range;
 
@@ -122,6 +123,30 @@ pub trait Generator {
     /// # Errors
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn fork(&mut self, from: usize, to: usize, length: usize) -> Result<(), ModelError>;
+
+    /// What a saved state depends on beside its tokens: the model's weights, the types and the layout of its cells, the
+    /// runtime's build. States of equal identities can be exchanged. `None` if states cannot be saved.
+    fn state_identity(&self) -> Option<String> {
+        None
+    }
+
+    /// Copies the cells of a sequence's `positions` out of the cache. `sequence` holds them.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when the runtime reports an error. The sequence is unchanged.
+    fn save(&mut self, _sequence: usize, _positions: Range<usize>) -> Result<Vec<u8>, ModelError> {
+        Err(ModelError::Decode("the generator cannot save states".into()))
+    }
+
+    /// Appends a state of [`Generator::save`] to `to`, whose length is `positions.start`. Takes as many cells as there are
+    /// positions.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] for a state that is not of these positions, and when the runtime reports an error. `to` is
+    /// then unchanged.
+    fn restore(&mut self, _state: &[u8], _to: usize, _positions: Range<usize>) -> Result<(), ModelError> {
+        Err(ModelError::Decode("the generator cannot restore states".into()))
+    }
 
     /// Removes a sequence. Cells that no other sequence shares are free immediately.
     ///

@@ -55,12 +55,28 @@ pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
     if left.len() != right.len() || left.len() < 2 {
         return None;
     }
+    let (mut covariance, mut scale) = moments(left, right);
+    if !(covariance.is_finite() && scale.is_finite()) {
+        // Squares of numbers beyond 1e150 are no numbers of 64 bits.
+        (covariance, scale) = moments(&in_largest(left), &in_largest(right));
+    }
+    (scale > 1e-300).then(|| (covariance / scale).clamp(-1.0, 1.0))
+}
+
+/// The sum of products of deviations, and its largest possible value.
+fn moments(left: &[f64], right: &[f64]) -> (f64, f64) {
     let (centre_left, centre_right) = (mean(left), mean(right));
-    let covariance: f64 = left.iter().zip(right).map(|(l, r)| (l - centre_left) * (r - centre_right)).sum();
+    let covariance = left.iter().zip(right).map(|(l, r)| (l - centre_left) * (r - centre_right)).sum();
     let scale = (left.iter().map(|l| (l - centre_left).powi(2)).sum::<f64>()
         * right.iter().map(|r| (r - centre_right).powi(2)).sum::<f64>())
     .sqrt();
-    (scale > 1e-300).then(|| (covariance / scale).clamp(-1.0, 1.0))
+    (covariance, scale)
+}
+
+/// The values in units of the largest of them.
+fn in_largest(values: &[f64]) -> Vec<f64> {
+    let largest = values.iter().fold(f64::MIN_POSITIVE, |largest, value| largest.max(value.abs()));
+    values.iter().map(|value| value / largest).collect()
 }
 
 #[cfg(test)]
@@ -83,5 +99,14 @@ mod tests {
     fn pearson_of_a_constant_is_undefined() {
         assert_eq!(pearson(&[1.0, 1.0], &[1.0, 2.0]), None);
         assert_eq!(pearson(&[1.0, 2.0, 3.0], &[2.0, 4.0, 6.0]), Some(1.0));
+    }
+
+    /// Found by a fuzz target: the square of 1e233 is infinite, and the correlation was no number.
+    #[test]
+    fn pearson_of_huge_values_is_a_correlation() {
+        assert!((pearson(&[1.0, 0.0, 3.0], &[1.0, 3.0, 1e233]).unwrap() - 5.0 / 28.0_f64.sqrt()).abs() < 1e-12);
+        assert!((pearson(&[1.0, 2.0, 3.0], &[-1e308, 0.0, 1e308]).unwrap() - 1.0).abs() < 1e-12);
+        assert!((pearson(&[-1.7e308, 1.7e308], &[1.7e308, -1.7e308]).unwrap() + 1.0).abs() < 1e-12);
+        assert_eq!(pearson(&[f64::MAX, f64::MAX], &[1.0, 2.0]), None);
     }
 }

@@ -233,6 +233,31 @@ impl Plan {
         self.nodes[node.0].tokens.len()
     }
 
+    /// Tokens of a node; empty for a sample.
+    #[must_use]
+    pub fn tokens(&self, node: NodeId) -> &[Token] {
+        &self.nodes[node.0].tokens
+    }
+
+    /// The node before a node; `None` for a root.
+    #[must_use]
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.nodes[node.0].parent.map(NodeId)
+    }
+
+    /// Whether no node comes after a node.
+    #[must_use]
+    pub fn is_leaf(&self, node: NodeId) -> bool {
+        self.nodes[node.0].children.is_empty()
+    }
+
+    /// Positions of a node's tokens in its sequence.
+    #[must_use]
+    pub fn positions(&self, node: NodeId) -> std::ops::Range<usize> {
+        let node = &self.nodes[node.0];
+        node.start..node.start + node.tokens.len()
+    }
+
     /// Number of ancestors of a node; 0 for a root.
     #[must_use]
     pub fn depth(&self, node: NodeId) -> usize {

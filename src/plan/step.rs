@@ -9,20 +9,22 @@ use super::NodeId;
 pub enum Source {
     /// A sequence of the same walk, by the walk's number.
     Own(usize),
-    /// A cached sequence that the caller registered with [`Walk::promise`](super::Walk::promise), by the caller's
-    /// number.
+    /// A sequence that holds a root and that the caller registered with [`Walk::adopt`](super::Walk::adopt), by the
+    /// caller's number.
     Kept(usize),
+    /// The saved state of a node, which the caller registered with [`Walk::restore`](super::Walk::restore). It is
+    /// appended to the destination, which holds the positions before the node.
+    Saved(NodeId),
 }
 
-/// A copy of the leading cells of a sequence. It is made before the pieces of the same step are evaluated.
+/// A copy of cells into a sequence. The copies of a step are made in order, before its pieces are evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fork {
     /// Sequence to copy from.
     pub from: Source,
-    /// Destination sequence of the walk. It is empty for [`Source::Own`]. For [`Source::Kept`] it may hold cells,
-    /// which are released first.
+    /// Destination sequence of the walk; empty unless the source is [`Source::Saved`].
     pub to: usize,
-    /// Number of leading positions to copy.
+    /// Number of leading positions that the destination holds after the copy.
     pub length: usize,
 }
 
@@ -40,7 +42,7 @@ pub struct Piece {
 /// The work of one call of the generator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Copies to make before the pieces are evaluated.
+    /// Copies to make before the pieces are evaluated, in this order.
     pub forks: Vec<Fork>,
     /// Token runs. Every run comes after the runs it depends on.
     pub pieces: Vec<Piece>,

@@ -11,12 +11,15 @@
 //! The child that starts last inherits its parent's sequence; the other children get a copy. A sequence therefore ends
 //! exactly when a leaf ends. Cells shared by several sequences are free when the last of these sequences ends.
 
+mod given;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::order::{branching, preorder};
 use super::step::{Fork, Piece, Source, Step};
 use super::{NodeId, Plan, Token};
+use given::Given;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -53,7 +56,7 @@ pub struct Walk {
     held: usize,
     sequences_used: usize,
     remaining: usize,
-    promises: HashMap<usize, usize>,
+    given: HashMap<usize, Given>,
 }
 
 impl Walk {
@@ -90,7 +93,7 @@ impl Walk {
             held: 0,
             sequences_used: 0,
             remaining: cost.tokens,
-            promises: HashMap::new(),
+            given: HashMap::new(),
             plan,
         }
     }
@@ -123,25 +126,6 @@ impl Walk {
     #[must_use]
     pub fn finished(&self) -> bool {
         self.head >= self.order.len()
-    }
-
-    /// Registers the caller's sequence `kept`, which holds all tokens from the root to the end of `node`. The node is
-    /// then copied from it instead of evaluated. Returns the number of tokens saved; 0 if the node has started or is
-    /// not context-only, in which case nothing is registered.
-    pub fn promise(&mut self, node: NodeId, kept: usize) -> usize {
-        if self.states[node.0] != State::Waiting || !self.plan.is_context(node) {
-            return 0;
-        }
-        let tokens = self.limit[node.0];
-        if self.promises.insert(node.0, kept).is_none() {
-            self.remaining -= tokens;
-        }
-        tokens
-    }
-
-    /// Sequences registered with [`Walk::promise`] that are not copied yet.
-    pub fn promised(&self) -> impl Iterator<Item = usize> {
-        self.promises.values().copied()
     }
 
     /// Returns the next step, of at most `limit` tokens. The caller must pass every step to [`Walk::advance`] after
@@ -182,6 +166,8 @@ impl Walk {
                 }
                 self.start(node, &mut step.forks);
                 if self.states[node] == State::Done {
+                    // The next node in order is a child, which is then on the head's path.
+                    front += usize::from(index == front);
                     continue;
                 }
             }
@@ -210,7 +196,7 @@ impl Walk {
         let here = &self.plan.nodes[node];
         let ends = |parent| last.is_some_and(|last| last.node.0 == parent && last.tokens.end == self.limit[parent]);
         here.grow.is_none()
-            && !self.promises.contains_key(&node)
+            && !self.given.contains_key(&node)
             && here.parent.is_some_and(|parent| self.plan.nodes[parent].children.len() == 1 && ends(parent))
     }
 
@@ -323,13 +309,18 @@ impl Walk {
         let to = self.sequence[node];
         self.held += self.limit[node];
         self.states[node] = State::Running;
-        if let Some(kept) = self.promises.remove(&node) {
+        if let (Some(parent), false) = (parent, inherits) {
+            forks.push(Fork { from: Source::Own(self.sequence[parent]), to, length: self.plan.nodes[node].start });
+        }
+        if let Some(given) = self.given.remove(&node) {
             self.evaluated[node] = self.limit[node];
             self.states[node] = State::Done;
             let length = self.plan.nodes[node].start + self.plan.nodes[node].tokens.len();
-            forks.push(Fork { from: Source::Kept(kept), to, length });
-        } else if let (Some(parent), false) = (parent, inherits) {
-            forks.push(Fork { from: Source::Own(self.sequence[parent]), to, length: self.plan.nodes[node].start });
+            let from = match given {
+                Given::Kept(kept) => Source::Kept(kept),
+                Given::Saved => Source::Saved(NodeId(node)),
+            };
+            forks.push(Fork { from, to, length });
         }
     }
 

@@ -125,7 +125,7 @@ mod tests {
     use crate::call::Admission;
 
     fn place(admission: &Admission) -> Place {
-        Place(Arc::new(Mutex::new(Some(admission.admit(Terms::default()).unwrap()))))
+        Place(Arc::new(Mutex::new(Some(admission.admit(Terms::default(), crate::call::Place::Generator).unwrap()))))
     }
 
     #[tokio::test]

@@ -3,20 +3,22 @@
 use std::time::{Duration, Instant};
 
 use tokio_stream::StreamExt;
-use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::connect::Server;
 use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
 use super::{convert, convert_belief, convert_evaluate, v1};
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
-use crate::engine::rerank::RerankRequest;
+use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::utility::{UtilityReport, UtilityRequest};
+use crate::engine::warm::WarmProgress;
 use crate::fit::profile::{Origin, Profiles};
+use crate::fusion::calibration::Calibration;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,26 +52,14 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
-async fn connect(address: &str) -> Result<Channel, ClientError> {
-    let full = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
-    let unreachable = |problem: String| ClientError::Unreachable { address: address.to_owned(), problem };
-    let endpoint = Channel::from_shared(full).map_err(|error| unreachable(error.to_string()))?;
-    let endpoint = endpoint.connect_timeout(Duration::from_secs(5));
-    endpoint.connect().await.map_err(|error| {
-        // The outer error is only "transport error". Its source names the problem.
-        let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-        unreachable(cause)
-    })
-}
-
 /// Polls the health of the whole server every 100 ms until it is serving or `patience` has passed.
 ///
 /// # Errors
 /// The [`ClientError`] of the last attempt.
-pub async fn wait_until_serving(address: &str, patience: Duration) -> Result<(), ClientError> {
+pub async fn wait_until_serving(server: &Server, patience: Duration) -> Result<(), ClientError> {
     let end = Instant::now() + patience;
     loop {
-        let outcome = check(address).await;
+        let outcome = check(server).await;
         if outcome.is_ok() || Instant::now() >= end {
             return outcome;
         }
@@ -77,8 +67,8 @@ pub async fn wait_until_serving(address: &str, patience: Duration) -> Result<(),
     }
 }
 
-async fn check(address: &str) -> Result<(), ClientError> {
-    let mut client = HealthClient::new(connect(address).await?);
+async fn check(server: &Server) -> Result<(), ClientError> {
+    let mut client = HealthClient::new(server.connect().await?);
     let answer = client.check(HealthCheckRequest { service: String::new() }).await?;
     match answer.into_inner().status() {
         ServingStatus::Serving => Ok(()),
@@ -95,12 +85,12 @@ async fn check(address: &str) -> Result<(), ClientError> {
 /// # Errors
 /// [`ClientError`].
 pub async fn rerank(
-    address: &str,
+    server: &Server,
     request: &RerankRequest,
     message_bytes: usize,
     mut on_progress: impl FnMut(u64, u64),
 ) -> Result<v1::RerankResponse, ClientError> {
-    let mut client = RerankServiceClient::new(connect(address).await?).max_decoding_message_size(message_bytes);
+    let mut client = RerankServiceClient::new(server.connect().await?).max_decoding_message_size(message_bytes);
     let wire = v1::WatchRerankRequest { request: Some(convert::request_to_wire(request)) };
     let mut events = client.watch_rerank(wire).await?.into_inner();
     while let Some(event) = events.next().await {
@@ -119,12 +109,12 @@ pub async fn rerank(
 /// # Errors
 /// [`ClientError`].
 pub async fn utility(
-    address: &str,
+    server: &Server,
     request: &UtilityRequest,
     return_answers: bool,
     message_bytes: usize,
 ) -> Result<v1::MeasureUtilityResponse, ClientError> {
-    let mut client = UtilityServiceClient::new(connect(address).await?).max_decoding_message_size(message_bytes);
+    let mut client = UtilityServiceClient::new(server.connect().await?).max_decoding_message_size(message_bytes);
     let wire = convert_belief::utility_request_to_wire(request, return_answers);
     Ok(client.measure_utility(wire).await?.into_inner())
 }
@@ -144,12 +134,12 @@ pub fn local_utility(
 /// # Errors
 /// [`ClientError`].
 pub async fn evaluate(
-    address: &str,
+    server: &Server,
     request: &EvaluateRequest,
     return_answers: bool,
     message_bytes: usize,
 ) -> Result<v1::EvaluateRetrievalResponse, ClientError> {
-    let mut client = UtilityServiceClient::new(connect(address).await?).max_decoding_message_size(message_bytes);
+    let mut client = UtilityServiceClient::new(server.connect().await?).max_decoding_message_size(message_bytes);
     let wire = convert_evaluate::request_to_wire(request, return_answers);
     Ok(client.evaluate_retrieval(wire).await?.into_inner())
 }
@@ -165,12 +155,38 @@ pub fn local_evaluation(
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
 }
 
+/// Has passages read. `on_progress` receives what became of them so far; the last message is returned.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn warm(
+    server: &Server,
+    passages: &[Passage],
+    mut on_progress: impl FnMut(&v1::WarmPassagesResponse),
+) -> Result<v1::WarmPassagesResponse, ClientError> {
+    let mut client = RerankServiceClient::new(server.connect().await?);
+    let wire = v1::WarmPassagesRequest { passages: convert::passages_to_wire(passages) };
+    let mut events = client.warm_passages(wire).await?.into_inner();
+    let mut last = v1::WarmPassagesResponse::default();
+    while let Some(progress) = events.next().await {
+        last = progress?;
+        on_progress(&last);
+    }
+    Ok(last)
+}
+
+/// Converts progress of a local engine to the message that a server would send.
+#[must_use]
+pub fn local_warm(progress: &WarmProgress) -> v1::WarmPassagesResponse {
+    super::rerank::warm_progress(progress)
+}
+
 /// Fetches version, models, limits and state of the server.
 ///
 /// # Errors
 /// [`ClientError`].
-pub async fn server_info(address: &str) -> Result<v1::GetServerInfoResponse, ClientError> {
-    let mut client = ModelServiceClient::new(connect(address).await?);
+pub async fn server_info(server: &Server) -> Result<v1::GetServerInfoResponse, ClientError> {
+    let mut client = ModelServiceClient::new(server.connect().await?);
     Ok(client.get_server_info(v1::GetServerInfoRequest::default()).await?.into_inner())
 }
 
@@ -178,8 +194,8 @@ pub async fn server_info(address: &str) -> Result<v1::GetServerInfoResponse, Cli
 ///
 /// # Errors
 /// [`ClientError`].
-pub async fn position_bias(address: &str) -> Result<v1::GetPositionBiasResponse, ClientError> {
-    let mut client = ModelServiceClient::new(connect(address).await?);
+pub async fn position_bias(server: &Server) -> Result<v1::GetPositionBiasResponse, ClientError> {
+    let mut client = ModelServiceClient::new(server.connect().await?);
     Ok(client.get_position_bias(v1::GetPositionBiasRequest::default()).await?.into_inner())
 }
 
@@ -187,6 +203,12 @@ pub async fn position_bias(address: &str) -> Result<v1::GetPositionBiasResponse,
 #[must_use]
 pub fn local_profiles(profiles: &[(Origin, Profiles)]) -> Vec<v1::PositionProfile> {
     super::models::profiles_to_wire(profiles)
+}
+
+/// Converts local calibrations to the messages that a server would send.
+#[must_use]
+pub fn local_calibrations(calibrations: &[Calibration]) -> Vec<v1::RankingCalibration> {
+    calibrations.iter().map(super::models::calibration_to_wire).collect()
 }
 
 /// Converts an answer of a local engine to the message that a server would send.

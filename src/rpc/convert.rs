@@ -79,6 +79,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
             v1::ContextOrder::Reverse => ContextOrder::Reverse,
             v1::ContextOrder::Given => ContextOrder::Given,
         },
+        ..RerankRequest::default()
     })
 }
 
@@ -340,6 +341,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         utility: answer.inline.as_ref().map(inline_report),
         fusion: answer.fusion.map(convert_fusion::report),
         none_helps: answer.none_helps,
+        score_calibrated: answer.score_calibrated,
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
     }
@@ -356,6 +358,7 @@ pub(super) fn usage(usage: &Usage) -> v1::Usage {
         score_ms: usage.score_ms,
         fit_ms: usage.fit_ms,
         total_ms: usage.total_ms,
+        pairs: narrow(usage.pairs),
     }
 }
 

@@ -1,15 +1,23 @@
 //! Where a request becomes a [`Call`]: headers state its terms, and it gets a place before its message is decoded
 //! (`admit`).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tonic::Status;
 use tonic::codegen::http;
-use tonic::transport::server::TcpConnectInfo;
 
-use super::status;
-use crate::call::{Admission, Call, Priority, Stopped, Terms};
+use super::{record, status};
+use crate::call::{Admission, Call, PRIORITY_LEVEL, PRIORITY_NAME, Place, Priority, Stopped, Tally, Terms, deadline};
 use crate::engine::{Engine, EngineError};
+use crate::transport::{Caller, Peer};
+
+/// Operations that wait for the generator. While no request can end in time behind the admitted work, they are refused
+/// before their message is decoded.
+const GENERATOR: [&str; 4] = ["WarmPassages", "MeasureUtility", "EvaluateRetrieval", "Sample"];
+
+/// Operations whose message says, by its method, whether they need the generator.
+const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
 
 /// What every service needs: the use cases, and who may come in.
 #[derive(Clone)]
@@ -19,20 +27,38 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    /// Takes a place for a call.
+    /// Takes a place for a call, where what it works with is done.
     pub fn admit(&self, terms: Terms) -> Result<Call, Status> {
-        self.admission.admit(terms).map_err(|_| self.full())
+        let reads = GENERATOR.contains(&terms.operation.as_str());
+        let admitted = if UNREAD.contains(&terms.operation.as_str()) {
+            self.admission.admit_unread(terms)
+        } else {
+            self.admission.admit(terms, if reads { Place::Generator } else { Place::Beside })
+        };
+        let call = admitted.map_err(|_| status::of(&self.engine.queue_full()))?;
+        if reads && let Ok(model) = self.engine.models().generator(None) {
+            model.scheduler().admit_unread(&call).map_err(|error| status::of(&error.into()))?;
+        }
+        Ok(call)
     }
 
-    /// Takes a place for a question of a stream, waiting for one.
-    pub async fn admit_question(&self, terms: Terms) -> Result<Call, Status> {
-        self.admission.admit_when_free(terms).await.map_err(|stopped| status::of(&stopped.into()))
+    /// The answer to a question of a stream, or the code and the message of its error. A refusal is counted here: the status
+    /// of the stream says nothing of its questions.
+    pub fn question_answer<T>(&self, outcome: Result<T, Status>) -> Result<T, (i32, String)> {
+        outcome.map_err(|status| {
+            if let Some(reason) = record::refusal(&status, 1, false) {
+                self.admission.observer().refused(reason);
+            }
+            (status.code() as i32, status.message().to_owned())
+        })
     }
 
-    fn full(&self) -> Status {
-        let scheduler = self.engine.models().generator(None).map(|model| model.scheduler().stats().retry_after());
-        let retry_after = scheduler.unwrap_or(Duration::from_secs(1));
-        status::of(&EngineError::QueueFull { retry_after })
+    /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`.
+    pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
+        // An id stands in every log line, so only the beginning of a long one is taken.
+        let id = terms.id.as_ref().map(|stream| format!("{stream}/{}", question.chars().take(64).collect::<String>()));
+        let terms = Terms { id, ..terms };
+        self.admission.admit_when_free(terms, place).await.map_err(|stopped| status::of(&stopped.into()))
     }
 }
 
@@ -44,34 +70,37 @@ pub(super) async fn answer<T, E: From<Stopped>>(
 where
     EngineError: From<E>,
 {
-    call.run(work).await.map_err(|error| status::of(&error.into()))
+    let outcome = call.run(work).await;
+    // A fault is logged where it becomes a status: the line has the id of the call.
+    outcome.map_err(|error| call.in_span(|| status::of(&error.into())))
 }
 
-/// The terms that headers and connection state: `grpc-timeout`, `x-request-id`, `rerankd-priority`, the peer's address.
+/// The terms that headers and connection state: `grpc-timeout`, `x-request-id`, the priority, the peer's address, the token's
+/// name.
 pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError> {
     let text = |key: &str| request.headers().get(key).and_then(|value| value.to_str().ok());
-    let priority = match text("rerankd-priority") {
-        None | Some("normal") => Priority::Normal,
-        Some("low") => Priority::Low,
-        Some("high") => Priority::High,
-        Some(other) => {
-            return Err(EngineError::invalid("rerankd-priority", format!("must be low, normal or high, is {other:?}")));
-        }
-    };
-    // An id stands in every log line, so a long one is not taken.
-    let id = text("x-request-id").filter(|id| !id.is_empty() && id.len() <= 128).map(str::to_owned);
-    let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-    let caller = peer.map(|address| address.to_string()).unwrap_or_default();
+    let priority = Priority::stated(text(PRIORITY_LEVEL), text(PRIORITY_NAME))
+        .map_err(|(header, problem)| EngineError::invalid(header, problem))?;
+    let id = text("x-request-id").and_then(Terms::usable_id);
+    let caller = request.extensions().get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
+    let name = request.extensions().get::<Caller>().and_then(Caller::name).map(str::to_owned);
     let operation = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    Ok(Terms { operation, id, caller, priority, deadline: deadline(text("grpc-timeout"), Instant::now()) })
+    let request_tally = request.extensions().get::<Arc<Tally>>().cloned();
+    Ok(Terms {
+        operation,
+        id,
+        caller,
+        name,
+        priority,
+        deadline: deadline_of(request.headers()),
+        request: request_tally,
+    })
 }
 
-/// When the answer must be on its way. A little of the time is kept for the answer itself, so that the caller hears
-/// DEADLINE_EXCEEDED from us before its own clock or the transport's ends the call as cancelled.
-fn deadline(timeout: Option<&str>, now: Instant) -> Option<Instant> {
-    let timeout = parse(timeout?)?;
-    let kept = (timeout / 20).clamp(Duration::from_millis(1), Duration::from_millis(20));
-    now.checked_add(timeout.saturating_sub(kept))
+/// When a call with these headers must be answered; `None` for no deadline.
+pub(super) fn deadline_of(headers: &http::HeaderMap) -> Option<Instant> {
+    let timeout = headers.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(parse)?;
+    deadline(timeout, Instant::now())
 }
 
 /// Up to eight digits and a unit (gRPC over HTTP/2, Timeout).
@@ -118,11 +147,18 @@ mod tests {
         let read = terms(&request).unwrap();
         assert_eq!(
             (read.id.as_deref(), read.priority, read.operation.as_str()),
-            (Some("abc-1"), Priority::High, "Rerank")
+            (Some("abc-1"), Priority::HIGH, "Rerank")
         );
         let left = read.deadline.unwrap() - Instant::now();
         assert!(left > Duration::from_millis(900) && left < Duration::from_millis(990), "{left:?}");
         request.headers_mut().insert("rerankd-priority", "urgent".parse().unwrap());
         assert!(terms(&request).unwrap_err().to_string().starts_with("rerankd-priority: must be"));
+        request.headers_mut().insert("x-rerankd-priority", "0".parse().unwrap());
+        assert_eq!(terms(&request).unwrap().priority.level(), 0, "the number goes before the name");
+        for wrong in ["10", "-1", "", "high"] {
+            request.headers_mut().insert("x-rerankd-priority", wrong.parse().unwrap());
+            let error = terms(&request).unwrap_err().to_string();
+            assert!(error.starts_with("x-rerankd-priority: must be"), "{error}");
+        }
     }
 }

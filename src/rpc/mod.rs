@@ -4,6 +4,7 @@ mod admit;
 mod belief;
 pub mod client;
 mod codec;
+pub mod connect;
 mod convert;
 mod convert_belief;
 mod convert_evaluate;
@@ -14,16 +15,26 @@ mod edge;
 mod events;
 mod metrics;
 mod models;
+mod operations;
 mod questions;
+mod readable;
+mod record;
 mod rerank;
 pub mod server;
 mod status;
+pub mod tei;
 mod utility;
 
 /// Messages, servers and clients generated from proto/rerankd/v1. The comments there document them.
 #[expect(clippy::all, clippy::pedantic, reason = "generated from proto/rerankd/v1, where the comments are")]
 pub mod v1 {
     tonic::include_proto!("rerankd.v1");
+}
+
+/// Messages, servers and clients generated from proto/tei/v1. The comments there document them.
+#[expect(clippy::all, clippy::pedantic, reason = "generated from proto/tei/v1, where the comments are")]
+pub mod tei_v1 {
+    tonic::include_proto!("tei.v1");
 }
 
 /// Encoded file descriptors of the protocol, for gRPC reflection.

@@ -8,9 +8,14 @@ use super::convert::{known, narrow, wide};
 use super::edge::Edge;
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
+use crate::engine::models::Role;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::{Origin, Profile, Profiles, Subject};
+use crate::fusion::calibration::Calibration;
 use crate::model::GeneratorInfo;
+use crate::scheduler::Status as WorkerStatus;
+use crate::scheduler::reranker::PassageScorer;
+use crate::warm::Figures;
 
 pub(super) struct Service {
     pub edge: Edge,
@@ -69,6 +74,13 @@ impl ModelService for Service {
                 name: judge.model().name.clone(),
                 sha256: judge.model().sha256.clone(),
             }),
+            calibrations: generator
+                .get()
+                .map(|served| served.calibrations.all().iter().map(calibration_to_wire).collect())
+                .unwrap_or_default(),
+            reranker: engine.models().scorer_if_any(Role::Reranker).map(scorer_info),
+            embedding: engine.models().scorer_if_any(Role::Embedding).map(scorer_info),
+            warm: generator.scheduler().store().map(|store| warm_info(&store.figures())),
         }))
     }
     async fn get_position_bias(
@@ -97,6 +109,38 @@ impl ModelService for Service {
     }
 }
 
+fn scorer_info(scorer: &PassageScorer) -> v1::RerankerModelInfo {
+    let (configured, info) = (scorer.model(), scorer.info());
+    let problem = match &*scorer.status().borrow() {
+        WorkerStatus::Failed(problem) => problem.clone(),
+        _ => String::new(),
+    };
+    let loaded = info.is_some();
+    let info = info.unwrap_or_default();
+    v1::RerankerModelInfo {
+        name: configured.name.clone(),
+        sha256: if loaded { info.sha256 } else { configured.sha256.clone() },
+        loaded,
+        description: info.description,
+        output: info.output,
+        max_tokens: narrow(info.most_tokens),
+        problem,
+        scored: scorer.scored(),
+    }
+}
+
+const fn warm_info(figures: &Figures) -> v1::WarmInfo {
+    v1::WarmInfo {
+        states: figures.states,
+        bytes: figures.bytes,
+        bytes_limit: figures.limit,
+        hits: figures.hits,
+        misses: figures.misses,
+        evictions: figures.evictions,
+        read_from_disk: figures.read,
+    }
+}
+
 fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
     v1::ModelInfo {
         name: info.name.clone(),
@@ -107,6 +151,20 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         chat_template: info.chat,
         encoding: info.encoding.clone(),
         running_sha256: info.running_sha256.clone(),
+    }
+}
+
+/// Converts a calibration. The command line prints local ones from the same messages.
+pub(super) fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalibration {
+    v1::RankingCalibration {
+        method: calibration.method.clone(),
+        fused_with: calibration.mix.map(|mix| mix.source.name().to_owned()).unwrap_or_default(),
+        fusion_weight: calibration.mix.map(|mix| mix.weight),
+        intercept: calibration.score.intercept,
+        slope: calibration.score.slope,
+        lists: narrow(calibration.lists),
+        passages: narrow(calibration.passages),
+        calibration_error: calibration.calibration_error,
     }
 }
 

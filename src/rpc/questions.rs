@@ -9,6 +9,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
+use super::status;
+
 /// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
 const IN_FLIGHT: usize = 4;
 
@@ -46,7 +48,7 @@ where
                     });
                 }
                 Some((_, Some(Err(status)))) => {
-                    let _ = sender.send(Err(status)).await;
+                    let _ = sender.send(Err(status::readable(status))).await;
                     break;
                 }
                 Some((_, None)) | None => break,

@@ -1,16 +1,59 @@
 //! gRPC handlers of RerankService.
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
+use super::questions::{Answers, answer_each};
 use super::v1::rerank_service_server::RerankService;
 use super::{admit, convert, status, v1};
+use crate::call::{Call, Terms};
 use crate::engine::EngineError;
 use crate::engine::rerank::{RerankRequest, Reranked};
+use crate::engine::warm::WarmProgress;
 
+#[derive(Clone)]
 pub(super) struct Service {
     pub edge: Edge,
+}
+
+impl Service {
+    async fn ranked(&self, call: &Call, wire: v1::RerankRequest) -> Result<v1::RerankResponse, Status> {
+        let (request, sent) = read(wire)?;
+        self.answered(call, request, &sent).await
+    }
+
+    async fn answered(
+        &self,
+        call: &Call,
+        request: RerankRequest,
+        sent: &convert::Sent,
+    ) -> Result<v1::RerankResponse, Status> {
+        let work = async { respond(&self.edge, self.edge.engine.rerank(call, request, None).await?, sent) };
+        answer(call, Box::pin(work)).await
+    }
+
+    /// Answers a request of a stream. The call's permit is free before the answer is sent.
+    async fn one_of_stream(&self, terms: Terms, wire: v1::RerankStreamRequest) -> v1::RerankStreamResponse {
+        use v1::rerank_stream_response::Outcome;
+        let outcome = self.question(terms, &wire.request_id, wire.request).await;
+        let outcome = self
+            .edge
+            .question_answer(outcome)
+            .map_or_else(|(code, message)| Outcome::Error(v1::RerankStreamError { code, message }), Outcome::Response);
+        v1::RerankStreamResponse { request_id: wire.request_id, outcome: Some(outcome) }
+    }
+
+    async fn question(
+        &self,
+        terms: Terms,
+        id: &str,
+        wire: Option<v1::RerankRequest>,
+    ) -> Result<v1::RerankResponse, Status> {
+        let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
+        let call = self.edge.admit_question(terms, id, self.edge.engine.place_of(&request)).await?;
+        self.answered(&call, request, &sent).await
+    }
 }
 
 fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Status> {
@@ -28,7 +71,7 @@ fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Statu
 }
 
 fn respond(edge: &Edge, reranked: Reranked, sent: &convert::Sent) -> Result<v1::RerankResponse, EngineError> {
-    tracing::info!(
+    tracing::debug!(
         passages = sent.passages.len(),
         tokens = reranked.usage.tokens,
         naive_tokens = reranked.usage.naive_tokens,
@@ -38,13 +81,21 @@ fn respond(edge: &Edge, reranked: Reranked, sent: &convert::Sent) -> Result<v1::
     Ok(convert::response(reranked, sent, &edge.engine.generator()?.info))
 }
 
+/// Converts progress. The command line shows that of a local engine from the same message.
+pub(super) fn warm_progress(progress: &WarmProgress) -> v1::WarmPassagesResponse {
+    v1::WarmPassagesResponse {
+        passages: convert::narrow(progress.done),
+        present: convert::narrow(progress.present),
+        kept: convert::narrow(progress.kept),
+        tokens: convert::wide(progress.tokens),
+    }
+}
+
 #[tonic::async_trait]
 impl RerankService for Service {
     async fn rerank(&self, request: Request<v1::RerankRequest>) -> Result<Response<v1::RerankResponse>, Status> {
         let call = admit::call(&request)?;
-        let (request, sent) = read(request.into_inner())?;
-        let work = async { respond(&self.edge, self.edge.engine.rerank(&call, request, None).await?, &sent) };
-        Ok(Response::new(answer(&call, Box::pin(work)).await?))
+        Ok(Response::new(self.ranked(&call, request.into_inner()).await?))
     }
 
     type WatchRerankStream = Events<v1::WatchRerankResponse>;
@@ -55,7 +106,7 @@ impl RerankService for Service {
     ) -> Result<Response<Self::WatchRerankStream>, Status> {
         let call = admit::call(&request)?;
         let Some(wire) = request.into_inner().request else {
-            return Err(status::of(&EngineError::invalid("request", "must be set")));
+            return Err(status::unset("request"));
         };
         let (request, sent) = read(wire).map_err(|status| status::under("request", status))?;
         let edge = self.edge.clone();
@@ -66,5 +117,36 @@ impl RerankService for Service {
         };
         let message = |event| v1::WatchRerankResponse { event: Some(convert::event(event)) };
         Ok(Response::new(with_answer(work, message)))
+    }
+
+    type RerankStreamStream = Answers<v1::RerankStreamResponse>;
+
+    async fn rerank_stream(
+        &self,
+        request: Request<Streaming<v1::RerankStreamRequest>>,
+    ) -> Result<Response<Self::RerankStreamStream>, Status> {
+        let terms = admit::terms(&request)?;
+        let service = self.clone();
+        let answers = answer_each(request.into_inner(), move |wire| {
+            let (service, terms) = (service.clone(), terms.clone());
+            async move { service.one_of_stream(terms, wire).await }
+        });
+        Ok(Response::new(answers))
+    }
+
+    type WarmPassagesStream = Events<v1::WarmPassagesResponse>;
+
+    async fn warm_passages(
+        &self,
+        request: Request<v1::WarmPassagesRequest>,
+    ) -> Result<Response<Self::WarmPassagesStream>, Status> {
+        let call = admit::call(&request)?;
+        let passages = convert::passages(request.into_inner().passages);
+        let engine = self.edge.engine.clone();
+        let work = |listener| async move {
+            let work = engine.warm(&call, passages, Some(listener));
+            Ok(warm_progress(&answer(&call, Box::pin(work)).await?))
+        };
+        Ok(Response::new(with_answer(work, |progress| warm_progress(&progress))))
     }
 }

@@ -1,15 +1,30 @@
 //! The gRPC server: services, health, reflection.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
-use tonic::transport::server::TcpIncoming;
+use tonic::codegen::{Service, http};
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tower_layer::Layer;
 
 use super::admit::Admitted;
 use super::edge::Edge;
+use super::operations::Operations;
+use super::readable::Readable;
+use super::record::Recorder;
+use super::tei::{self, TeiOptions};
+use super::tei_v1::info_server::InfoServer;
+use super::tei_v1::rerank_server::{self as tei_rerank, RerankServer};
 use super::v1::belief_service_server::{self, BeliefServiceServer};
 use super::v1::metrics_service_server::{self, MetricsServiceServer};
 use super::v1::model_service_server::{self, ModelServiceServer};
@@ -18,15 +33,51 @@ use super::v1::utility_service_server::{self, UtilityServiceServer};
 use super::{DESCRIPTORS, belief, metrics, models, rerank, utility};
 use crate::call::Admission;
 use crate::engine::Engine;
-use crate::engine::models::{ModelState, Role};
+use crate::transport::{Access, Authenticate, Bounds, InFlight, Protocol, Refused, listener};
 
 /// What the server needs to know beside the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// Largest message in bytes, both ways.
     pub message_bytes: usize,
     /// How long a stopping server takes at most to end its calls. What is left shortly before is cancelled.
     pub drain: Duration,
+    /// How long a stopping server still takes calls before it begins to drain. Its health says NOT_SERVING meanwhile.
+    pub lame_duck: Duration,
+    /// Whether reflection is served.
+    pub reflection: bool,
+    /// Bounds on connections.
+    pub bounds: Bounds,
+    /// Who may connect.
+    pub access: Access,
+    /// Turns true when the generator was tried. Until then health says NOT_SERVING.
+    pub warm: watch::Receiver<bool>,
+    /// Settings of tei.v1.
+    pub tei: TeiOptions,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            message_bytes: 16 << 20,
+            drain: Duration::from_secs(20),
+            lame_duck: Duration::ZERO,
+            reflection: true,
+            bounds: Bounds::default(),
+            access: Access::default(),
+            warm: watch::channel(true).1,
+            tei: TeiOptions::default(),
+        }
+    }
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Every call that was taken was answered.
+    Answered,
+    /// The drain was too short: so many calls were cancelled.
+    Cut(usize),
 }
 
 /// After a cancelled call this long is left for its last step: a computation looks at its call every few milliseconds, the
@@ -34,12 +85,13 @@ pub struct ServerOptions {
 const LAST_STEP: Duration = Duration::from_secs(1);
 
 /// Names of the services whose health follows the generator's; the empty one is the server as a whole.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 6] = [
     "",
     rerank_service_server::SERVICE_NAME,
     belief_service_server::SERVICE_NAME,
     utility_service_server::SERVICE_NAME,
     model_service_server::SERVICE_NAME,
+    tei_rerank::SERVICE_NAME,
 ];
 
 /// Bounds on messages and compression, the same for every service. A macro, because each service has a type of its own.
@@ -53,34 +105,102 @@ macro_rules! bounded {
     };
 }
 
-/// Serves on `listener` until `stop` resolves, then turns health to NOT_SERVING and finishes what is in flight; what the drain
-/// does not suffice for is cancelled.
+/// How long connections may take to send the last answers after the last call has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Serves on `listener` until `stop` resolves, then turns health to NOT_SERVING, and after the lame-duck time finishes what is
+/// in flight; what the drain does not suffice for is cancelled.
 ///
 /// # Errors
-/// The transport's error.
+/// The descriptors of the protocol cannot be read.
 pub async fn serve(
     engine: Engine,
     admission: Admission,
     options: ServerOptions,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Ended> {
     let (health, health_service) = tonic_health::server::health_reporter();
     // Arithmetic needs no model.
     health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::Serving).await;
-    report(&health, serves(&engine)).await;
-    let (reporter, watched) = (health.clone(), engine.clone());
+    let (reporter, watched, mut warm) = (health.clone(), engine.clone(), options.warm.clone());
+    let ready = watched.models().serve() && *warm.borrow_and_update();
+    report(&reporter, ready).await;
     let mut changes = engine.models().changes();
-    let follow = tokio::spawn(async move {
+    let follow = AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
-            changes.next().await;
-            report(&reporter, serves(&watched)).await;
+            tokio::select! {
+                () = changes.next() => {}
+                // Without a sender the value stays.
+                () = async { if warm.changed().await.is_err() { std::future::pending().await } } => {}
+            }
+            let ready = watched.models().serve() && *warm.borrow();
+            report(&reporter, ready).await;
         }
-    });
-    let reflection =
-        || tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
-    let with_health = || reflection().register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-    let edge = Edge { engine, admission: admission.clone() };
+    }));
+    let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
+    let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(health_service);
+    if options.reflection {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        routes = routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+    }
+    let gate = Authenticate::new(Arc::clone(&options.access.tokens), is_open, unauthenticated as fn(Refused) -> _);
+    let (requests, stopping) = (InFlight::default(), CancellationToken::new());
+    let connections = listener::Options {
+        protocol: Protocol::Http2,
+        bounds: options.bounds,
+        tls: options.access.tls.clone(),
+        requests: requests.clone(),
+        endless: is_endless,
+    };
+    // The recorder is outermost, so that what the gate refuses is counted.
+    let service = recorder.layer(gate.layer(Readable(routes.prepare())));
+    let mut server = std::pin::pin!(listener::serve(listener, service, connections, stopping.clone()));
+    // The listener ends only when it is told to.
+    tokio::select! {
+        () = &mut server => {}
+        () = stop => {}
+    }
+    recorder.stop();
+    follow.abort();
+    let _ = follow.await;
+    report(&health, false).await;
+    health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
+    if !options.lame_duck.is_zero() {
+        tracing::info!(seconds = options.lame_duck.as_secs(), "stopping: health is NOT_SERVING, calls are still taken");
+        let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
+    }
+    stopping.cancel();
+    // The last step is part of the drain, so that whoever sends SIGTERM can count on it.
+    let last_step = LAST_STEP.min(options.drain / 5);
+    // Clients that watch health keep their connections for as long as they can, so the end of the calls is what counts.
+    let answered = |patience| tokio::time::timeout(patience, requests.none());
+    let mut ended = Ended::Answered;
+    tokio::select! {
+        () = &mut server => return Ok(ended),
+        outcome = answered(options.drain.saturating_sub(last_step)) => if outcome.is_err() {
+            let calls = admission.in_flight();
+            tracing::warn!(calls, "calls were still in flight near the end of the drain: cancelled");
+            if calls > 0 {
+                ended = Ended::Cut(calls);
+            }
+            admission.cancel_all();
+        }
+    }
+    tokio::select! {
+        () = &mut server => return Ok(ended),
+        _ = answered(last_step) => {}
+    }
+    let _ = tokio::time::timeout(LAST_ANSWERS.min(last_step), &mut server).await;
+    Ok(ended)
+}
+
+/// The services of the protocols, behind their permits.
+fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
     let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
@@ -88,45 +208,42 @@ pub async fn serve(
     let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
     let models = models::Service { edge: edge.clone(), message_bytes: options.message_bytes };
     let models = bounded!(ModelServiceServer::new(models), options);
-    let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
-    // Small answers must not wait for the acknowledgement of the ones before them.
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let server = tonic::transport::Server::builder()
-        .add_service(health_service)
-        .add_service(with_health().build_v1()?)
-        .add_service(with_health().build_v1alpha()?)
+    let tei = tei::Service { edge: edge.clone(), options: options.tei, message_bytes: options.message_bytes };
+    let tei_info = bounded!(InfoServer::new(tei.clone()), options);
+    let tei_rerank = bounded!(RerankServer::new(tei), options);
+    Routes::default()
         .add_service(Admitted::new(rerank, edge.clone()))
         .add_service(Admitted::new(beliefs, edge.clone()))
         .add_service(Admitted::new(utilities, edge.clone()))
         .add_service(Admitted::new(metrics, edge.clone()))
         .add_service(models)
-        .serve_with_incoming_shutdown(incoming, async move {
-            let _ = stopped.await;
-        });
-    let mut server = std::pin::pin!(server);
-    tokio::select! {
-        ended = &mut server => return Ok(ended?),
-        () = stop => {}
-    }
-    follow.abort();
-    report(&health, false).await;
-    health.set_service_status(metrics_service_server::SERVICE_NAME, ServingStatus::NotServing).await;
-    drop(stopping);
-    // The last step is part of the drain, so that whoever sends SIGTERM can count on it.
-    let last_step = LAST_STEP.min(options.drain / 5);
-    if let Ok(ended) = tokio::time::timeout(options.drain.saturating_sub(last_step), &mut server).await {
-        return Ok(ended?);
-    }
-    tracing::warn!(calls = admission.in_flight(), "calls were still in flight near the end of the drain: cancelled");
-    admission.cancel_all();
-    let _ = tokio::time::timeout(last_step, server).await;
-    Ok(())
+        .add_service(tei_info)
+        .add_service(Admitted::new(tei_rerank, edge))
 }
 
-/// Whether a request would be served: every model is there, or is loaded when it is needed.
-fn serves(engine: &Engine) -> bool {
-    let generators = |state: &ModelState| state.role == Role::Generator;
-    engine.models().states().iter().filter(|state| generators(state)).all(|state| state.serves)
+/// The services of the protocols without a listener: a request goes in as an HTTP message, and its answer comes out. There is no
+/// health, no reflection and no check of tokens.
+pub fn in_process(
+    engine: Engine,
+    admission: Admission,
+    options: &ServerOptions,
+) -> impl Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future: Send> + Clone + use<>
+{
+    Readable(routes(Edge { engine, admission }, options).prepare())
+}
+
+/// Health is open to everyone: probes carry no tokens.
+fn is_open(path: &str) -> bool {
+    path.starts_with("/grpc.health.v1.Health/")
+}
+
+/// Streams that clients keep for as long as they are connected.
+fn is_endless(path: &str) -> bool {
+    path == "/grpc.health.v1.Health/Watch" || path.starts_with("/grpc.reflection.")
+}
+
+fn unauthenticated(refused: Refused) -> http::Response<Body> {
+    Status::unauthenticated(refused.to_string()).into_http()
 }
 
 async fn report(health: &HealthReporter, ready: bool) {

@@ -10,6 +10,9 @@ use crate::engine::EngineError;
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
+/// The text of every INTERNAL that this server means.
+const INTERNAL: &str = "internal error; see the server's log";
+
 pub(super) fn of(error: &EngineError) -> Status {
     let message = error.to_string();
     match error {
@@ -45,14 +48,27 @@ pub(super) fn of(error: &EngineError) -> Status {
         }
         EngineError::Internal(text) => {
             tracing::error!(error = %text, "request failed");
-            Status::internal("internal error; see the server's log")
+            Status::internal(INTERNAL)
         }
     }
+}
+
+/// A message field that must be set and is not.
+pub(super) fn unset(field: &str) -> Status {
+    of(&EngineError::invalid(field, "must be set"))
 }
 
 pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {
     let details = ErrorDetails::with_bad_request_violation(field, problem);
     Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// Turns tonic's INTERNAL for a message that it cannot read into INVALID_ARGUMENT. Other statuses stay as they are.
+pub(super) fn readable(status: Status) -> Status {
+    if status.code() != Code::Internal || status.message() == INTERNAL {
+        return status;
+    }
+    bad_field(format!("message: {}", status.message()), "message", status.message())
 }
 
 /// Prefixes the field paths of a status with `parent`, the field that holds the refused message.

@@ -6,7 +6,7 @@ use super::edge::{Edge, answer};
 use super::questions::{Answers, answer_each};
 use super::v1::utility_service_server::UtilityService;
 use super::{admit, convert_belief, convert_evaluate, status, v1};
-use crate::call::{Call, Terms};
+use crate::call::{Call, Place};
 use crate::engine::EngineError;
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ impl Service {
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
-        tracing::info!(
+        tracing::debug!(
             contexts = report.utilities.len(),
             tokens = report.usage.tokens,
             judged_pairs = report.judged_pairs,
@@ -46,7 +46,7 @@ impl Service {
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
-        tracing::info!(
+        tracing::debug!(
             annotators = report.labels.len(),
             rankings = report.rankings.len(),
             tokens = report.usage.tokens,
@@ -58,22 +58,9 @@ impl Service {
     }
 }
 
-impl Service {
-    /// Admits a question of a stream as a call of its own. Its request id is `stream/question`.
-    async fn question(&self, terms: Terms, question: &str) -> Result<Call, Status> {
-        // An id stands in every log line, so only the beginning of a long one is taken.
-        let id = terms.id.as_ref().map(|stream| format!("{stream}/{}", question.chars().take(64).collect::<String>()));
-        self.edge.admit_question(Terms { id, ..terms }).await
-    }
-}
-
-/// Converts the status of a failed question to the error message of its answer.
-fn or_error<T>(outcome: Result<T, Status>) -> Result<T, v1::QuestionError> {
-    outcome.map_err(|status| v1::QuestionError { code: status.code() as i32, message: status.message().to_owned() })
-}
-
-fn missing() -> Status {
-    status::of(&EngineError::invalid("request", "must be set"))
+/// The error of a question.
+fn failed((code, message): (i32, String)) -> v1::QuestionError {
+    v1::QuestionError { code, message }
 }
 
 #[tonic::async_trait]
@@ -99,13 +86,14 @@ impl UtilityService for Service {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
                 let outcome = match question.request {
-                    Some(request) => match service.question(terms, &question.id).await {
+                    Some(request) => match service.edge.admit_question(terms, &question.id, Place::Generator).await {
                         Ok(call) => service.measure(&call, request).await,
                         Err(status) => Err(status),
                     },
-                    None => Err(missing()),
+                    None => Err(status::unset("request")),
                 };
-                let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
+                let outcome = service.edge.question_answer(outcome).map_err(failed);
+                let outcome = outcome.map_or_else(Outcome::Error, Outcome::Response);
                 v1::MeasureUtilityStreamResponse { id: question.id, outcome: Some(outcome) }
             }
         });
@@ -133,13 +121,14 @@ impl UtilityService for Service {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
                 let outcome = match question.request {
-                    Some(request) => match service.question(terms, &question.id).await {
+                    Some(request) => match service.edge.admit_question(terms, &question.id, Place::Generator).await {
                         Ok(call) => service.evaluate(&call, request).await,
                         Err(status) => Err(status),
                     },
-                    None => Err(missing()),
+                    None => Err(status::unset("request")),
                 };
-                let outcome = or_error(outcome).map_or_else(Outcome::Error, Outcome::Response);
+                let outcome = service.edge.question_answer(outcome).map_err(failed);
+                let outcome = outcome.map_or_else(Outcome::Error, Outcome::Response);
                 v1::EvaluateRetrievalStreamResponse { id: question.id, outcome: Some(outcome) }
             }
         });

@@ -2,3 +2,4 @@
 
 pub mod llama;
 pub mod onnx;
+mod passages;

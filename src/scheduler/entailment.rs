@@ -102,6 +102,7 @@ impl Progress {
 pub struct Judge {
     worker: Worker<EntailmentService>,
     judged: Arc<AtomicU64>,
+    kept: Arc<AtomicU64>,
     model: ConfiguredModel,
 }
 
@@ -117,11 +118,11 @@ impl Judge {
     /// # Errors
     /// The operating system's error when it gives no thread.
     pub fn start(options: EntailmentOptions, model: ConfiguredModel, loader: Loader) -> std::io::Result<Self> {
-        let judged = Arc::new(AtomicU64::new(0));
+        let (judged, kept) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let cache = NonZeroUsize::new(options.cache_entries).map(LruCache::new);
-        let service =
-            EntailmentService { loader, turns: Turns { cache, queue: VecDeque::new(), judged: Arc::clone(&judged) } };
-        Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, judged, model })
+        let turns = Turns { cache, queue: VecDeque::new(), judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
+        let service = EntailmentService { loader, turns };
+        Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, judged, kept, model })
     }
 
     /// The model that is configured, loaded or not.
@@ -152,6 +153,18 @@ impl Judge {
     pub fn judged(&self) -> u64 {
         self.judged.load(Ordering::Relaxed)
     }
+
+    /// Pairs whose verdict was kept from an earlier list, since the start.
+    #[must_use]
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// How often the model was lost, to be loaded again.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.worker.restarts()
+    }
 }
 
 struct EntailmentService {
@@ -164,6 +177,7 @@ struct Turns {
     cache: Option<LruCache<[u8; 32], Verdict>>,
     queue: VecDeque<Job>,
     judged: Arc<AtomicU64>,
+    kept: Arc<AtomicU64>,
 }
 
 impl Service for EntailmentService {
@@ -250,6 +264,7 @@ impl Turns {
             let key = key(pair);
             match self.cache.as_mut().and_then(|cache| cache.get(&key)) {
                 Some(&verdict) => {
+                    self.kept.fetch_add(1, Ordering::Relaxed);
                     progress.verdicts.insert(index, verdict);
                 }
                 None => {

@@ -1,11 +1,12 @@
 //! The models' threads and the queues in front of them.
 //!
 //! `worker` is the thread that owns a model of any kind: loading, supervision, status. `generator` schedules plans on a
-//! causal language model, `entailment` judges pairs of texts. Work carries its [`Call`](crate::call::Call): a plan or a list of
+//! causal language model, `entailment` judges pairs of texts, `reranker` scores passages. Work carries its [`Call`](crate::call::Call): a plan or a list of
 //! pairs is dropped before its next step when the call stops.
 
 pub mod entailment;
 pub mod generator;
+pub mod reranker;
 pub mod worker;
 
 pub use worker::{Load, Status};
@@ -19,6 +20,12 @@ pub enum ScheduleError {
     /// The call was cancelled, or its deadline passed or would surely pass before the work ends.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    /// The work admitted before it takes longer than its deadline, or the longest wait, allows.
+    #[error("the work admitted before this request takes too long")]
+    Overloaded {
+        /// When it would have been admitted, if nothing else comes.
+        retry_after: std::time::Duration,
+    },
     /// No model: it is loading, its worker failed, or the server is draining.
     #[error("the model is not available")]
     Unavailable,

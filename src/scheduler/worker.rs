@@ -1,12 +1,13 @@
 //! A thread that owns a model, whatever its kind: it loads the model, serves a queue of jobs, and starts again when either
 //! fails.
 //!
-//! A [`Service`] says what is done with the model; `generator` and `entailment` are the two there are. A failure is logged
+//! A [`Service`] says what is done with the model; `generator`, `entailment` and `reranker` are the three there are. A failure is logged
 //! with its reason and takes down nothing else. When the last handle is dropped, the thread is joined for at most
 //! `LAST_STEP`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -100,6 +101,7 @@ struct Handle<S: Service> {
     /// `None` only while the handle is dropped.
     jobs: Option<Sender<S::Job>>,
     status: watch::Receiver<Status<S::Info>>,
+    restarts: Arc<AtomicU64>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -133,9 +135,10 @@ impl<S: Service> Worker<S> {
         let (jobs, queue) = channel();
         let initial = if load == Load::AtStart { Status::Loading } else { Status::Idle };
         let (report, status) = watch::channel(initial);
-        let supervisor = Supervisor { name, load, service, queue, report };
+        let restarts = Arc::<AtomicU64>::default();
+        let supervisor = Supervisor { name, load, service, queue, report, restarts: Arc::clone(&restarts) };
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || supervisor.run())?;
-        Ok(Self(Arc::new(Handle { jobs: Some(jobs), status, thread: Some(thread) })))
+        Ok(Self(Arc::new(Handle { jobs: Some(jobs), status, restarts, thread: Some(thread) })))
     }
 
     /// Hands a job over.
@@ -152,6 +155,12 @@ impl<S: Service> Worker<S> {
     pub fn status(&self) -> watch::Receiver<Status<S::Info>> {
         self.0.status.clone()
     }
+
+    /// How often the model failed since the start, to be loaded again.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.0.restarts.load(Ordering::Relaxed)
+    }
 }
 
 struct Supervisor<S: Service> {
@@ -160,6 +169,7 @@ struct Supervisor<S: Service> {
     service: S,
     queue: Receiver<S::Job>,
     report: watch::Sender<Status<S::Info>>,
+    restarts: Arc<AtomicU64>,
 }
 
 impl<S: Service> Supervisor<S> {
@@ -208,6 +218,7 @@ impl<S: Service> Supervisor<S> {
                 Load::OnDemand => "when a request needs it".to_owned(),
             };
             tracing::error!(worker = self.name, %problem, again, "model failed; it will be loaded again");
+            self.restarts.fetch_add(1, Ordering::Relaxed);
             self.report.send_replace(Status::Failed(problem));
             if self.load == Load::AtStart {
                 if !self.turn_away_for(pause) {

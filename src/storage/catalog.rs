@@ -12,6 +12,10 @@ pub enum Role {
     Generator,
     /// Classifies text pairs as entailment, neutral or contradiction.
     Entailment,
+    /// Scores pairs of query and passage.
+    Reranker,
+    /// Embeds texts.
+    Embedding,
     /// A shared library that a model needs.
     Library,
 }
@@ -21,6 +25,8 @@ impl std::fmt::Display for Role {
         formatter.pad(match self {
             Self::Generator => "generator",
             Self::Entailment => "entailment",
+            Self::Reranker => "reranker",
+            Self::Embedding => "embedding",
             Self::Library => "library",
         })
     }

@@ -1,13 +1,16 @@
-//! What is kept on disk: model files, the catalogue that pins them, how they are fetched, and position-bias profiles.
+//! What is kept on disk: model files, the catalogue that pins them, how they are fetched, position-bias profiles, and
+//! calibrations of ranking methods.
 //!
 //! Everything lies under one folder, the store (`models.store`):
 //!
 //! - `NAME/FILE`: models of the catalogue, verified before they appear
 //! - `.receipts/`: hashes of files, valid while size and modification time of the file are unchanged
 //! - `.encodings/`: the tensor type chosen for a generator on this CPU, and the re-encoded file
-//! - `.profiles/`: position-bias profiles
+//! - `.profiles/`: position-bias profiles and calibrations
 
+pub mod calibrations;
 pub mod catalog;
 pub mod fetch;
 pub mod profiles;
+mod sealed;
 pub mod store;

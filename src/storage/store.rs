@@ -285,7 +285,8 @@ impl Store {
         let absolute = path.canonicalize().map_err(|error| StoreError::file(path, error))?;
         let metadata = absolute.metadata().map_err(|error| StoreError::file(path, error))?;
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let modified_nanos = modified.map_or(0, |age| age.as_nanos());
+        // A time that no receipt can hold: the clock was set to before 1970, or the file system keeps no times.
+        let Some(modified_nanos) = modified.map(|age| age.as_nanos()) else { return hash(&absolute) };
         let note = self
             .root
             .join(".receipts")

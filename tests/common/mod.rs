@@ -2,15 +2,19 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rerankd::call::{Admission, Call};
 use rerankd::config::Config;
 use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
 use rerankd::engine::position_bias::PositionBias;
 use rerankd::engine::{Engine, Limits};
+pub mod failures;
+pub mod passage_models;
 pub mod scripted;
 
+#[allow(unused_imports, reason = "every test file uses its own part")]
+pub use failures::fields;
 use rerankd::model::{Capacity, GeneratorInfo};
 use rerankd::rpc::server;
 use rerankd::rpc::v1;
@@ -36,7 +40,11 @@ pub struct Scripted {
     pub delay: Duration,
     pub fault: Option<Fault>,
     pub queue_length: usize,
+    /// Longest wait of a request without a deadline.
+    pub longest_wait: Option<Duration>,
     pub limits: Limits,
+    /// What is kept of passages.
+    pub warm: rerankd::warm::Options,
 }
 
 impl Default for Scripted {
@@ -46,7 +54,9 @@ impl Default for Scripted {
             delay: Duration::ZERO,
             fault: None,
             queue_length: 8,
+            longest_wait: None,
             limits: LIMITS,
+            warm: rerankd::warm::Options::default(),
         }
     }
 }
@@ -58,7 +68,7 @@ pub struct Running {
     pub admission: Admission,
     pub observed: Arc<Observed>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
-    server: tokio::task::JoinHandle<()>,
+    server: tokio::task::JoinHandle<server::Ended>,
 }
 
 impl Scripted {
@@ -73,7 +83,9 @@ impl Scripted {
             serve(&mut generator);
             Ok(())
         });
-        let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
+        let options =
+            SchedulerOptions { longest_wait: self.longest_wait, warm: self.warm, ..SchedulerOptions::default() };
+        let scheduler = Scheduler::start(options, loader).unwrap();
         scheduler.status().wait_for(|status| matches!(status, Status::Ready(_))).await.unwrap();
         let info = GeneratorInfo {
             name: "scripted".into(),
@@ -93,6 +105,11 @@ impl Scripted {
         let (engine, observed, queue_length) = self.engine().await;
         serve(engine, observed, queue_length).await
     }
+
+    pub async fn serve_with(self, options: server::ServerOptions) -> Running {
+        let (engine, observed, queue_length) = self.engine().await;
+        serve_with(engine, observed, queue_length, options).await
+    }
 }
 
 /// An engine with a scripted generator whose scheduler is ready.
@@ -107,18 +124,42 @@ pub async fn serve(engine: Engine, observed: Arc<Observed>, queue_length: usize)
 
 /// Starts a server that waits up to `drain` for calls in flight when it stops.
 pub async fn serve_draining(engine: Engine, observed: Arc<Observed>, queue_length: usize, drain: Duration) -> Running {
+    let options = server::ServerOptions { drain, ..server::ServerOptions::default() };
+    serve_with(engine, observed, queue_length, options).await
+}
+
+/// Starts a server with these permits and their observer.
+pub async fn serve_admitted(engine: Engine, observed: Arc<Observed>, admission: Admission, drain: Duration) -> Running {
+    let options = server::ServerOptions { drain, ..server::ServerOptions::default() };
+    serve_with_admission(engine, observed, admission, options).await
+}
+
+/// Starts a server with these options.
+pub async fn serve_with(
+    engine: Engine,
+    observed: Arc<Observed>,
+    queue_length: usize,
+    options: server::ServerOptions,
+) -> Running {
+    serve_with_admission(engine, observed, Admission::new(queue_length), options).await
+}
+
+async fn serve_with_admission(
+    engine: Engine,
+    observed: Arc<Observed>,
+    admission: Admission,
+    options: server::ServerOptions,
+) -> Running {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let options = server::ServerOptions { message_bytes: 16 << 20, drain };
-    let admission = Admission::new(queue_length);
     let admitted = admission.clone();
     let inner = engine.clone();
     let server = tokio::spawn(async move {
         let until = async {
             let _ = stopped.await;
         };
-        server::serve(inner, admitted, options, listener, until).await.unwrap();
+        server::serve(inner, admitted, options, listener, until).await.unwrap()
     });
     Running { address, engine, admission, observed, stop: Some(stop), server }
 }
@@ -132,15 +173,37 @@ impl Running {
         RerankServiceClient::new(self.channel().await).max_decoding_message_size(16 << 20)
     }
 
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
+        self.stop_and_tell().await;
+    }
+
+    /// Asks the server to stop, and goes on at once.
+    pub fn begin_to_stop(&mut self) {
         let _ = self.stop.take().unwrap().send(());
-        self.server.await.unwrap();
+    }
+
+    /// Stops the server, unless it is stopping already, and tells how it ended.
+    pub async fn stop_and_tell(mut self) -> server::Ended {
+        if self.stop.is_some() {
+            self.begin_to_stop();
+        }
+        self.server.await.unwrap()
     }
 }
 
-/// The default configuration: the default models in the user's store.
+/// Waits until `done`, for 20 s at most; `what` is waited for.
+pub async fn wait_for(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// The default configuration: the default models in the user's store. No states are kept, so that equal requests served alone
+/// give byte-equal scores; tests/real_warm.rs keeps them.
 pub fn real_config() -> Config {
-    Config::load(None, &[]).unwrap()
+    Config::load(None, &[("warm.memory_bytes".to_owned(), "0".to_owned())]).unwrap()
 }
 
 /// The default generator, shared by all tests of a file. It runs on its own thread, independent of the tests'
@@ -208,10 +271,4 @@ pub fn with_scripted_judge(engine: &Engine, delay: Duration) -> (Engine, Arc<std
     let options = EntailmentOptions { cache_entries: 1_000 };
     let judge = Judge::start(options, ConfiguredModel::default(), loader).unwrap();
     (with_judge(engine, judge), judged)
-}
-
-/// Fields named by the violations of a bad request.
-pub fn fields(status: &tonic::Status) -> Vec<String> {
-    use tonic_types::StatusExt;
-    status.get_details_bad_request().unwrap().field_violations.into_iter().map(|violation| violation.field).collect()
 }

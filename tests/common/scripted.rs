@@ -3,12 +3,14 @@
 //! They implement the traits of `rerankd::model`, so every test uses the real queue, threads, engine and RPC.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rerankd::belief::Verdict;
 use rerankd::model::entailment::{Entailment, EntailmentInfo, TextPair};
+use rerankd::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
 use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
 use rerankd::plan::Token;
 
@@ -27,6 +29,10 @@ pub enum Fault {
     Error(usize),
     /// The step panics, like a faulty runtime.
     Panic(usize),
+    /// Saving a state fails, at this call of it.
+    Save(usize),
+    /// Restoring a state fails, at this call of it.
+    Restore(usize),
 }
 
 /// Counters that a test can read while the generator runs on the worker's thread.
@@ -40,6 +46,10 @@ pub struct Observed {
     pub cells: AtomicUsize,
     /// Number of generators built.
     pub built: AtomicUsize,
+    /// Number of states saved.
+    pub saved: AtomicUsize,
+    /// Number of states restored.
+    pub restored: AtomicUsize,
 }
 
 /// A generator that scores tokens with a script.
@@ -91,6 +101,47 @@ impl Generator for ScriptedGenerator {
         let copy = copy.to_vec();
         if self.sequences.insert(to, copy).is_some() {
             return Err(ModelError::Decode(format!("sequence {to} is in use")));
+        }
+        Ok(())
+    }
+
+    fn state_identity(&self) -> Option<String> {
+        Some("scripted".into())
+    }
+
+    /// A state is its tokens, with the position of the first: a foreign state restores other scores.
+    fn save(&mut self, sequence: usize, positions: Range<usize>) -> Result<Vec<u8>, ModelError> {
+        let call = self.observed.saved.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.fault == Some(Fault::Save(call)) {
+            return Err(ModelError::Decode("injected".into()));
+        }
+        let cells = self.sequences.get(&sequence).and_then(|cells| cells.get(positions.clone()));
+        let cells = cells.ok_or_else(|| ModelError::Decode(format!("sequence {sequence} lacks {positions:?}")))?;
+        let start = u32::try_from(positions.start).unwrap_or(u32::MAX).to_le_bytes();
+        Ok(start.into_iter().chain(cells.iter().flat_map(|(_, token)| token.to_le_bytes())).collect())
+    }
+
+    fn restore(&mut self, state: &[u8], to: usize, positions: Range<usize>) -> Result<(), ModelError> {
+        let call = self.observed.restored.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.fault == Some(Fault::Restore(call)) {
+            return Err(ModelError::Decode("injected".into()));
+        }
+        let words: Vec<i32> =
+            state.chunks_exact(4).map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
+        let start = words.first().and_then(|start| usize::try_from(*start).ok());
+        if start != Some(positions.start) || words.len() != positions.len() + 1 {
+            return Err(ModelError::Decode(format!("the state is not of {positions:?}")));
+        }
+        let sequence = self.sequences.entry(to).or_default();
+        if sequence.len() != positions.start {
+            return Err(ModelError::Decode(format!("sequence {to} is not at {}", positions.start)));
+        }
+        for token in &words[1..] {
+            sequence.push((self.next_cell, *token));
+            self.next_cell += 1;
+        }
+        if self.publish() > self.capacity.cells || self.sequences.len() > self.capacity.sequences {
+            return Err(ModelError::Decode("no room in the cache".into()));
         }
         Ok(())
     }
@@ -182,6 +233,58 @@ pub fn overlap_script() -> Arc<Script> {
         }
         (mass / (length + 10.0)).ln()
     })
+}
+
+/// Scores by shared words: the number of words of the query that the passage has. A word is a token, and its number of bytes the
+/// token's number.
+#[derive(Debug, Clone)]
+pub struct ScriptedReranker {
+    /// Simulated time per passage.
+    pub delay: Duration,
+    /// Number of passages scored so far, shared with the test.
+    pub scored: Arc<AtomicUsize>,
+    /// A query of this many words makes the next call panic, like a faulty runtime.
+    pub panics_at: Option<usize>,
+    /// Longest text in words.
+    pub most: usize,
+}
+
+impl Reranker for ScriptedReranker {
+    fn info(&self) -> RerankerInfo {
+        RerankerInfo { name: "scripted".into(), most_tokens: self.most, ..RerankerInfo::default() }
+    }
+
+    fn query(&self, text: &str) -> Result<Encoded, TextError> {
+        self.passage(&Encoded::default(), text, Shortening { passage_tokens: None, truncate: false, from_start: false })
+    }
+
+    fn passage(&self, _: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
+        let length = |word: &str| u32::try_from(word.len()).unwrap_or(u32::MAX);
+        let ids: Vec<u32> = text.split_whitespace().map(length).collect();
+        let cut = ids.len().saturating_sub(self.most);
+        if cut > 0 && !shortening.truncate {
+            return Err(TooLong { needed: ids.len(), available: self.most }.into());
+        }
+        Ok(Encoded { ids: ids[..ids.len() - cut].to_vec(), cut, ..Encoded::default() })
+    }
+
+    fn query_cost(&self, _: &Encoded) -> usize {
+        0
+    }
+
+    fn score(&mut self, query: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {
+        if self.panics_at.take_if(|words| *words == query.ids.len()).is_some() {
+            std::panic::panic_any("injected panic");
+        }
+        std::thread::sleep(self.delay * u32::try_from(passages.len()).unwrap_or(u32::MAX));
+        self.scored.fetch_add(passages.len(), Ordering::SeqCst);
+        let shared = |passage: &&Encoded| {
+            let count = query.ids.iter().filter(|word| passage.ids.contains(word)).count();
+            // A word of thirteen bytes stands for weights that are not numbers.
+            if passage.ids.contains(&13) { f64::NAN } else { f64::from(u32::try_from(count).unwrap_or(u32::MAX)) }
+        };
+        Ok(passages.iter().map(shared).collect())
+    }
 }
 
 /// Entailment by shared words: a premise with all words of the hypothesis entails it; with some it is neutral; with

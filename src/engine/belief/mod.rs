@@ -18,6 +18,7 @@ pub(super) use stop::TextStop;
 use texts::Texts;
 
 use super::answers::Asked;
+use super::estimate::Size;
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::cluster::Clusters;
@@ -180,6 +181,7 @@ impl Engine {
     ) -> Result<Sampled, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
+        let admitted = self.admit_work(call, Size::of_samples(&request, self.limits.tokens))?;
         let (engine, inner) = (self.clone(), request.clone());
         let (mut drawing, nodes) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
@@ -211,6 +213,7 @@ impl Engine {
             Ok::<_, EngineError>(Sampled { answers, cut: drawing.cut, usage })
         };
         let mut sampled = call.compute(decode).await?;
+        self.learn_work(call, &admitted);
         sampled.usage.tokenise_ms = tokenise_ms;
         sampled.usage.total_ms = milliseconds(started);
         Ok(sampled)

@@ -10,6 +10,7 @@ pub use annotator::Annotator;
 use label::Labelled;
 
 use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_references, check_texts};
+use super::estimate::Size;
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
 use crate::call::Call;
@@ -233,8 +234,10 @@ impl Engine {
         if request.has(Annotator::is_belief) {
             self.models().judge()?;
         }
+        let admitted = self.admit_work(call, Size::of_evaluation(&request, self.limits.tokens))?;
         let request = Arc::new(request);
         let labelled = label::label(self, call, &request).await?;
+        self.learn_work(call, &admitted);
         call.compute(move |call| request.report(labelled, call)).await
     }
 }

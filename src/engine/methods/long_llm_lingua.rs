@@ -43,12 +43,15 @@ impl Method for LongLlmLingua {
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let language = task.language()?;
         let begin = Segment::context(opening(language));
-        let question = Segment::scored([task.query.clone(), language.text(SENTENCE)].concat(), 0);
+        let question = [task.query.clone(), language.text(SENTENCE)].concat();
+        // A passage's last token scores the question's first. Apart from it, the passage is the same for every question.
         let prompt = |passage: &Arc<[Token]>| {
-            Prompt::scored(vec![begin.clone(), Segment::context(Arc::clone(passage)), question.clone()])
+            let (before, last) = passage.split_at(passage.len().saturating_sub(1));
+            let rest = Segment::scored([last, &question].concat(), last.len());
+            Prompt::scored(vec![begin.clone(), Segment::context(before), rest])
         };
         let prompts = task.passages.iter().map(prompt).collect();
-        let none = Prompt::scored(vec![begin.clone(), question.clone()]);
+        let none = Prompt::scored(vec![begin.clone(), Segment::scored(question.clone(), 0)]);
         Ok(Pointwise::against(none, task, prompts, 1.0, |scores, prompt| mean(scores.last(prompt))))
     }
 }

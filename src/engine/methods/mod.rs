@@ -29,6 +29,7 @@ mod pointwise;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
+mod scored_apart;
 mod scores;
 mod self_consistency;
 mod setwise;
@@ -42,6 +43,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::fusing::FusionReport;
+use super::models::Role;
 use super::prompt::Language;
 use super::rerank::{FitReport, RerankRequest};
 use super::{EngineError, Limits};
@@ -73,6 +75,8 @@ static METHODS: &[&dyn Method] = &[
     &listwise::Listwise,
     &permutation_self_consistency::PermutationSelfConsistency,
     &self_consistency::SelfConsistency,
+    &scored_apart::CROSS_ENCODER,
+    &scored_apart::EMBEDDING,
 ];
 
 /// A way to rank passages.
@@ -96,6 +100,16 @@ pub trait Method: Send + Sync {
 
     /// What its prompts hold beside passages and query; `None` for a method that asks no model.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
+
+    /// The model beside the generator that it asks; a server need not have one.
+    fn beside(&self) -> Option<Role> {
+        None
+    }
+
+    /// Whether it asks the generator.
+    fn asks_generator(&self) -> bool {
+        self.beside().is_none()
+    }
 
     /// Starts on a request.
     ///
@@ -163,15 +177,35 @@ impl Prompt {
     }
 }
 
+/// What a ranking needs next.
+#[derive(Debug, Clone)]
+pub enum Needs {
+    /// Scores and continuations of prompts, by the generator.
+    Prompts(Vec<Prompt>),
+    /// A score of every passage of the request, by the model of this role.
+    PassageScores(Role),
+}
+
 /// A ranking in progress. All of its work runs off the reactor; long work asks the call whether to go on.
 pub trait Ranking: Send {
     /// The prompts whose scores it needs next; `None` when it has what it needs.
     ///
     /// # Errors
     /// [`EngineError::Budget`] where not even the smallest design fits.
-    fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError>;
+    fn next(&mut self, _budget: &Budget, _call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+        Ok(None)
+    }
 
-    /// Takes in the scores of the prompts that [`Ranking::next`] gave last, in their order.
+    /// What it needs next; `None` when it has what it needs. Only a ranking that asks another model than the generator has
+    /// its own; the others have [`Ranking::next`].
+    ///
+    /// # Errors
+    /// As [`Ranking::next`].
+    fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
+        Ok(self.next(budget, call)?.map(Needs::Prompts))
+    }
+
+    /// Takes in the scores of what [`Ranking::needs`] gave last, in its order.
     ///
     /// # Errors
     /// The fit failed, or the call stopped.
@@ -314,6 +348,8 @@ impl PartialEq for MethodRef {
         self.name() == other.name()
     }
 }
+
+impl Eq for MethodRef {}
 
 impl std::fmt::Debug for MethodRef {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -3,6 +3,9 @@
 //! ```text
 //! [opening: chat frame, instruction] [passage]* [cue: closing of the frame, "Question:"] [query, scored]
 //! ```
+//!
+//! The cue is a segment of its own but for its last token, whose logits score the query's first: the state after it is the same
+//! for every query, so it can be kept.
 
 use std::sync::Arc;
 
@@ -52,15 +55,26 @@ impl QueryPrompt {
             let tokens = Arc::clone(&task.passages[index]);
             if joint { Segment::scored(tokens, 0) } else { Segment::context(tokens) }
         };
-        let opening = std::iter::once(self.opening.clone());
-        let segments = opening.chain(order.iter().map(passage)).chain(std::iter::once(self.query.clone()));
-        Prompt::scored(segments.collect())
+        Prompt::scored(self.around(order.iter().map(passage)))
+    }
+
+    /// The segments of the prompt with these passages.
+    pub fn around(&self, passages: impl Iterator<Item = Segment>) -> Vec<Segment> {
+        std::iter::once(self.opening.clone()).chain(passages).chain(self.cue_and_query()).collect()
+    }
+
+    fn cue_and_query(&self) -> [Segment; 2] {
+        let tokens = &self.query.tokens;
+        let from = self.query.scored_from.unwrap_or(0);
+        let (cue, rest) = tokens.split_at(from.saturating_sub(1));
+        [Segment::context(cue), Segment::scored(rest, from - cue.len())]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Tokenizer;
     use crate::scripted::ByteTokenizer;
 
     #[test]
@@ -76,7 +90,8 @@ mod tests {
         let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
         let scored: Vec<usize> =
             prompt.segments.iter().map(|s| s.scored_from.map_or(0, |from| s.tokens.len() - from)).collect();
-        assert_eq!(scored, vec![0, 0, " who?".len()]);
+        assert_eq!(scored, vec![0, 0, 0, " who?".len()]);
+        assert_eq!(ByteTokenizer::default().detokenize(&prompt.segments[3].tokens), ": who?", "the cue's last token");
         let joint = QueryPrompt::of(&task).unwrap().with(&task, &[0], true);
         assert_eq!(joint.segments[1].scored_from, Some(0));
     }

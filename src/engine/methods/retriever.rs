@@ -21,6 +21,10 @@ impl Method for Retriever {
         "the retriever's scores, or the given order where a passage has none; asks no model"
     }
 
+    fn asks_generator(&self) -> bool {
+        false
+    }
+
     fn prompts(&self, _: &RerankRequest, _: &Language) -> Option<PromptShape> {
         None
     }

@@ -1,4 +1,4 @@
-//! What the generator said to prompts.
+//! What the generator said to prompts, or another model to passages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ pub struct Scores {
     pub(in crate::engine) missing: Vec<usize>,
     /// The continuation of each prompt that asked for one, when all are there.
     pub(in crate::engine) samples: HashMap<usize, Sample>,
+    /// The score of each passage of the request; empty unless these were asked for.
+    pub(in crate::engine) passages: Vec<f64>,
 }
 
 impl Scores {
@@ -49,6 +51,12 @@ impl Scores {
     #[must_use]
     pub fn last(&self, prompt: usize) -> &[f64] {
         self.paths.get(prompt).map_or(&[], |path| self.segment(prompt, path.len().saturating_sub(1)))
+    }
+
+    /// The score of each passage of the request, finite; empty unless these were asked for.
+    #[must_use]
+    pub fn passages(&self) -> &[f64] {
+        &self.passages
     }
 
     /// The continuation of a prompt; `None` for one that asked for none.

@@ -46,6 +46,11 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
     if request.latency_budget_ms.is_some_and(|budget| !(budget.is_finite() && budget > 0.0)) {
         return invalid("latency_budget_ms".into(), "must be a finite number above 0".into());
     }
+    if request.latency_budget_ms.is_some() && request.method().beside().is_some() {
+        let problem =
+            format!("is measured at the speed of the generator, which {} does not ask", request.method().name());
+        return invalid("latency_budget_ms".into(), problem);
+    }
     request.fusion.check()?;
     request.method().check(request, limits)
 }

@@ -5,15 +5,16 @@
 //! may be computed beside them; it is cancelled when the scores are complete.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{RerankEvent, RerankRequest, Usage};
-use crate::call::{Call, Lane};
-use crate::engine::methods::{Budget, Interim, Ranking, Scored, Scores, Task};
-use crate::engine::models::ServedGenerator;
+use crate::call::{Call, Lane, Stage};
+use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task};
+use crate::engine::models::{Models, Role, ServedGenerator};
 use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
 use crate::engine::{EngineError, Limits, milliseconds};
 use crate::numeric;
@@ -23,8 +24,10 @@ use crate::scheduler::generator::{Event, Outcome};
 /// A method at work on a request.
 pub(super) struct Driver<'a> {
     pub call: &'a Call,
-    /// `None` for a method that asks no model.
+    /// The generator; `None` for a method that does not ask it.
     pub model: Option<Arc<ServedGenerator>>,
+    /// The models beside it.
+    pub models: &'a Models,
     pub limits: Limits,
     /// Tokens kept back for what is measured beside the ranking.
     pub reserved: usize,
@@ -32,19 +35,38 @@ pub(super) struct Driver<'a> {
     pub usage: Usage,
     /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
     pub planned: usize,
+    /// The same for all lists of the request.
+    pub quota: Quota,
     /// Passages of the request: the first interim order comes when so many prompts are scored.
     pub passages: usize,
+}
+
+/// Tokens that the lists of one request have planned together. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Quota(Arc<AtomicUsize>);
+
+impl Quota {
+    /// Tokens planned so far.
+    pub fn planned(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds tokens. Returns the sum.
+    pub fn add(&self, tokens: usize) -> usize {
+        self.0.fetch_add(tokens, Ordering::Relaxed).saturating_add(tokens)
+    }
 }
 
 /// What a method gave.
 pub(super) struct Driven {
     pub scored: Scored,
-    /// Tokens cut from the end of each passage; empty for a method that asks no model.
+    /// Tokens cut from each passage; empty for a method that asks no model.
     pub cut: Vec<usize>,
 }
 
 /// A request tokenised, and its method begun.
 struct Begun {
+    task: Arc<Task>,
     ranking: Shared,
     cut: Vec<usize>,
     warnings: Vec<String>,
@@ -69,21 +91,24 @@ pub(super) struct Round {
 
 enum Step {
     Score(Round),
+    ScorePassages(Role),
     Done(Box<Scored>),
 }
 
 impl Driver<'_> {
     pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
         let allowed = self.allowed(&request);
-        let (ranking, cut, mut warnings) = {
-            let begun = self.begin(request).await?;
-            (begun.ranking, begun.cut, begun.warnings)
-        };
+        let Begun { task, ranking, mut cut, mut warnings } = self.begin(request).await?;
         let mut scores = None;
         loop {
             let fitting = scores.is_some();
             let started = Instant::now();
+            let timed = self.call.stage(if fitting { Stage::Fit } else { Stage::Tokenise });
             let step = self.step(&ranking, scores.take(), allowed).await?;
+            if let Step::Score(round) = &step {
+                timed.record_tokens(round.cost.tokens, 0);
+            }
+            drop(timed);
             let elapsed = milliseconds(started);
             if fitting {
                 self.usage.fit_ms += elapsed;
@@ -97,6 +122,12 @@ impl Driver<'_> {
                     return Ok(Driven { scored: *scored, cut });
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, round, allowed).await?),
+                Step::ScorePassages(role) => {
+                    let scored = self.score_passages(role, &task, allowed).await?;
+                    cut = scored.cut;
+                    warnings.extend(shortened(&cut));
+                    scores = Some(scored.scores);
+                }
             }
         }
     }
@@ -107,7 +138,8 @@ impl Driver<'_> {
         let begun = self.begin(request).await?;
         Ok(match self.step(&begun.ranking, None, allowed).await? {
             Step::Score(round) => round.cost,
-            Step::Done(_) => Cost::default(),
+            // What passages cost another model is known when its worker has tokenised them.
+            Step::ScorePassages(_) | Step::Done(_) => Cost::default(),
         })
     }
 
@@ -123,6 +155,7 @@ impl Driver<'_> {
     /// Tokenises, cuts what does not fit, and begins the method.
     async fn begin(&mut self, request: RerankRequest) -> Result<Begun, EngineError> {
         let started = Instant::now();
+        let _timed = self.call.stage(Stage::Tokenise);
         let (model, limits) = (self.model.clone(), self.limits);
         let begun = self.call.compute(move |call| begin(call, model.as_deref(), limits, request)).await?;
         self.usage.tokenise_ms += milliseconds(started);
@@ -139,8 +172,10 @@ impl Driver<'_> {
             if let Some(scores) = scores {
                 ranking.absorb(&scores, call)?;
             }
-            let Some(prompts) = ranking.next(&budget, call)? else {
-                return Ok(Step::Done(Box::new(ranking.finish(call)?)));
+            let prompts = match ranking.needs(&budget, call)? {
+                None => return Ok(Step::Done(Box::new(ranking.finish(call)?))),
+                Some(Needs::PassageScores(role)) => return Ok(Step::ScorePassages(role)),
+                Some(Needs::Prompts(prompts)) => prompts,
             };
             let mut plan = Plan::new();
             let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
@@ -154,6 +189,10 @@ impl Driver<'_> {
         let needed = self.planned + round.cost.tokens + self.reserved;
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
+        }
+        let together = self.quota.add(round.cost.tokens);
+        if together > self.limits.tokens {
+            return Err(EngineError::Budget { needed: together, allowed: self.limits.tokens });
         }
         let model = self.model.clone().ok_or_else(|| EngineError::Internal("a method without a model".into()))?;
         let mut scores = Scores::awaited(&round.plan, round.paths);
@@ -226,7 +265,7 @@ impl Driver<'_> {
         Ok(outcome)
     }
 
-    fn tell(&self, event: RerankEvent) {
+    pub(super) fn tell(&self, event: RerankEvent) {
         if let Some(listener) = &self.listener {
             // A listener that left is the caller's business; the work goes on until its call stops.
             let _ = listener.send(event);
@@ -264,16 +303,21 @@ fn begin(
         };
         let truncate = task.request.truncate.unwrap_or(limits.truncate);
         let passage_tokens = task.request.passage_tokens;
-        let fit = Fit { available, longest: shape.longest, passage_tokens, truncate };
+        let side = task.request.cut_side;
+        let fit = Fit { available, longest: shape.longest, passage_tokens, truncate, side };
         let fitted: FittedPassages = fit_passages(&model.language, &task.request.passages, fit, call)?;
         (task.passages, cut) = (fitted.tokens, fitted.cut);
-        let shortened = cut.iter().filter(|dropped| **dropped > 0).count();
-        if shortened > 0 {
-            warnings.push(format!("{shortened} passages were cut to fit; tokens_cut says by how much"));
-        }
+        warnings.extend(shortened(&cut));
     }
-    let ranking = method.begin(Arc::new(task))?;
-    Ok(Begun { ranking: Arc::new(Mutex::new(ranking)), cut, warnings })
+    let task = Arc::new(task);
+    let ranking = method.begin(Arc::clone(&task))?;
+    Ok(Begun { task, ranking: Arc::new(Mutex::new(ranking)), cut, warnings })
+}
+
+/// The warning that passages were cut, if any were.
+fn shortened(cut: &[usize]) -> Option<String> {
+    let shortened = cut.iter().filter(|dropped| **dropped > 0).count();
+    (shortened > 0).then(|| format!("{shortened} passages were cut to fit; tokens_cut says by how much"))
 }
 
 impl Scores {
@@ -281,7 +325,7 @@ impl Scores {
     fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>) -> Self {
         let scored = |path: &Vec<NodeId>| path.iter().filter(|node| plan.scored_tokens(**node) > 0).count();
         let missing = paths.iter().map(scored).collect();
-        Self { paths: Arc::new(paths), nodes: HashMap::new(), missing, samples: HashMap::new() }
+        Self { paths: Arc::new(paths), missing, ..Self::default() }
     }
 
     /// Takes in the scores of all nodes, by node.

@@ -1,9 +1,12 @@
-//! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), and `inline` measures
-//! utility. `place` mixes, scores, cuts and arranges.
+//! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), `passages` asks the models beside
+//! the generator, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
+//! their own.
 
 mod check;
 mod driver;
 mod inline;
+mod pairs;
+mod passages;
 mod place;
 
 use std::sync::Arc;
@@ -12,15 +15,18 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
-use driver::{Driven, Driver};
+use driver::{Driven, Driver, Quota};
 pub use inline::{Inline, InlineReport};
+pub use pairs::{Pair, PairScore, PairScores};
 
+use super::estimate::Size;
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
 use super::models::ServedGenerator;
 use super::position_bias::{Arrangement, ContextOrder};
+use super::prompt::CutSide;
 use super::{Engine, EngineError};
-use crate::call::Call;
+use crate::call::{Call, Place};
 use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
 use crate::plan::Cost;
@@ -72,10 +78,20 @@ pub struct RerankRequest {
     pub truncate: Option<bool>,
     /// Most tokens per passage; if `None`, only the context bounds them.
     pub passage_tokens: Option<usize>,
+    /// The side at which passages are truncated. Set by the peers' protocols; rerankd.v1 cuts at the end.
+    pub cut_side: CutSide,
     /// Order of the returned passages in the generator's context.
     pub context_order: ContextOrder,
     /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
+}
+
+impl Passage {
+    /// A passage without title and retriever's score, whose id is its index in the request.
+    #[must_use]
+    pub fn untitled(index: usize, text: String) -> Self {
+        Self { id: index.to_string(), text, ..Self::default() }
+    }
 }
 
 impl RerankRequest {
@@ -95,14 +111,14 @@ pub struct Ranked {
     /// utilities have a zero. The value is the utility, or what fusion made of it. The method sets the unit: the number of query
     /// tokens for sums over the query, of answer tokens for sums over the answer, the number of passages for ranks, 1 otherwise.
     pub score: f64,
-    /// Utility in the method's unit: nats, nats per token, ranks, or the retriever's score.
+    /// Utility in the method's unit: nats, nats per token, ranks, a model's logit or cosine, or the retriever's score.
     pub utility: f64,
     /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
     /// Probability that this passage outranks the next result, or the share of several rankings that agree; `None` for the
     /// last one and for methods that estimate neither.
     pub outranks_next: Option<f64>,
-    /// Tokens truncated from the end of its text.
+    /// Tokens truncated from its text.
     pub tokens_cut: usize,
     /// What decided its place.
     pub stage: Stage,
@@ -138,14 +154,16 @@ pub struct FitReport {
 /// Cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Usage {
-    /// Tokens that the generator evaluated.
+    /// Tokens that were evaluated, by the generator or by the model that scored the passages.
     pub tokens: usize,
     /// Tokens of all prompts if every prompt were evaluated from its beginning.
     pub naive_tokens: usize,
-    /// Tokens reused from the cached prefixes of earlier requests.
+    /// Tokens that were not evaluated, because an earlier request had evaluated them.
     pub cached_tokens: usize,
-    /// Steps of the generator in which the request took part.
+    /// Steps of the model in which the request took part.
     pub steps: usize,
+    /// Passages that a cross-encoder or an embedding model scored.
+    pub pairs: usize,
     /// Milliseconds spent tokenising and planning.
     pub tokenise_ms: f64,
     /// Milliseconds in the queue.
@@ -163,6 +181,10 @@ pub struct Usage {
 pub struct Reranked {
     /// Passages from best to worst; ties keep the order of the request.
     pub passages: Vec<Ranked>,
+    /// What one unit of the uncalibrated score's logit is, in the unit of the utilities.
+    pub unit: f64,
+    /// Whether `score` is a probability of relevance, by a calibration on labelled lists.
+    pub score_calibrated: bool,
     /// The fit; `None` for methods without one.
     pub fit: Option<FitReport>,
     /// What was mixed; `None` for the method alone.
@@ -201,6 +223,19 @@ pub enum RerankEvent {
 }
 
 impl Usage {
+    /// Adds the cost of another list of the same request. Lists wait for the generator, and are scored, at the same time.
+    fn extend(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.pairs += other.pairs;
+        self.naive_tokens += other.naive_tokens;
+        self.cached_tokens += other.cached_tokens;
+        self.steps += other.steps;
+        self.tokenise_ms += other.tokenise_ms;
+        self.queue_ms = self.queue_ms.max(other.queue_ms);
+        self.score_ms = self.score_ms.max(other.score_ms);
+        self.fit_ms += other.fit_ms;
+    }
+
     /// Adds the cost of a plan.
     pub(super) fn add(&mut self, outcome: &PlanOutcome) {
         self.tokens += outcome.tokens;
@@ -222,35 +257,74 @@ impl Engine {
         request: RerankRequest,
         listener: Option<UnboundedSender<RerankEvent>>,
     ) -> Result<Reranked, EngineError> {
+        self.rerank_within(call, request, listener, Quota::default()).await
+    }
+
+    /// What a request works with: the generator, or what is beside it.
+    #[must_use]
+    pub fn place_of(&self, request: &RerankRequest) -> Place {
+        let asks = request.method().asks_generator() || request.inline.is_some();
+        if asks { Place::Generator } else { Place::Beside }
+    }
+
+    /// [`Engine::rerank`] for one of several lists, whose tokens count together.
+    async fn rerank_within(
+        &self,
+        call: &Call,
+        mut request: RerankRequest,
+        listener: Option<UnboundedSender<RerankEvent>>,
+        quota: Quota,
+    ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
+        call.tally().add_passages(request.passages.len());
         check::check(&request, self.limits())?;
+        if let Some(role) = request.method().beside() {
+            self.models().scorer(role)?;
+        }
         let generator = self.generator()?;
+        call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
+        call.tally().set_subject(request.method().name(), &generator.info.name);
+        let calibration = generator.calibrations.of(&request);
+        request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;
+        let method = request.method();
+        let admitted = match method.prompts(&request, &generator.language) {
+            Some(_) => Some(self.admit_work(call, Size::of_rerank(&request, self.limits().tokens))?),
+            None => None,
+        };
         let reserved = self.inline_cost(call, &request).await?;
         let mut driver = self.driver(call, &request, &generator);
         driver.reserved = reserved;
+        driver.quota = quota;
         driver.listener = listener;
-        let Driven { scored, cut } = driver.drive(request.clone()).await?;
+        let mut driven = driver.drive(request.clone()).await?;
         let usage = driver.usage;
-        if let Some(fit) = &scored.fit
+        if let Some(fit) = &driven.scored.fit {
+            call.tally().set_fit(fit.diagnostics.status());
+        }
+        if let Some(fit) = &driven.scored.fit
             && request.moi.is_plain()
             // The three passages that a cascade could not tell apart are no fair sample of a list.
-            && scored.stages.is_empty()
+            && driven.scored.stages.is_empty()
             && generator.position_bias.learn(fit)
         {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
             let bias = Arc::clone(&generator.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
-        let scored = if place::mixes(&request, &scored) {
+        if place::mixes(&request, &driven.scored) {
             let request = request.clone();
-            call.compute(move |_| Ok::<_, EngineError>(place::mix(&request, scored))).await?
-        } else {
-            scored
-        };
-        let mut placed = place::place(&generator, &request, scored, &cut, usage)?;
+            let mix = move |_: &Call| {
+                Ok::<_, EngineError>(Driven { scored: place::mix(&request, driven.scored), cut: driven.cut })
+            };
+            driven = call.compute(mix).await?;
+        }
+        let mut placed = place::place(&generator, &request, calibration.map(|it| it.score), driven, usage)?;
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
+        }
+        if let Some(admitted) = admitted {
+            self.learn_tokens(&admitted, placed.usage.tokens);
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)
@@ -266,16 +340,18 @@ impl Engine {
         self.driver(call, &request, &generator).first_round(request).await
     }
 
-    fn driver<'a>(&self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
+    fn driver<'a>(&'a self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
         let asks_model = request.method().prompts(request, &generator.language).is_some();
         Driver {
             call,
             model: asks_model.then(|| Arc::clone(generator)),
+            models: &self.models,
             limits: self.limits,
             reserved: 0,
             listener: None,
             usage: Usage::default(),
             planned: 0,
+            quota: Quota::default(),
             passages: request.passages.len(),
         }
     }

@@ -1,10 +1,12 @@
 //! From the outcome of a method to results: fusion where the request asks for it, scores, threshold, count, arrangement.
 
+use super::driver::Driven;
 use super::{Ranked, RerankRequest, Reranked, Usage};
 use crate::engine::EngineError;
 use crate::engine::fusing::{Fusion, FusionMode};
 use crate::engine::methods::{Scored, Stage};
 use crate::engine::models::ServedGenerator;
+use crate::fusion::platt::Platt;
 use crate::numeric::{descending, sigmoid};
 
 /// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
@@ -37,16 +39,22 @@ fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
     lowered
 }
 
-/// Applies threshold and count to a ranking and arranges the remaining passages for the generator.
+/// Applies threshold and count to a ranking and arranges the remaining passages for the generator. `score` makes probabilities
+/// of the scores where the method is calibrated.
 pub(super) fn place(
     generator: &ServedGenerator,
     request: &RerankRequest,
-    mut scored: Scored,
-    cut: &[usize],
+    score: Option<Platt>,
+    Driven { mut scored, cut }: Driven,
     usage: Usage,
 ) -> Result<Reranked, EngineError> {
     let values = descending_values(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
-    let score = |index: usize| sigmoid(values[index] / scored.unit);
+    let unit = scored.unit;
+    let score_calibrated = score.is_some();
+    let score = |index: usize| {
+        let logit = values[index] / unit;
+        score.map_or_else(|| sigmoid(logit), |platt| platt.probability(logit))
+    };
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
         score: score(index),
@@ -77,5 +85,16 @@ pub(super) fn place(
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
     let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
     let (fit, fusion, warnings) = (scored.fit, scored.fusion, scored.warnings);
-    Ok(Reranked { passages, fit, fusion, none_helps, arrangement, inline: None, usage, warnings })
+    Ok(Reranked {
+        passages,
+        unit,
+        score_calibrated,
+        fit,
+        fusion,
+        none_helps,
+        arrangement,
+        inline: None,
+        usage,
+        warnings,
+    })
 }

@@ -33,7 +33,7 @@ pub(crate) use super::methods::GIVEN;
 /// The row of BM25 inside the list.
 pub(crate) const BM25: &str = "bm25";
 
-/// Every method of the registry but the one whose order is the row `given`.
+/// Every method of the registry but the one whose order is the row `given`, and those whose model a server need not have.
 pub(crate) const ALL: &str = "all";
 
 /// The method whose order is the row `given`.
@@ -73,7 +73,7 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> 
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name == ALL {
-            found.extend(methods::all().filter(|method| method.name() != RETRIEVER));
+            found.extend(methods::all().filter(|method| method.name() != RETRIEVER && method.beside().is_none()));
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
@@ -98,7 +98,8 @@ impl Settings {
             ("passage_tokens", json!(self.passage_tokens)),
             ("seed", json!(self.seed)),
         ];
-        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let calibrated = models.calibrated().map(|calibrations| ("calibrations", json!(calibrations)));
+        entries.into_iter().chain(calibrated).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 

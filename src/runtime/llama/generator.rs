@@ -5,6 +5,7 @@
 //! step starts, so that at most one batch of rows is in memory (a row takes 192 KiB for a vocabulary of 49k tokens).
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::context::params::LlamaContextParams;
@@ -14,7 +15,7 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use rayon::prelude::*;
 
-use super::Settings;
+use super::{Settings, state};
 use crate::model::{Batch, Capacity, Decoded, Generator, ModelError};
 use crate::numeric::logspace::logsumexp;
 use crate::plan::Token;
@@ -27,6 +28,7 @@ pub(super) struct LlamaGenerator<'m> {
     batch: LlamaBatch<'static>,
     capacity: Capacity,
     vocabulary: usize,
+    identity: String,
 }
 
 impl<'m> LlamaGenerator<'m> {
@@ -52,15 +54,20 @@ impl<'m> LlamaGenerator<'m> {
             .with_n_seq_max(sequences)
             .with_kv_unified(true)
             .with_flash_attention_policy(flash)
+            .with_type_k(settings.cache_type.of_llama())
+            .with_type_v(settings.cache_type.of_llama())
             .with_n_threads(threads)
             .with_n_threads_batch(threads)
             .with_no_perf(true);
         let context = model
             .new_context(backend, params)
             .map_err(|error| unusable(format!("cannot create a context of {} cells: {error}", settings.cells)))?;
-        let capacity = Capacity { cells: settings.cells, sequences: sequences as usize, batch: settings.batch };
+        // States pass through the last sequence.
+        let sequences = sequences as usize - 1;
+        let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
+        let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
-        Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary })
+        Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary, identity })
     }
 
     /// Copies the rows into llama.cpp's batch.
@@ -98,6 +105,18 @@ impl Generator for LlamaGenerator<'_> {
         self.context
             .copy_kv_cache_seq(sequence(from)?, sequence(to)?, Some(0), Some(end))
             .map_err(|error| ModelError::Decode(error.to_string()))
+    }
+
+    fn state_identity(&self) -> Option<String> {
+        Some(self.identity.clone())
+    }
+
+    fn save(&mut self, from: usize, positions: Range<usize>) -> Result<Vec<u8>, ModelError> {
+        state::save(&mut self.context, sequence(self.capacity.sequences)?, sequence(from)?, positions)
+    }
+
+    fn restore(&mut self, state: &[u8], to: usize, positions: Range<usize>) -> Result<(), ModelError> {
+        state::restore(&mut self.context, state, sequence(self.capacity.sequences)?, sequence(to)?, positions)
     }
 
     fn release(&mut self, number: usize) -> Result<(), ModelError> {

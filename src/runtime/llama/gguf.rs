@@ -1,4 +1,4 @@
-//! The size of a GGUF file after re-encoding, from the header alone.
+//! What the header of a GGUF file says: the size of the file after re-encoding, its tensors and lists.
 //!
 //! `llama_model_quantize` has a `dry_run` parameter, but it only logs the size. The rules here follow
 //! `tensor_allows_quantization` in llama.cpp's src/llama-quant.cpp for targets of 16 bits.
@@ -24,17 +24,21 @@ const WEIGHT: u64 = 2;
 ///
 /// # Errors
 /// The file cannot be read, is not a GGUF file, or its header is damaged.
-pub(super) fn reencoded_bytes(path: &Path) -> Result<u64, String> {
+pub fn reencoded_bytes(path: &Path) -> Result<u64, String> {
     let header = Header::read(path)?;
     header.reencoded().ok_or_else(|| "the header is damaged: the tensors are larger than 2^64 bytes".to_owned())
 }
 
 /// A parsed header. llama.cpp checks every length in it against the size of the file.
-struct Header(NonNull<sys::gguf_context>);
+pub(super) struct Header(NonNull<sys::gguf_context>);
 
 #[expect(unsafe_code, reason = "llama-cpp-2 has no wrapper for the tensors of a GGUF header")]
 impl Header {
-    fn read(path: &Path) -> Result<Self, String> {
+    /// Reads the header of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not a GGUF file, or its header is damaged.
+    pub fn read(path: &Path) -> Result<Self, String> {
         if !path.is_file() {
             return Err("no such file".to_owned());
         }
@@ -43,6 +47,32 @@ impl Header {
         // SAFETY: the string outlives the call. Without a `ctx` only the header is read and no tensor is allocated.
         let context = unsafe { sys::gguf_init_from_file(name.as_ptr(), params) };
         NonNull::new(context).map(Self).ok_or_else(|| "not a GGUF file, or its header is damaged".to_owned())
+    }
+
+    /// Whether the file has a tensor of this name.
+    pub fn has(&self, tensor: &str) -> bool {
+        let Ok(name) = CString::new(tensor) else { return false };
+        // SAFETY: the context is valid until it is dropped, and the string outlives the call.
+        unsafe { sys::gguf_find_tensor(self.0.as_ptr(), name.as_ptr()) >= 0 }
+    }
+
+    /// A list of strings of the metadata; empty where there is none of this name.
+    pub fn strings(&self, key: &str) -> Vec<String> {
+        let Ok(name) = CString::new(key) else { return Vec::new() };
+        // SAFETY: the context is valid until it is dropped, and the string outlives the call. The element functions abort the
+        // process for another type or index, so both are checked; each string is copied.
+        unsafe {
+            let context = self.0.as_ptr();
+            let index = sys::gguf_find_key(context, name.as_ptr());
+            if index < 0
+                || sys::gguf_get_kv_type(context, index) != sys::GGUF_TYPE_ARRAY
+                || sys::gguf_get_arr_type(context, index) != sys::GGUF_TYPE_STRING
+            {
+                return Vec::new();
+            }
+            let string = |at| CStr::from_ptr(sys::gguf_get_arr_str(context, index, at)).to_string_lossy().into_owned();
+            (0..sys::gguf_get_arr_n(context, index)).map(string).collect()
+        }
     }
 
     fn reencoded(&self) -> Option<u64> {

@@ -1,21 +1,61 @@
-//! Generators and tokenizers in llama.cpp.
+//! Generators, tokenizers and rerankers in llama.cpp.
 
 mod generator;
 mod gguf;
 pub mod reencode;
+mod reranker;
+mod state;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use llama_cpp_2::context::params::KvCacheType;
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::{LogOptions, send_logs_to_tracing};
 
+pub use gguf::reencoded_bytes;
+pub use reranker::{RerankerSettings, with_reranker};
 pub use vocabulary::Vocabulary;
 
 use crate::model::{Generator, ModelError};
+
+/// Numbers in the cells of the key-value cache, by ggml's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheType {
+    /// Half precision: 2 bytes a number.
+    #[default]
+    F16,
+    /// Brain floating point: 2 bytes a number, the range of single precision.
+    Bf16,
+    /// Blocks of 32 eight-bit numbers with a scale: 1.06 bytes a number.
+    Q8_0,
+}
+
+impl CacheType {
+    /// All types.
+    pub const ALL: [Self; 3] = [Self::F16, Self::Bf16, Self::Q8_0];
+
+    /// Its name in the configuration and in the identity of states.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        }
+    }
+
+    const fn of_llama(self) -> KvCacheType {
+        match self {
+            Self::F16 => KvCacheType::F16,
+            Self::Bf16 => KvCacheType::BF16,
+            Self::Q8_0 => KvCacheType::Q8_0,
+        }
+    }
+}
 
 /// How a generator is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +70,12 @@ pub struct Settings {
     pub threads: usize,
     /// Layers on the accelerator; ignored when the build supports none.
     pub gpu_layers: u32,
-    /// Whether attention is computed in one fused kernel.
+    /// Whether attention is computed in one fused kernel. [`CacheType::Q8_0`] needs it.
     pub flash_attention: bool,
+    /// Numbers in the cells of the cache.
+    pub cache_type: CacheType,
+    /// SHA-256 of the file at `path` where saved states outlive the process; otherwise it may be empty.
+    pub sha256: String,
 }
 
 /// Initialises llama.cpp at the first call. It stays initialised to the end of the process, because a process may load

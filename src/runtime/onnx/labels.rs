@@ -46,6 +46,20 @@ impl Labels {
     }
 }
 
+/// The labels of `id2label` in the order of the outputs.
+pub(super) fn in_order(id2label: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    let mut numbered = Vec::new();
+    for (key, name) in id2label {
+        let number: usize = key.parse().map_err(|_| format!("id2label: key {key:?} is not a number"))?;
+        numbered.push((number, name.clone()));
+    }
+    numbered.sort();
+    if numbered.iter().enumerate().any(|(index, (number, _))| index != *number) {
+        return Err("id2label: the labels must be numbered from 0 without gaps".to_owned());
+    }
+    Ok(numbered.into_iter().map(|(_, name)| name).collect())
+}
+
 fn unknown(names: &[String]) -> String {
     format!(
         "id2label: {names:?} given, entailment, neutral and contradiction or entailment and not_entailment expected"
@@ -54,16 +68,7 @@ fn unknown(names: &[String]) -> String {
 
 impl ModelConfig {
     pub fn labels(&self) -> Result<Labels, String> {
-        let mut numbered = Vec::new();
-        for (key, name) in &self.id2label {
-            let number: usize = key.parse().map_err(|_| format!("id2label: key {key:?} is not a number"))?;
-            numbered.push((number, name.clone()));
-        }
-        numbered.sort();
-        if numbered.iter().enumerate().any(|(index, (number, _))| index != *number) {
-            return Err("id2label: the labels must be numbered from 0 without gaps".to_owned());
-        }
-        Labels::recognise(&numbered.into_iter().map(|(_, name)| name).collect::<Vec<_>>())
+        Labels::recognise(&in_order(&self.id2label)?)
     }
 
     /// Longest input in tokens, from 16 to 512; 512 when the file does not state it.

@@ -5,11 +5,10 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ort::session::Session;
-use ort::session::builder::GraphOptimizationLevel;
-use ort::value::Tensor;
 use tokenizers::{Encoding, Tokenizer, TruncationDirection, TruncationParams, TruncationStrategy};
 
 use super::labels::{Labels, ModelConfig};
+use super::session::{self, Row, Source};
 use super::{Settings, environment, graft};
 use crate::belief::Verdict;
 use crate::model::ModelError;
@@ -43,8 +42,7 @@ impl Network {
         let beside = |name: &str| settings.network.with_file_name(name);
         let environment = environment(&settings.library)?;
         let bytes = std::fs::read(&settings.network).map_err(|error| unusable(error.to_string()))?;
-        // Such a network quantises with the range of the whole batch, so a verdict depends on the other pairs in the batch.
-        let over_batch = memchr::memmem::find(&bytes, b"DynamicQuantizeLinear").is_some();
+        let over_batch = session::quantises_over_batch(&bytes);
         let (head, weights) = graft::built_in().map_err(unusable)?;
         let (bytes, labels, most_tokens) = if head.network_sha256 == settings.sha256 {
             let labels = Labels::recognise(&head.labels).map_err(unusable)?;
@@ -56,22 +54,12 @@ impl Network {
             let config: ModelConfig = serde_json::from_str(&text).map_err(|error| at(error.to_string()))?;
             (bytes, config.labels().map_err(at)?, config.max_tokens())
         };
+        let threads = settings.threads.max(1) / settings.threads.clamp(1, SESSIONS);
         let sessions = (0..settings.threads.clamp(1, SESSIONS))
-            .map(|_| session(&environment, settings, &bytes))
+            .map(|_| session::session(&environment, threads, &Source::Bytes(&bytes)))
             .collect::<Result<Vec<Session>, String>>()
             .map_err(unusable)?;
-        let inputs: Vec<&str> = sessions[0].inputs().iter().map(ort::value::Outlet::name).collect();
-        for needed in ["input_ids", "attention_mask"] {
-            if !inputs.contains(&needed) {
-                return Err(unusable(format!("the network has no input {needed}; its inputs are {inputs:?}")));
-            }
-        }
-        if let Some(unknown) =
-            inputs.iter().find(|name| !["input_ids", "attention_mask", "token_type_ids"].contains(name))
-        {
-            return Err(unusable(format!("the network has the input {unknown}, which rerankd does not provide")));
-        }
-        let typed = inputs.contains(&"token_type_ids");
+        let typed = session::has_token_types(&sessions[0]).map_err(unusable)?;
         let (tokenizer, pad) = tokenizer(&beside("tokenizer.json"), most_tokens)?;
         let info = EntailmentInfo {
             name: settings.name.clone(),
@@ -129,31 +117,17 @@ struct Shape {
 impl Shape {
     /// Evaluates one padded batch.
     fn step(self, session: &mut Session, encodings: &[&Encoding]) -> Result<Vec<Verdict>, ModelError> {
-        let failed = |error: ort::Error| ModelError::Decode(error.to_string());
-        let width = encodings.iter().map(|encoding| encoding.len()).max().unwrap_or(0);
-        let (mut ids, mut mask, mut types) = (Vec::new(), Vec::new(), Vec::new());
-        for encoding in encodings {
-            let fill = width - encoding.len();
-            ids.extend(encoding.get_ids().iter().map(|&id| i64::from(id)).chain(std::iter::repeat_n(self.pad, fill)));
-            mask.extend(std::iter::repeat_n(1_i64, encoding.len()).chain(std::iter::repeat_n(0, fill)));
-            let kinds = encoding.get_type_ids().iter().map(|&kind| i64::from(kind));
-            types.extend(kinds.chain(std::iter::repeat_n(0, fill)));
-        }
-        let shape = [encodings.len(), width];
-        let mut inputs = ort::inputs![
-            "input_ids" => Tensor::from_array((shape, ids)).map_err(failed)?,
-            "attention_mask" => Tensor::from_array((shape, mask)).map_err(failed)?,
-        ];
-        if self.typed {
-            inputs.push(("token_type_ids".into(), Tensor::from_array((shape, types)).map_err(failed)?.into()));
-        }
-        let outputs = session.run(inputs).map_err(failed)?;
-        let (shape, logits) = outputs[0].try_extract_tensor::<f32>().map_err(failed)?;
+        let rows: Vec<Row> =
+            encodings.iter().map(|row| Row { ids: row.get_ids(), types: row.get_type_ids() }).collect();
         let classes = self.labels.count();
-        if logits.len() != encodings.len() * classes {
-            let problem = format!("the output has shape {shape:?}, {classes} classes expected");
-            return Err(ModelError::Decode(problem));
-        }
+        let logits = session::run(session, &rows, self.pad, self.typed, |outputs| {
+            let (shape, logits) = outputs[0].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
+            if logits.len() != rows.len() * classes {
+                return Err(format!("the output has shape {shape:?}, {classes} classes expected"));
+            }
+            Ok(logits.to_vec())
+        });
+        let logits = logits.map_err(ModelError::Decode)?;
         logits.chunks_exact(classes).map(|row| verdict(row, self.labels)).collect()
     }
 }
@@ -214,21 +188,6 @@ fn verdict(logits: &[f32], labels: Labels) -> Result<Verdict, ModelError> {
         return Ok(verdict);
     }
     Err(ModelError::Decode("an entailment probability is not finite".to_owned()))
-}
-
-fn session(environment: &ort::environment::Environment, settings: &Settings, bytes: &[u8]) -> Result<Session, String> {
-    let text = |error: ort::Error| error.to_string();
-    let built = |error: ort::Error<ort::session::builder::SessionBuilder>| error.to_string();
-    let builder = Session::builder(environment).map_err(text)?;
-    let builder = builder.with_optimization_level(GraphOptimizationLevel::Level3).map_err(built)?;
-    let threads = settings.threads.max(1);
-    let builder = builder.with_intra_threads(threads / threads.min(SESSIONS)).map_err(built)?;
-    // Spinning threads would take cores from the generator.
-    let builder = builder.with_intra_op_spinning(false).map_err(built)?;
-    // With memory patterns or an arena, memory stays at the size of the largest step so far.
-    let builder = builder.with_memory_pattern(false).map_err(built)?;
-    let mut builder = builder.with_execution_providers(super::providers::chosen()).map_err(built)?;
-    builder.commit_from_memory(bytes).map_err(text)
 }
 
 fn tokenizer(path: &std::path::Path, most_tokens: usize) -> Result<(Tokenizer, i64), ModelError> {

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::queue::Phase;
+use super::queue::{Phase, View};
 use super::stepper::lost;
 use super::{Event, Job, Outcome, Sample, ScheduleError};
+use crate::call::{Stage, Timed};
 use crate::model::{Draw, ModelError};
 use crate::numeric::sampling::unit;
 use crate::plan::{Finish, NodeId, Step, Token, Walk};
+use crate::warm::{Key, State};
 
 pub(super) struct Active {
     pub job: Job,
@@ -24,7 +26,10 @@ pub(super) struct Active {
     pub held: HashMap<usize, usize>,
     /// The step in evaluation.
     pub step: Step,
+    /// States that the walk will restore.
+    pub states: HashMap<NodeId, (Key, State)>,
     admitted: Instant,
+    scoring: Timed,
     /// Whether the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
     has_samples: bool,
     scores: Vec<Vec<f64>>,
@@ -49,7 +54,9 @@ impl Growing {
 }
 
 impl Active {
-    pub fn new(job: Job, walk: Walk, cells: usize, sequences: usize) -> Self {
+    pub fn new(mut job: Job, walk: Walk, cells: usize, sequences: usize) -> Self {
+        drop(job.queued.take());
+        let scoring = job.call.stage(Stage::Score);
         let counts: Vec<usize> = (0..job.plan.len()).map(|node| job.plan.scored_tokens(NodeId(node))).collect();
         Self {
             walk,
@@ -57,7 +64,9 @@ impl Active {
             sequences,
             held: HashMap::new(),
             step: Step::default(),
+            states: HashMap::new(),
             admitted: Instant::now(),
+            scoring,
             has_samples: job.plan.has_samples(),
             scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
             samples: HashMap::new(),
@@ -79,8 +88,17 @@ impl Active {
         Ok(sequence)
     }
 
-    /// Phase for the queue's policy.
-    pub fn phase(&self) -> Phase {
+    /// The policy's view.
+    pub fn view(&self, now: Instant) -> View<Instant> {
+        View {
+            left: self.walk.remaining(),
+            arrival: self.job.arrival,
+            phase: self.phase(),
+            urgency: self.job.urgency(now),
+        }
+    }
+
+    fn phase(&self) -> Phase {
         match (self.walk.growing(), self.has_samples) {
             (true, _) => Phase::Growing,
             (false, true) => Phase::Reading,
@@ -88,9 +106,24 @@ impl Active {
         }
     }
 
-    /// Counts tokens that are copied from the prefix cache instead of evaluated.
-    pub const fn adopt(&mut self, tokens: usize) {
+    /// Counts tokens whose cells were there, so that they are not evaluated.
+    pub fn reused(&mut self, tokens: usize) {
         self.cached += tokens;
+        self.job.call.tally().add_cached_tokens(tokens);
+    }
+
+    /// Counts tokens that are evaluated although their cells seemed to be there.
+    pub fn read_again(&mut self, tokens: usize) {
+        self.cached -= tokens;
+        self.evaluated += tokens;
+        self.job.call.tally().add_tokens(tokens);
+        self.job.call.spend(tokens);
+    }
+
+    /// The key of a node's state; `None` for a node that has none.
+    pub fn key(&self, node: NodeId) -> Option<Key> {
+        let at = self.job.keys.binary_search_by_key(&node, |(node, _)| *node).ok()?;
+        Some(self.job.keys[at].1)
     }
 
     /// Records one log-probability. `index` is the token's index within the node. The last one of a node sends
@@ -107,6 +140,7 @@ impl Active {
     /// Records the end of a step and reports progress.
     pub fn stepped(&mut self) {
         self.evaluated += self.step.tokens();
+        self.job.call.tally().add_tokens(self.step.tokens());
         self.steps += usize::from(self.step.tokens() > 0);
         // The unused tokens of a sample that ended early count as done.
         let (done, total) = (self.job.cost.tokens - self.walk.remaining(), self.job.cost.tokens);
@@ -157,6 +191,7 @@ impl Active {
 
     /// Sends the result to the caller, or an error if a score is not finite.
     pub fn finish(self, now: Instant) {
+        self.scoring.record_tokens(self.evaluated, self.cached);
         let samples: HashMap<NodeId, Sample> =
             self.samples.into_iter().map(|(node, growing)| (node, growing.sample)).collect();
         let broken = self.scores.iter().flatten().any(|score| !score.is_finite());

@@ -1,10 +1,14 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
-//! [`Scheduler::run`] hands a plan over and awaits its scores. `queue` holds the policy, `stepper` the loop around the generator, `active` a plan
-//! while it runs, `prefix` the prefixes kept for later requests.
+//! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and
+//! awaits its scores. `pace` knows how fast the generator is, `line` which request begins next, `queue` how active requests
+//! share a step. `stepper` is the loop around the generator, `active` a plan while it runs, `openings` the openings that stay in
+//! the cache. States of passages are in the store of `warm`.
 
 mod active;
-mod prefix;
+mod line;
+mod openings;
+mod pace;
 pub mod queue;
 mod service;
 mod stepper;
@@ -18,21 +22,17 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
-use crate::call::{Call, Stopped};
+use crate::call::{Call, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::numeric::real;
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
+use crate::warm::{Fetched, Key, Store};
+use pace::{Pace, Refusal};
 use service::GeneratorService;
+pub use service::SchedulerOptions;
 
 /// Builds a generator on the worker's thread and passes it to the callback, which returns when the worker ends.
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> + Send>;
-
-/// How the scheduler is set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SchedulerOptions {
-    /// Cells kept for prefixes of earlier requests; 0 switches the reuse off.
-    pub prefix_cells: usize,
-}
 
 /// Something that happened to a plan on its way.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +74,7 @@ pub struct Outcome {
     pub running: Duration,
     /// Tokens evaluated for this plan.
     pub tokens: usize,
-    /// Tokens taken from the prefixes of earlier requests.
+    /// Tokens that were not evaluated, because an earlier request had evaluated them.
     pub cached_tokens: usize,
     /// Steps in which this plan had tokens.
     pub steps: usize,
@@ -85,12 +85,16 @@ pub struct Outcome {
 pub struct Stats {
     /// Tokens evaluated.
     pub tokens: AtomicU64,
-    /// Tokens not evaluated because an earlier request's prefix was there.
+    /// Tokens not evaluated, because an earlier request had evaluated them.
     pub cached_tokens: AtomicU64,
     /// Microseconds inside the model.
     pub busy_micros: AtomicU64,
     /// Steps.
     pub steps: AtomicU64,
+    /// Steps by size: entry `i` counts those of more than 2^(i-1) and at most 2^i tokens, the last one all larger ones.
+    pub step_sizes: [AtomicU64; 16],
+    /// Tokens of the finished plans if every prompt were evaluated from its beginning.
+    pub naive_tokens: AtomicU64,
     /// Cells held by active requests.
     pub cells: AtomicUsize,
     /// Requests that wait.
@@ -103,9 +107,18 @@ pub struct Stats {
     pub abandoned: AtomicU64,
     /// Best speed of any large step so far, in tokens a second.
     best_speed: AtomicU64,
+    /// Present speed.
+    pace: Pace,
 }
 
 impl Stats {
+    /// Counts a step of this many tokens.
+    fn count_step(&self, tokens: usize) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        let size = tokens.next_power_of_two().trailing_zeros() as usize;
+        self.step_sizes[size.min(self.step_sizes.len() - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Mean speed so far in tokens a second; `None` before the first step.
     #[must_use]
     pub fn speed(&self) -> Option<f64> {
@@ -121,10 +134,26 @@ impl Stats {
         }
     }
 
+    /// Counts a step of `tokens` tokens on a generator with the given batch size.
+    fn measure(&self, tokens: usize, took: Duration, batch: usize) {
+        // Steps below a quarter of the batch do not represent the machine's speed.
+        let full = tokens * 4 >= batch;
+        self.pace.record(tokens, took, full);
+        self.count_step(tokens);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+        self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
+        if full {
+            self.best_speed.fetch_max(tokens.saturating_mul(1_000_000) / micros, Ordering::Relaxed);
+        }
+    }
+
     /// When a request that found no place should try again: the time that the backlog will take, 0.1 to 60 seconds.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        let seconds = real(self.backlog.load(Ordering::Relaxed)) / self.speed().unwrap_or(500.0);
+        let speed = self.pace.speed().unwrap_or(500.0);
+        let seconds = real(self.backlog.load(Ordering::Relaxed)) / speed;
         Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
     }
 }
@@ -137,19 +166,52 @@ const fn count(value: u64) -> f64 {
 struct Job {
     plan: Arc<Plan>,
     cost: Cost,
+    samples: bool,
+    /// Keys of the nodes whose states can be kept, by node.
+    keys: Vec<(NodeId, Key)>,
+    /// States that were read from disk for this job.
+    fetched: Fetched,
+    /// Whether the job runs for the states that it leaves.
+    fills: bool,
+    /// Tokens to evaluate, if states that are there now stay until the job runs.
+    expected: usize,
     arrival: Instant,
     call: Call,
+    /// The time in the queue; `None` once it is over.
+    queued: Option<Timed>,
     events: Option<UnboundedSender<Event>>,
     reply: oneshot::Sender<Result<Outcome, ScheduleError>>,
 }
 
 impl Job {
-    /// Why nobody waits for this job any more.
-    fn abandoned(&self) -> Option<ScheduleError> {
+    /// Why nobody waits for this job any more, or why it cannot end in time.
+    /// `left` tokens are to be evaluated. Samples may end early, so they are never hopeless.
+    fn abandoned(&self, left: usize, pace: &Pace) -> Option<ScheduleError> {
         if self.reply.is_closed() {
             return Some(Stopped::Cancelled.into());
         }
-        self.call.check().err().map(ScheduleError::Stopped)
+        if let Err(stopped) = self.call.check() {
+            return Some(stopped.into());
+        }
+        let time = self.call.deadline()?.saturating_duration_since(Instant::now());
+        (!self.samples && pace.hopeless(left, time)).then(|| Stopped::DeadlineExceeded.into())
+    }
+
+    /// The policy's view of the job while it waits.
+    fn view(&self, now: Instant, speed: f64) -> line::Waiting {
+        line::Waiting {
+            caller: self.call.caller().into(),
+            urgency: self.urgency(now),
+            // What fills the store has no caller that waits for its next part.
+            begun: self.call.spent() > 0 && !self.fills,
+            arrival: self.arrival,
+            due: line::due(self.arrival, self.call.deadline(), self.expected, speed),
+            tokens: self.expected,
+        }
+    }
+
+    fn urgency(&self, now: Instant) -> u8 {
+        line::urgency(self.call.priority(), now.saturating_duration_since(self.arrival))
     }
 }
 
@@ -158,6 +220,9 @@ impl Job {
 pub struct Scheduler {
     worker: Worker<GeneratorService>,
     stats: Arc<Stats>,
+    ledger: Ledger,
+    longest_wait: Option<Duration>,
+    store: Option<Arc<Store>>,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -173,8 +238,37 @@ impl Scheduler {
     /// The operating system's error when it gives no thread.
     pub fn start(options: SchedulerOptions, loader: Loader) -> std::io::Result<Self> {
         let stats = Arc::new(Stats::default());
-        let service = GeneratorService { loader, stats: Arc::clone(&stats), options };
-        Ok(Self { worker: Worker::start("generator", Load::AtStart, service)?, stats })
+        let SchedulerOptions { warm, template, longest_wait, reproducible } = options;
+        let store = if reproducible { None } else { Store::new(&warm).map(Arc::new) };
+        let (shown, kept) = (Arc::clone(&stats), store.clone());
+        let service = GeneratorService { loader, stats: shown, store: kept, template, one_at_a_time: reproducible };
+        let worker = Worker::start("generator", Load::AtStart, service)?;
+        Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store })
+    }
+
+    /// Admits a call whose work is estimated at so many tokens, if it can end in time behind what is admitted. Its tokens
+    /// count as admitted until they are evaluated or the call ends. A call within the process is always admitted.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if it could not end in time on an idle machine.
+    pub fn admit(&self, call: &Call, tokens: usize) -> Result<(), ScheduleError> {
+        call.reserve(&self.ledger, tokens, |ahead| self.fits(call, tokens, ahead))
+    }
+
+    /// Whether a call of unknown work may come in: the same decision for a single token, before the message is decoded.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Overloaded`].
+    pub fn admit_unread(&self, call: &Call) -> Result<(), ScheduleError> {
+        self.fits(call, 1, self.ledger.ahead(call.priority(), call.caller(), 1))
+    }
+
+    fn fits(&self, call: &Call, own: usize, ahead: usize) -> Result<(), ScheduleError> {
+        let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.stats.pace.admit(own, ahead, time, self.longest_wait).map_err(|refusal| match refusal {
+            Refusal::Later(retry_after) => ScheduleError::Overloaded { retry_after },
+            Refusal::Never => Stopped::DeadlineExceeded.into(),
+        })
     }
 
     /// Carries out `plan`. Scores of nodes and progress go to `events` while it runs. Dropping the future, or stopping the
@@ -188,10 +282,35 @@ impl Scheduler {
         call: &Call,
         events: Option<UnboundedSender<Event>>,
     ) -> Result<Outcome, ScheduleError> {
+        self.submit(plan, call, events, false).await
+    }
+
+    /// Carries out a plan for the states that it leaves. They are written to disk, where there is one, also if memory has no
+    /// room for them.
+    ///
+    /// # Errors
+    /// As [`Scheduler::run`].
+    pub async fn fill(&self, plan: Arc<Plan>, call: &Call) -> Result<Outcome, ScheduleError> {
+        self.submit(plan, call, None, true).await
+    }
+
+    async fn submit(
+        &self,
+        plan: Arc<Plan>,
+        call: &Call,
+        events: Option<UnboundedSender<Event>>,
+        fills: bool,
+    ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
-        let costed = Arc::clone(&plan);
-        let walk = move |_: &Call| Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed)));
-        let (cost, (cells, sequences)) = call.compute(walk).await?;
+        let (costed, store) = (Arc::clone(&plan), self.store.clone());
+        let walk = move |_: &Call| {
+            let keys = store.as_deref().map_or_else(Vec::new, |store| store.keys(&costed));
+            let fetched = store.as_deref().map_or_else(Fetched::default, |store| store.fetch(&keys));
+            let known = store.as_deref().map_or(0, |store| store.known(&costed, &keys, &fetched));
+            Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, fetched), known))
+        };
+        let (cost, (cells, sequences), (keys, fetched), known) = call.compute(walk).await?;
+        let expected = cost.tokens.saturating_sub(known);
         for (what, needed, available) in
             [("cells", cells, capacity.cells), ("sequences", sequences, capacity.sequences)]
         {
@@ -200,13 +319,31 @@ impl Scheduler {
             }
         }
         let arrival = Instant::now();
-        if call.deadline().is_some_and(|deadline| arrival + self.stats.surely_takes(cost.tokens) >= deadline) {
+        if call.deadline().is_some_and(|deadline| arrival + self.stats.surely_takes(expected) >= deadline) {
             return Err(Stopped::DeadlineExceeded.into());
         }
         let (reply, answer) = oneshot::channel();
         self.stats.backlog.fetch_add(cost.tokens, Ordering::Relaxed);
-        self.worker.send(Job { plan, cost, arrival, call: call.clone(), events, reply })?;
-        answer.await.map_err(|_| ScheduleError::Unavailable)?
+        call.expect(&self.ledger, expected);
+        let samples = plan.has_samples();
+        let (queued, naive) = (Some(call.stage(Stage::Queue)), cost.naive_tokens);
+        self.worker.send(Job {
+            plan,
+            cost,
+            samples,
+            keys,
+            fetched,
+            fills,
+            expected,
+            arrival,
+            call: call.clone(),
+            queued,
+            events,
+            reply,
+        })?;
+        let outcome = answer.await.map_err(|_| ScheduleError::Unavailable)??;
+        self.stats.naive_tokens.fetch_add(u64::try_from(naive).unwrap_or(u64::MAX), Ordering::Relaxed);
+        Ok(outcome)
     }
 
     /// What the generator can hold, once it is ready.
@@ -224,10 +361,28 @@ impl Scheduler {
         self.worker.status()
     }
 
+    /// How often the model was lost and is loaded again.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.worker.restarts()
+    }
+
+    /// States of passages; `None` where none are kept.
+    #[must_use]
+    pub fn store(&self) -> Option<&Store> {
+        self.store.as_deref()
+    }
+
     /// The worker's counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// The tokens that are admitted and not evaluated.
+    #[must_use]
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 }
 

@@ -1,50 +1,24 @@
-//! Scheduling policy as pure functions: which request is admitted next, and how a step's tokens are shared.
+//! How the active requests share a step, as pure functions. `line` decides which request becomes active.
 //!
-//! **Admission.** A waiting request has the key `arrival + expected service time`, at the measured speed. The smallest
-//! key is admitted first. A request is overtaken only by a request with a smaller key: a cheaper one that arrived
-//! before the first one's own service would have ended. The number of overtaking requests is therefore bounded, and no
-//! request starves. If the first request in line does not fit into the free cache cells, no later one is admitted.
-//! Small requests therefore cannot starve a large one.
+//! The most urgent active request is the leader, and of equally urgent ones that with the fewest tokens left. It takes up
+//! to half a batch, the [`quantum`]. Half a batch is evaluated as fast per token as a whole one, and halves the time that
+//! a new request waits for the current step. The step also takes work that adds little time or that lets requests run
+//! together: one token of each growing sample, up to an eighth of a batch; requests that finish within the rest of the
+//! quantum; and, if the leader's samples grow, the prompts of other sampling requests, so that all samples grow together.
 //!
-//! **Sharing.** The active request with the fewest tokens left is the leader. It takes up to half a batch, the
-//! [`quantum`]. Half a batch is evaluated as fast per token as a whole one, and halves the time that a new request
-//! waits for the current step. The step also takes work that adds little time or that lets requests run together: one
-//! token of each growing sample, up to an eighth of a batch; requests that finish within the rest of the quantum; and,
-//! if the leader's samples grow, the prompts of other sampling requests, so that all samples grow together.
-//!
-//! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. They are
+//! Followers' unpaid tokens accumulate: a fifth of the leader's tokens, at least [`LEAST_SHARE`] per step. That least
+//! is no more than half a quantum: what accumulates in a step that pays them must be less than what it pays. They are
 //! paid only after [`PATIENCE`] batches, because a short leader usually finishes sooner. Followers are then given
 //! whole steps, oldest first. A leader of up to ten batches therefore runs at full speed, a longer one at five sixths
 //! of it, and the followers get a sixth of the machine in the long run. Followers get whole steps instead of a slice
 //! of each, because long prompts in one step make attention read the cells of both and end in the middle of its tiles.
 //! That costs a fifth of the speed.
 
-use std::time::{Duration, Instant};
-
-use crate::call::Priority;
-
-/// Shift of the admission key per priority level.
-pub const PRIORITY_SHIFT: Duration = Duration::from_secs(10);
-
 /// Minimum number of tokens per step that accumulates for the followers.
 pub const LEAST_SHARE: usize = 16;
 
 /// Unpaid tokens of the followers, in batches, from which they are paid.
 pub const PATIENCE: usize = 2;
-
-/// Key of the admission order: the time at which a request would finish if it were served at arrival, plus a shift of
-/// [`PRIORITY_SHIFT`] per level below the highest priority. The shift bounds how long a lower priority can be
-/// overtaken.
-#[must_use]
-pub fn admission_key(arrival: Instant, tokens: usize, tokens_per_second: f64, priority: Priority) -> Instant {
-    let seconds = crate::numeric::real(tokens) / tokens_per_second.max(1.0);
-    let shift = match priority {
-        Priority::High => Duration::ZERO,
-        Priority::Normal => PRIORITY_SHIFT,
-        Priority::Low => 2 * PRIORITY_SHIFT,
-    };
-    arrival + shift + Duration::from_secs_f64(seconds.min(86_400.0))
-}
 
 /// The policy's view of an active request.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +29,8 @@ pub struct View<T> {
     pub arrival: T,
     /// Current phase.
     pub phase: Phase,
+    /// Urgency now; 0 is the most urgent.
+    pub urgency: u8,
 }
 
 /// Phase of an active request.
@@ -68,13 +44,14 @@ pub enum Phase {
     Growing,
 }
 
-/// Order in which active requests take tokens from a step: the request with the fewest tokens left (the oldest of
-/// equals), then the others, oldest first.
+/// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the oldest
+/// of equals), then the others, oldest first.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
     order.sort_by_key(|&index| &active[index].arrival);
-    if let Some(place) = (0..order.len()).min_by_key(|&place| active[order[place]].left) {
+    if let Some(place) = (0..order.len()).min_by_key(|&place| (active[order[place]].urgency, active[order[place]].left))
+    {
         order[..=place].rotate_right(1);
     }
     order
@@ -123,7 +100,8 @@ impl Claim {
                 }
             }
         }
-        let owed = (self.owed + (leaders / 5).max(LEAST_SHARE)).saturating_sub(paid);
+        let least = LEAST_SHARE.min(quantum(batch) / 2);
+        let owed = (self.owed + (leaders / 5).max(least)).saturating_sub(paid);
         self.owed = if followers.is_empty() { 0 } else { owed };
     }
 }
@@ -134,10 +112,30 @@ mod tests {
 
     use super::*;
 
+    fn view(left: usize, arrival: usize, phase: Phase) -> View<usize> {
+        View { left, arrival, phase, urgency: 5 }
+    }
+
+    /// With a batch of 32 or less, as much accumulated in every step as a step pays: the leader had no further turn.
+    #[test]
+    fn a_long_leader_goes_on_at_every_batch() {
+        for batch in [16, 24, 32, 64, 512] {
+            let (mut claim, mut taken) = (Claim::default(), [0_u32; 2]);
+            let views = [view(500_000, 0, Phase::Scoring), view(1_000_000, 1, Phase::Scoring)];
+            for _ in 0..5_000 {
+                claim.share(batch, &views, |index, limit| {
+                    taken[index] += u32::try_from(limit).unwrap();
+                    limit
+                });
+            }
+            let share = f64::from(taken[0]) / f64::from(taken[0] + taken[1]);
+            assert!((0.45..0.9).contains(&share), "{share} with a batch of {batch}");
+        }
+    }
+
     /// Simulates requests of `(arrival, tokens)` on a machine that takes one tick per token. A request can use any
     /// number of tokens per step. Returns the finish times.
     fn play(requests: &[(usize, usize)], batch: usize, places: usize) -> Vec<usize> {
-        let epoch = Instant::now();
         let (mut clock, mut finished) = (0_usize, vec![0_usize; requests.len()]);
         let mut waiting: Vec<usize> = Vec::new();
         let mut active: Vec<(usize, usize)> = Vec::new();
@@ -150,15 +148,14 @@ mod tests {
                 waiting.push(arrivals[next]);
                 next += 1;
             }
-            let key = |r: usize| {
-                admission_key(epoch + Duration::from_secs(requests[r].0 as u64), requests[r].1, 1.0, Priority::Normal)
-            };
+            // As `line` orders the requests of one caller without deadlines.
+            let key = |request: usize| requests[request].0 + requests[request].1;
             while active.len() < places && !waiting.is_empty() {
-                let best = (0..waiting.len()).min_by_key(|&w| key(waiting[w])).unwrap();
+                let best = (0..waiting.len()).min_by_key(|&place| key(waiting[place])).unwrap();
                 let request = waiting.swap_remove(best);
                 active.push((request, requests[request].1));
             }
-            let view = |&(r, left): &(usize, usize)| View { left, arrival: requests[r].0, phase: Phase::Scoring };
+            let view = |&(r, left): &(usize, usize)| view(left, requests[r].0, Phase::Scoring);
             let views: Vec<_> = active.iter().map(view).collect();
             if views.is_empty() {
                 clock = requests[arrivals[next]].0;
@@ -197,9 +194,9 @@ mod tests {
     /// Tokens that each request takes from a step with a batch of 512.
     fn step(claim: &mut Claim, active: &[Work]) -> Vec<usize> {
         let view = |(arrival, work): (usize, &Work)| match *work {
-            Work::Prompt(left) => View { left, arrival, phase: Phase::Scoring },
-            Work::ToSample(prompt) => View { left: prompt + 240, arrival, phase: Phase::Reading },
-            Work::Samples(number) => View { left: 24 * number, arrival, phase: Phase::Growing },
+            Work::Prompt(left) => self::view(left, arrival, Phase::Scoring),
+            Work::ToSample(prompt) => self::view(prompt + 240, arrival, Phase::Reading),
+            Work::Samples(number) => self::view(24 * number, arrival, Phase::Growing),
         };
         let views: Vec<_> = active.iter().enumerate().map(view).collect();
         let mut taken = vec![0; active.len()];
@@ -276,15 +273,18 @@ mod tests {
     }
 
     #[test]
-    fn waiting_requests_are_overtaken_only_within_their_own_service_time() {
-        let now = Instant::now();
-        let key =
-            |after: u64, tokens, priority| admission_key(now + Duration::from_secs(after), tokens, 1_000.0, priority);
-        let large = key(0, 10_000, Priority::Normal);
-        assert!(key(1, 100, Priority::Normal) < large);
-        assert!(key(11, 100, Priority::Normal) > large);
-        assert!(key(15, 100, Priority::High) < large, "high priority is admitted ten seconds earlier");
-        assert!(key(0, 100, Priority::Low) < key(25, 100, Priority::High), "low priority has a bounded delay");
+    fn a_more_urgent_request_leads_and_the_rest_keeps_its_sixth() {
+        let mut claim = Claim::default();
+        let active = [100_000, 90_000].map(|left| view(left, 0, Phase::Scoring));
+        let active = [View { urgency: 5, ..active[0] }, View { urgency: 8, ..active[1] }];
+        let mut taken = [0, 0];
+        for _ in 0..200 {
+            claim.share(512, &active, |index, limit| {
+                taken[index] += limit;
+                limit
+            });
+        }
+        assert!((24..=33).contains(&(taken[1] / 256)), "{taken:?}");
     }
 
     proptest! {

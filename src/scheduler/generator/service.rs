@@ -3,17 +3,36 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use super::stepper::Stepper;
-use super::{Job, Loader, ScheduleError, SchedulerOptions, Stats};
+use super::{Job, Loader, ScheduleError, Stats};
 use crate::model::{Capacity, ModelError};
 use crate::scheduler::worker::Service;
+use crate::warm::{self, Store};
+
+/// How the scheduler is set up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SchedulerOptions {
+    /// States of passages that are kept for later requests. Without any, openings are not kept either.
+    pub warm: warm::Options,
+    /// Version of the prompts. States are kept for one version.
+    pub template: String,
+    /// Longest wait of a request without a deadline; `None` for no bound.
+    pub longest_wait: Option<Duration>,
+    /// One plan at a time in an empty cache, and no states: scores then depend on neither the load nor what was read before,
+    /// because kernels add in an order that follows the rows of a step and the places of cells.
+    pub reproducible: bool,
+}
 
 /// A generator behind its loader, and what its loop needs.
 pub(super) struct GeneratorService {
     pub loader: Loader,
     pub stats: Arc<Stats>,
-    pub options: SchedulerOptions,
+    pub store: Option<Arc<Store>>,
+    /// Version of the prompts, which the keys of states contain.
+    pub template: String,
+    pub one_at_a_time: bool,
 }
 
 impl Service for GeneratorService {
@@ -26,11 +45,20 @@ impl Service for GeneratorService {
         queue: &Receiver<Job>,
         ready: &mut dyn FnMut(Capacity),
     ) -> Result<(), ModelError> {
-        let (stats, options) = (&self.stats, self.options);
+        let one_at_a_time = self.one_at_a_time;
+        let (stats, store, template) = (&self.stats, self.store.as_deref(), &self.template);
         let mut first = first;
         (self.loader)(&mut |generator| {
+            let serves = |store: &&Store| {
+                generator
+                    .state_identity()
+                    .is_some_and(|identity| store.serves(&format!("{identity}, prompts {template}")))
+            };
+            let store = store.filter(serves);
             ready(generator.capacity());
-            Stepper::new(generator, first.take(), queue, stats, options).serve();
+            let mut stepper = Stepper::new(generator, first.take(), queue, stats, store);
+            stepper.one_at_a_time = one_at_a_time;
+            stepper.serve();
         })
     }
 

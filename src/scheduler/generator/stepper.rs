@@ -1,19 +1,25 @@
 //! The generator's main loop: admit requests, share a step among the active ones, decode, reply.
 
+mod reuse;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use super::active::Active;
-use super::prefix::PrefixCache;
+use super::openings::Openings;
 use super::queue::View;
-use super::{Job, ScheduleError, SchedulerOptions, Stats, queue};
+use super::{Job, ScheduleError, Stats, line, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
+use crate::warm::Store;
 
 /// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower.
 const BREADTH: usize = 1;
+
+/// The share of the cells that openings may hold: one in so many.
+const OPENINGS: usize = 8;
 
 pub(super) struct Stepper<'a> {
     generator: &'a mut dyn Generator,
@@ -23,9 +29,14 @@ pub(super) struct Stepper<'a> {
     waiting: Vec<Job>,
     active: Vec<Active>,
     free_sequences: Vec<usize>,
-    prefixes: PrefixCache,
+    openings: Openings,
+    /// States of passages; `None` where nothing is reused.
+    store: Option<&'a Store>,
+    /// Whether a plan has the cache for itself ([`super::SchedulerOptions::reproducible`]).
+    pub one_at_a_time: bool,
     /// Unpaid tokens of the followers.
     claim: queue::Claim,
+    line: line::Line,
     /// All handles are dropped. The loop ends when the remaining requests are done.
     closing: bool,
 }
@@ -51,7 +62,7 @@ impl<'a> Stepper<'a> {
         first: Option<Job>,
         jobs: &'a Receiver<Job>,
         stats: &'a Stats,
-        options: SchedulerOptions,
+        store: Option<&'a Store>,
     ) -> Self {
         let capacity = generator.capacity();
         Self {
@@ -62,8 +73,11 @@ impl<'a> Stepper<'a> {
             waiting: first.into_iter().collect(),
             active: Vec::new(),
             free_sequences: (0..capacity.sequences).rev().collect(),
-            prefixes: PrefixCache::new(options.prefix_cells.min(capacity.cells / 2)),
+            openings: Openings::new(capacity.cells / OPENINGS),
+            store,
+            one_at_a_time: false,
             claim: queue::Claim::default(),
+            line: line::Line::default(),
             closing: false,
         }
     }
@@ -104,11 +118,11 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Drops requests that are cancelled or past their deadline. They are counted only after their cells are released.
+    /// Drops requests that are cancelled or cannot meet their deadline. They are counted only after their cells are released.
     fn drop_abandoned(&mut self) {
         let mut dropped = 0;
         for index in (0..self.waiting.len()).rev() {
-            if let Some(reason) = self.waiting[index].abandoned() {
+            if let Some(reason) = self.waiting[index].abandoned(self.waiting[index].expected, &self.stats.pace) {
                 let job = self.waiting.swap_remove(index);
                 self.forget(job.cost.tokens);
                 let _ = job.reply.send(Err(reason));
@@ -116,7 +130,8 @@ impl<'a> Stepper<'a> {
             }
         }
         for index in (0..self.active.len()).rev() {
-            if let Some(reason) = self.active[index].job.abandoned() {
+            let active = &self.active[index];
+            if let Some(reason) = active.job.abandoned(active.walk.remaining(), &self.stats.pace) {
                 self.abandon(index, reason);
                 dropped += 1;
             }
@@ -127,18 +142,26 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Admits waiting requests in key order until the first one in line does not fit.
+    /// Admits waiting requests in the order of `line` until the first one does not fit or gains nothing by being active.
     fn admit(&mut self) {
-        let speed = self.stats.speed().unwrap_or(500.0);
-        let key =
-            |job: &Job| (queue::admission_key(job.arrival, job.cost.tokens, speed, job.call.priority()), job.arrival);
-        while let Some(first) = (0..self.waiting.len()).min_by_key(|&index| key(&self.waiting[index])) {
+        let (now, speed) = (Instant::now(), self.stats.pace.speed().unwrap_or(500.0));
+        while !self.one_at_a_time || self.active.is_empty() {
+            let waiting: Vec<_> = self.waiting.iter().map(|job| job.view(now, speed)).collect();
+            let Some(next) = self.line.next(&waiting) else { return };
+            let first = next.index;
+            if !self.waiting[first].samples
+                && !waiting[next.index].begun
+                && line::may_wait(&waiting[first], self.capacity.batch, &self.views())
+            {
+                return;
+            }
             let (least_cells, least_sequences) = Walk::least(&self.waiting[first].plan);
             self.make_room(least_cells, least_sequences);
             let (free_cells, free_sequences) = self.free();
             if least_cells > free_cells || least_sequences > free_sequences {
                 return;
             }
+            self.line.began(&next, &waiting);
             let job = self.waiting.swap_remove(first);
             // Each sample grows one token per step, so more parallel samples make fuller steps.
             let breadth = if job.plan.has_samples() { self.capacity.cells } else { BREADTH * self.capacity.batch };
@@ -148,33 +171,26 @@ impl<'a> Stepper<'a> {
             let walk = Walk::new(Arc::clone(&job.plan), cells, sequences);
             let job_tokens = job.cost.tokens;
             let mut admitted = Active::new(job, walk, cells, sequences);
-            self.prefixes.adopt(&mut admitted);
+            self.reuse(&mut admitted);
             self.forget(job_tokens - admitted.walk.remaining());
             self.stats.cached_tokens.fetch_add(wide(job_tokens - admitted.walk.remaining()), Ordering::Relaxed);
             self.active.push(admitted);
         }
     }
 
-    /// Cells and sequences not granted to any request or prefix.
+    fn views(&self) -> Vec<View<Instant>> {
+        let now = Instant::now();
+        self.active.iter().map(|active| active.view(now)).collect()
+    }
+
+    /// Cells and sequences not granted to any request or opening.
     fn free(&self) -> (usize, usize) {
         let cells: usize = self.active.iter().map(|active| active.cells).sum();
         let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
         (
-            self.capacity.cells.saturating_sub(cells + self.prefixes.cells()),
-            self.capacity.sequences.saturating_sub(sequences + self.prefixes.sequences()),
+            self.capacity.cells.saturating_sub(cells + self.openings.cells()),
+            self.capacity.sequences.saturating_sub(sequences + self.openings.sequences()),
         )
-    }
-
-    /// Evicts cached prefixes, oldest first, until the given cells and sequences are free.
-    fn make_room(&mut self, cells: usize, sequences: usize) {
-        loop {
-            let free = self.free();
-            if cells <= free.0 && sequences <= free.1 {
-                return;
-            }
-            let Some(sequence) = self.prefixes.evict() else { return };
-            self.release(&[sequence]);
-        }
     }
 
     fn step(&mut self) {
@@ -190,7 +206,7 @@ impl<'a> Stepper<'a> {
                 Ok(decoded) => decoded,
                 Err(error) => return self.fail_all(&error),
             };
-            self.measure(batch.rows.len(), started);
+            self.stats.measure(batch.rows.len(), started.elapsed(), self.capacity.batch);
             for (target, score) in targets.into_iter().zip(decoded.scores) {
                 self.active[target.active].score(target.node, target.index, score);
             }
@@ -218,11 +234,10 @@ impl<'a> Stepper<'a> {
 
     /// Assigns every active request its share of the step.
     fn share(&mut self) {
-        let view = |active: &mut Active| {
+        for active in &mut self.active {
             active.step = Step::default();
-            View { left: active.walk.remaining(), arrival: active.job.arrival, phase: active.phase() }
-        };
-        let views: Vec<_> = self.active.iter_mut().map(view).collect();
+        }
+        let views = self.views();
         self.claim.share(self.capacity.batch, &views, |index, limit| {
             let active = &mut self.active[index];
             active.step = active.walk.take(limit);
@@ -237,26 +252,24 @@ impl<'a> Stepper<'a> {
         let mut draws = Vec::new();
         let mut sampled = Vec::new();
         for index in 0..self.active.len() {
-            let active = &mut self.active[index];
-            let step = std::mem::take(&mut active.step);
+            let step = std::mem::take(&mut self.active[index].step);
             for fork in &step.forks {
-                let from = match fork.from {
-                    Source::Own(slot) => {
-                        *active.held.get(&slot).ok_or_else(|| lost("a fork from a sequence that is not held"))?
-                    }
-                    Source::Kept(sequence) => sequence,
-                };
-                if let (Source::Kept(kept), Some(old)) = (fork.from, active.held.get(&fork.to)) {
-                    // The child inherits its parent's sequence. The cached cells replace that sequence's cells.
-                    debug_assert_ne!(kept, *old);
-                    self.generator.release(*old)?;
-                }
+                let active = &mut self.active[index];
                 let to = active.hold(fork.to, &mut self.free_sequences)?;
-                self.generator.fork(from, to, fork.length)?;
-                if let Source::Kept(kept) = fork.from {
-                    self.prefixes.redeem(kept);
+                match fork.from {
+                    Source::Own(slot) => {
+                        let from = active.held.get(&slot);
+                        let from = *from.ok_or_else(|| lost("a fork from a sequence that is not held"))?;
+                        self.generator.fork(from, to, fork.length)?;
+                    }
+                    Source::Kept(sequence) => {
+                        self.generator.fork(sequence, to, fork.length)?;
+                        self.openings.redeem(sequence);
+                    }
+                    Source::Saved(node) => self.restore(index, node, to)?,
                 }
             }
+            let active = &mut self.active[index];
             for piece in &step.pieces {
                 let sequence = active.hold(piece.sequence, &mut self.free_sequences)?;
                 let mut wanted = active.walk.targets(piece).peekable();
@@ -291,7 +304,8 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             let step = std::mem::take(&mut self.active[index].step);
             self.forget(step.tokens());
-            self.keep_prefixes(index, &step);
+            self.active[index].job.call.spend(step.tokens());
+            self.keep(index, &step);
             let active = &mut self.active[index];
             let ended = active.walk.advance(&step);
             active.step = step;
@@ -311,28 +325,6 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Caches the prompt prefixes that the step completed.
-    fn keep_prefixes(&mut self, index: usize, step: &Step) {
-        for keep in self.prefixes.candidates(&self.active[index], step) {
-            while !self.prefixes.room_for(keep.tokens.len()) {
-                let Some(oldest) = self.prefixes.evict() else { return };
-                self.release(&[oldest]);
-            }
-            let (cells, sequences) = self.free();
-            if cells < keep.tokens.len() || sequences == 0 {
-                return;
-            }
-            let Some(to) = self.free_sequences.pop() else { return };
-            if let Err(error) = self.generator.fork(keep.sequence, to, keep.tokens.len()) {
-                tracing::error!(%error, "prefix not cached");
-                // The copy may be there in part.
-                self.release(&[to]);
-                return;
-            }
-            self.prefixes.insert(keep.tokens, to);
-        }
-    }
-
     fn release(&mut self, sequences: &[usize]) {
         for &sequence in sequences {
             match self.generator.release(sequence) {
@@ -346,8 +338,8 @@ impl<'a> Stepper<'a> {
     fn abandon(&mut self, index: usize, reason: ScheduleError) {
         let mut active = self.active.swap_remove(index);
         self.forget(active.walk.remaining());
-        for kept in active.walk.promised() {
-            self.prefixes.redeem(kept);
+        for kept in active.walk.adopted() {
+            self.openings.redeem(kept);
         }
         let sequences: Vec<usize> = active.held.drain().map(|(_, sequence)| sequence).collect();
         self.release(&sequences);
@@ -360,24 +352,13 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             self.abandon(index, ScheduleError::Model(error.clone()));
         }
-        let kept = self.prefixes.clear();
+        let kept = self.openings.clear();
         self.release(&kept);
     }
 
     fn forget(&self, tokens: usize) {
         let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
         let _ = self.stats.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    fn measure(&self, tokens: usize, started: Instant) {
-        let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX).max(1);
-        self.stats.tokens.fetch_add(wide(tokens), Ordering::Relaxed);
-        self.stats.busy_micros.fetch_add(micros, Ordering::Relaxed);
-        self.stats.steps.fetch_add(1, Ordering::Relaxed);
-        // Steps below a quarter of the batch do not represent the machine's speed.
-        if tokens * 4 >= self.capacity.batch {
-            self.stats.best_speed.fetch_max(wide(tokens).saturating_mul(1_000_000) / micros, Ordering::Relaxed);
-        }
     }
 
     fn publish(&self) {

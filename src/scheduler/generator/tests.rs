@@ -9,6 +9,7 @@ use super::*;
 use crate::numeric::sampling::Sampling;
 use crate::plan::{Grow, Segment, Stop, Token};
 use crate::scripted::{Fault, Observed, ScriptedGenerator, overlap_script};
+use crate::warm;
 
 const CAPACITY: Capacity = Capacity { cells: 400, sequences: 24, batch: 32 };
 
@@ -18,11 +19,11 @@ struct Bench {
     observed: Arc<Observed>,
 }
 
-fn bench(prefix_cells: usize, delay: Duration, faults: Vec<Fault>) -> Bench {
-    bench_of(prefix_cells, delay, faults, &overlap_script())
+fn bench(memory_bytes: u64, delay: Duration, faults: Vec<Fault>) -> Bench {
+    bench_of(memory_bytes, delay, faults, &overlap_script())
 }
 
-fn bench_of(prefix_cells: usize, delay: Duration, faults: Vec<Fault>, script: &Arc<crate::scripted::Script>) -> Bench {
+fn bench_of(memory_bytes: u64, delay: Duration, faults: Vec<Fault>, script: &Arc<crate::scripted::Script>) -> Bench {
     let script = Arc::clone(script);
     let observed = Arc::new(Observed::default());
     let faults = Mutex::new(faults);
@@ -34,7 +35,12 @@ fn bench_of(prefix_cells: usize, delay: Duration, faults: Vec<Fault>, script: &A
         serve(&mut generator);
         Ok(())
     });
-    let scheduler = Scheduler::start(SchedulerOptions { prefix_cells }, loader).unwrap();
+    let options = SchedulerOptions {
+        warm: warm::Options { memory_bytes, disk: None },
+        template: "1".into(),
+        ..SchedulerOptions::default()
+    };
+    let scheduler = Scheduler::start(options, loader).unwrap();
     let runtime = Runtime::new().unwrap();
     let bench = Bench { runtime, scheduler, observed };
     bench.ready();
@@ -57,7 +63,8 @@ impl Bench {
     /// Waits until the worker has nothing left and returns the cells in use then.
     fn settled_cells(&self) -> usize {
         let (stats, deadline) = (self.scheduler.stats(), Instant::now() + Duration::from_secs(20));
-        while stats.backlog.load(Ordering::SeqCst) > 0 || stats.active.load(Ordering::SeqCst) > 0 {
+        let entered = || self.scheduler.ledger().total() > 0;
+        while stats.backlog.load(Ordering::SeqCst) > 0 || stats.active.load(Ordering::SeqCst) > 0 || entered() {
             assert!(Instant::now() < deadline, "the worker did not come to rest");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -99,28 +106,6 @@ fn scores_equal_those_of_each_sequence_alone() {
     assert_eq!(outcome.scores, directly(&plan));
     assert_eq!(outcome.tokens, plan.cost().tokens);
     assert_eq!(bench.settled_cells(), 0);
-}
-
-#[test]
-fn kept_prefixes_save_tokens_and_change_nothing() {
-    let bench = bench(100, Duration::ZERO, vec![]);
-    let first = plan(&["ab", "ba", "c"], "?x", 9);
-    let second = plan(&["ac", "bc", "cb"], "?yz", 9);
-    assert_eq!(bench.run(&first).unwrap().cached_tokens, 0);
-    let outcome = bench.run(&second).unwrap();
-    assert_eq!(outcome.scores, directly(&second));
-    assert_eq!(outcome.cached_tokens, 4 + 3 * 9);
-    assert_eq!(outcome.tokens, second.cost().tokens - outcome.cached_tokens);
-    assert!(bench.settled_cells() <= 100);
-}
-
-#[test]
-fn a_kept_prefix_gives_way_to_a_request_that_needs_the_room() {
-    let bench = bench(200, Duration::ZERO, vec![]);
-    bench.run(&plan(&["ab", "ba", "cd", "dc"], "?x", 30)).unwrap();
-    assert!(bench.settled_cells() > 50);
-    let large = plan(&["efghijkl"], "?x", 48);
-    assert_eq!(bench.run(&large).unwrap().scores, directly(&large));
 }
 
 #[test]
@@ -168,7 +153,7 @@ fn a_deadline_that_cannot_be_met_is_refused_before_work() {
 
 #[test]
 fn a_failed_step_fails_its_requests_and_no_others() {
-    let bench = bench(50, Duration::ZERO, vec![Fault::Error(2)]);
+    let bench = bench(1_000, Duration::ZERO, vec![Fault::Error(2)]);
     let plan = plan(&["abc", "cba"], "?x", 20);
     assert!(matches!(bench.run(&plan), Err(ScheduleError::Model(_))));
     assert_eq!(bench.settled_cells(), 0);
@@ -223,10 +208,11 @@ proptest! {
     #[test]
     fn nothing_leaks(
         picks in proptest::collection::vec((0_usize..4, 1_usize..40, 0_u64..30, proptest::bool::weighted(0.33)), 1..14),
-        fault in proptest::option::of(1_usize..30), prefix_cells in prop_oneof![Just(0_usize), 40_usize..200],
+        fault in proptest::option::of((0_usize..3, 1_usize..30)), memory_bytes in prop_oneof![Just(0_u64), 40_u64..5_000],
     ) {
-        let fault = fault.map(Fault::Error).into_iter().collect();
-        let bench = bench(prefix_cells, Duration::from_micros(20), fault);
+        let kinds = [Fault::Error, Fault::Save, Fault::Restore];
+        let fault = fault.map(|(kind, at)| kinds[kind](at)).into_iter().collect();
+        let bench = bench(memory_bytes, Duration::from_micros(20), fault);
         let shapes: [&[&str]; 4] = [&["abc", "bca", "cab"], &["ab", "ba"], &["d"], &["abcde", "edcba", "acebd"]];
         bench.runtime.block_on(async {
             let runs = picks.iter().map(|&(shape, length, wait, cancelled)| {
@@ -248,7 +234,8 @@ proptest! {
                 run.await.unwrap();
             }
         });
-        prop_assert!(bench.settled_cells() <= prefix_cells);
+        let openings = if memory_bytes == 0 { 0 } else { "open".len() };
+        prop_assert!(bench.settled_cells() <= openings);
         prop_assert_eq!(bench.scheduler.stats().backlog.load(Ordering::SeqCst), 0);
     }
 }
@@ -307,7 +294,7 @@ fn drawn_alone(plan: &Plan, node: NodeId) -> Sample {
 
 #[test]
 fn samples_are_those_of_each_alone_whatever_else_runs() {
-    let bench = bench(100, Duration::ZERO, vec![]);
+    let bench = bench(5_000, Duration::ZERO, vec![]);
     let (plan, nodes) = sampled(&["aab", "aaab", "c"], 5, 9, 3);
     let other = plan_of_orders();
     let (first, second) = bench.runtime.block_on(async {
@@ -331,7 +318,7 @@ fn samples_are_those_of_each_alone_whatever_else_runs() {
         "the last token of a sample is never read"
     );
     assert!(outcome.tokens <= plan.cost().tokens);
-    assert!(bench.settled_cells() <= 100);
+    assert_eq!(bench.settled_cells(), 2 + 4, "the openings of both");
 }
 
 fn plan_of_orders() -> Arc<Plan> {
@@ -391,3 +378,5 @@ proptest! {
 
 mod constraint;
 mod faults;
+mod overload;
+mod reuse;

@@ -17,7 +17,16 @@ fn bench() -> Bench {
     std::fs::write(&path, small()).unwrap();
     let store = Store::new(folder.path().join("store"), Catalog::load(None).unwrap(), Hub::default());
     let sha256 = store.identify(&path).unwrap();
-    let settings = Settings { path, cells: 512, batch: 256, threads: 1, gpu_layers: 0, flash_attention: true };
+    let settings = Settings {
+        path,
+        cells: 512,
+        batch: 256,
+        threads: 1,
+        gpu_layers: 0,
+        flash_attention: true,
+        cache_type: super::super::CacheType::default(),
+        sha256: String::new(),
+    };
     Bench { folder, settings, store, sha256 }
 }
 

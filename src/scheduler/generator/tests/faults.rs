@@ -46,10 +46,16 @@ fn a_missing_sequence_is_an_error_and_never_sequence_0() {
     let plan = plan(&["ab"], "?x", 3);
     let (reply, _answer) = oneshot::channel();
     let job = Job {
+        samples: false,
         cost: plan.cost(),
         plan: Arc::clone(&plan),
+        keys: Vec::new(),
+        fetched: warm::Fetched::default(),
+        fills: false,
+        expected: 0,
         arrival: Instant::now(),
         call: Call::local(),
+        queued: None,
         events: None,
         reply,
     };

@@ -1,0 +1,155 @@
+//! One question: its orders, their first passages as contexts, and what the generator makes of each context.
+
+use std::collections::BTreeMap;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use rerankd::call::Call;
+use rerankd::engine::Engine;
+use rerankd::engine::belief::{BeliefRequest, SampleOptions};
+use rerankd::engine::calibrate::Labelled;
+use rerankd::engine::methods;
+use rerankd::engine::rerank::{MoiOptions, RerankRequest, Scheme};
+use rerankd::engine::utility::UtilityRequest;
+use rerankd::metrics::lexical::{contains, token_f1};
+
+use super::list::List;
+
+/// Most tokens of an answer.
+const ANSWER_TOKENS: usize = 24;
+
+/// How contexts are measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Most tokens of a passage.
+    pub passage_tokens: usize,
+    /// Samples of each context for DeltaSePer; 0 for none.
+    pub samples: usize,
+    /// Passages that MOI as published orders; 0 for none.
+    pub moi: usize,
+}
+
+/// Passages of a context; `None` for all.
+pub const SIZES: [Option<usize>; 4] = [Some(1), Some(3), Some(5), None];
+
+/// The measures, by name, with their units.
+pub const MEASURES: [(&str, &str); 4] = [
+    ("log P(reference)", "nats"),
+    ("answer contains reference", "share"),
+    ("token F1", "F1"),
+    ("DeltaSePer", "probability"),
+];
+
+/// The values of [`MEASURES`] by order and by index of [`SIZES`]; NaN for what was not measured.
+pub type Values = BTreeMap<(String, usize), [f64; 4]>;
+
+/// The orders of a list, each with its name.
+async fn orders(
+    engine: &Engine,
+    list: &List,
+    seed: u64,
+    settings: Settings,
+) -> anyhow::Result<Vec<(String, Vec<usize>)>> {
+    let n = list.passages.len();
+    let given: Vec<usize> = (0..n).collect();
+    let mut oracle = given.clone();
+    oracle.sort_by_key(|&index| !list.relevant[index]);
+    let mut random = given.clone();
+    random.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    let request = RerankRequest {
+        query: list.question.clone(),
+        passages: list.passages.clone(),
+        passage_tokens: Some(settings.passage_tokens),
+        ..RerankRequest::default()
+    };
+    let ranked = |request: RerankRequest| async {
+        let answer = engine.rerank(&Call::local(), request, None).await?;
+        anyhow::Ok(answer.passages.iter().map(|passage| passage.index).collect::<Vec<usize>>())
+    };
+    let mut orders = vec![
+        ("retriever".to_owned(), given),
+        ("default".to_owned(), ranked(request.clone()).await?),
+        ("random".to_owned(), random),
+        ("relevant first".to_owned(), oracle),
+    ];
+    if settings.moi > 0 {
+        let moi = MoiOptions { scheme: Some(Scheme::Random), paper_objective: true, seed, ..MoiOptions::default() };
+        let passages = list.passages[..n.min(settings.moi)].to_vec();
+        let method = methods::find("moi");
+        let mut order = ranked(RerankRequest { passages, method, moi, ..request }).await?;
+        order.extend(settings.moi.min(n)..n);
+        orders.push(("MOI as published".to_owned(), order));
+    }
+    Ok(orders)
+}
+
+/// Measures every order of a list at every size.
+pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Settings) -> anyhow::Result<Values> {
+    let mut wanted: Vec<(String, usize, Vec<usize>)> = Vec::new();
+    for (name, order) in orders(engine, list, seed, settings).await? {
+        for (at, size) in SIZES.iter().enumerate() {
+            let context = order[..size.unwrap_or(order.len()).min(order.len())].to_vec();
+            // The same passages with the best one last: where the generator reads the end of a prompt best, this wins.
+            if name == "default" && context.len() > 1 {
+                wanted.push(("default, best last".to_owned(), at, context.iter().rev().copied().collect()));
+            }
+            wanted.push((name.clone(), at, context));
+        }
+    }
+    let mut contexts: Vec<Vec<usize>> = wanted.iter().map(|one| one.2.clone()).collect();
+    contexts.sort();
+    contexts.dedup();
+    let measured = measure(engine, list, &contexts, settings).await?;
+    let value = |context: &Vec<usize>| measured[contexts.binary_search(context).expect("every context is measured")];
+    Ok(wanted.iter().map(|(name, at, context)| ((name.clone(), *at), value(context))).collect())
+}
+
+async fn measure(
+    engine: &Engine,
+    list: &List,
+    contexts: &[Vec<usize>],
+    settings: Settings,
+) -> anyhow::Result<Vec<[f64; 4]>> {
+    let (call, passage_tokens) = (Call::local(), Some(settings.passage_tokens));
+    let task = Labelled {
+        question: list.question.clone(),
+        answer: list.answers[0].clone(),
+        passages: list.passages.clone(),
+        gold: Vec::new(),
+        passage_tokens,
+    };
+    let likelihoods = engine.answer_likelihoods(&call, &task, contexts).await?;
+    let greedy = BeliefRequest {
+        question: list.question.clone(),
+        passages: list.passages.clone(),
+        contexts: contexts.to_vec(),
+        options: SampleOptions { max_tokens: Some(ANSWER_TOKENS), ..SampleOptions::greedy() },
+        passage_tokens,
+        ..BeliefRequest::default()
+    };
+    let answered = engine.sample(&call, greedy, None).await?;
+    let mut deltas = vec![f64::NAN; contexts.len()];
+    if settings.samples > 0 {
+        let utility = UtilityRequest {
+            question: list.question.clone(),
+            passages: list.passages.clone(),
+            references: list.answers.clone(),
+            subsets: contexts.to_vec(),
+            sampling: SampleOptions {
+                samples: Some(settings.samples),
+                max_tokens: Some(ANSWER_TOKENS),
+                ..SampleOptions::default()
+            },
+            passage_tokens,
+            ..UtilityRequest::default()
+        };
+        let report = engine.utility(&call, utility, None).await?;
+        deltas = report.utilities.iter().map(|one| one.delta_soft.map_or(f64::NAN, |delta| delta.value)).collect();
+    }
+    let rows = likelihoods.iter().zip(&answered.answers).zip(deltas).map(|((likelihood, answers), delta)| {
+        let text = answers.first().map_or("", |answer| answer.text.as_str());
+        [*likelihood, contains(text, &list.answers), token_f1(text, &list.answers), delta]
+    });
+    Ok(rows.collect())
+}

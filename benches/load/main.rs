@@ -1,0 +1,179 @@
+//! Load on a server, from one client or several: goodput, latency and refusals at multiples of what it can do.
+//!
+//! `cargo bench --bench load` starts a server, measures its capacity with a closed loop, and offers .5, 1, 2, 5 and 10 times as
+//! much in an open loop. `--address` takes a server that runs. Each point is written to a file in the JSON schema of ghz
+//! (`ghz -O json`), and its figures are printed as JSON lines.
+//!
+//! In the open loop requests arrive at times drawn in advance (Poisson, seeded), whether or not earlier ones were answered, and
+//! latency counts from that time. A server that stalls therefore delays no request of the load, and all of its delay is seen.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a benchmark that fails says where; its numbers are small"
+)]
+
+mod caller;
+mod ghz;
+mod offer;
+mod refusal;
+#[path = "../scoring/report.rs"]
+#[allow(dead_code, reason = "shared with the scoring benchmark")]
+mod report;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use caller::Caller;
+use clap::Parser;
+use offer::{Arrivals, Shot};
+use report::Line;
+use server::Server;
+use tonic::Code;
+
+/// Offers load to a server and reports what became of it.
+#[derive(Parser)]
+struct Arguments {
+    /// Address of a server that runs, `host:port`. Without it one is started, and stopped at the end.
+    #[arg(long)]
+    address: Option<String>,
+    /// Program to start instead of the one that was built, to compare two versions.
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Setting of the server that is started, `section.key=value`.
+    #[arg(long = "set")]
+    settings: Vec<String>,
+    /// Seconds of each point.
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Requests a second that the server can do; measured with a closed loop if absent.
+    #[arg(long)]
+    capacity: Option<f64>,
+    /// Multiples of the capacity to offer.
+    #[arg(long, value_delimiter = ',', default_value = "0.5,1,2,5,10")]
+    times: Vec<f64>,
+    /// Keep this many requests under way, each after the answer to the one before, instead of the open loop.
+    #[arg(long)]
+    closed: Option<usize>,
+    /// A caller as `key=value` pairs: name, weight, priority (0 to 9), deadline (seconds, 0 for none), passages, words, method,
+    /// from (local address), token. Repeat it for several.
+    #[arg(long = "caller", default_value = "name=search")]
+    callers: Vec<Caller>,
+    /// Seed of arrivals and texts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Folder of the reports.
+    #[arg(long, default_value = "target/load")]
+    out: PathBuf,
+    /// Measure the cost of a refusal alone.
+    #[arg(long)]
+    refusal: bool,
+    /// Passed by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Requests under way while the capacity is measured: more than one, so that no gap is left between them.
+const SATURATING: usize = 4;
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run(&arguments))
+}
+
+async fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.refusal {
+        return refusal::measure().await;
+    }
+    let started = match &arguments.address {
+        Some(_) => None,
+        None => Some(Server::start(arguments.program.as_deref(), &arguments.settings).await?),
+    };
+    let address = match (&arguments.address, &started) {
+        (Some(address), _) => address.clone(),
+        (None, Some(server)) => server.address.clone(),
+        (None, None) => anyhow::bail!("no server"),
+    };
+    std::fs::create_dir_all(&arguments.out)?;
+    let period = Duration::from_secs(arguments.seconds);
+    let offer = |arrivals: Arrivals, period| offer::run(&address, &arguments.callers, arrivals, arguments.seed, period);
+    if let Some(number) = arguments.closed {
+        let shots = offer(Arrivals::Closed(number), period).await?;
+        point(&format!("closed-{number}"), &shots, period, None, &arguments.out)?;
+        return Ok(());
+    }
+    let capacity = match arguments.capacity {
+        Some(capacity) => capacity,
+        None => {
+            // The first requests are slower than those after them.
+            offer(Arrivals::Closed(SATURATING), Duration::from_secs(3)).await?;
+            let shots = offer(Arrivals::Closed(SATURATING), period / 2).await?;
+            goodput(&shots, period / 2)
+        }
+    };
+    Line::new("capacity", capacity, "requests/s").print();
+    let mut measured = Vec::new();
+    for &times in &arguments.times {
+        let shots = offer(Arrivals::Poisson(capacity * times), period).await?;
+        measured.push((times, point(&format!("open-{times}"), &shots, period, Some(capacity), &arguments.out)?));
+    }
+    let best = measured.iter().map(|(_, goodput)| *goodput).fold(f64::MIN_POSITIVE, f64::max);
+    if let Some((times, goodput)) = measured.iter().max_by(|one, other| one.0.total_cmp(&other.0)) {
+        let line = Line::new(&format!("open-{times} goodput beside the best"), *goodput, "requests/s");
+        line.ratio(goodput / best).at_least(0.9).print();
+    }
+    Ok(())
+}
+
+/// Answers within the deadline, a second of the period.
+fn goodput(shots: &[Shot], period: Duration) -> f64 {
+    shots.iter().filter(|shot| shot.code == Code::Ok).count() as f64 / period.as_secs_f64()
+}
+
+/// Prints the figures of a point, writes its report, and returns its goodput.
+fn point(name: &str, shots: &[Shot], period: Duration, capacity: Option<f64>, out: &Path) -> anyhow::Result<f64> {
+    std::fs::write(out.join(format!("{name}.json")), serde_json::to_vec_pretty(&ghz::report(name, shots, period))?)?;
+    let reached = goodput(shots, period);
+    let line = Line::new(&format!("{name} goodput"), reached, "requests/s");
+    match capacity {
+        Some(capacity) => line.ratio(reached / capacity).print(),
+        None => line.print(),
+    }
+    let latencies = |code: Code, what: &str| {
+        let mut of: Vec<f64> =
+            shots.iter().filter(|shot| shot.code == code).map(|shot| shot.latency().as_secs_f64() * 1e3).collect();
+        of.sort_by(f64::total_cmp);
+        let share = of.len() as f64 / shots.len().max(1) as f64;
+        Line::new(&format!("{name} {what}"), of.len() as f64, "calls").ratio(share).print();
+        for percent in [50, 99] {
+            if !of.is_empty() {
+                let value = of[(of.len() - 1) * percent / 100];
+                Line::new(&format!("{name} {what}, p{percent}"), value, "ms").print();
+            }
+        }
+    };
+    latencies(Code::Ok, "answered");
+    latencies(Code::ResourceExhausted, "refused");
+    latencies(Code::DeadlineExceeded, "deadline exceeded");
+    let known = [Code::Ok, Code::ResourceExhausted, Code::DeadlineExceeded];
+    let other = shots.iter().filter(|shot| !known.contains(&shot.code)).count();
+    Line::new(&format!("{name} other errors"), other as f64, "calls").print();
+    let mut callers: Vec<&str> = shots.iter().map(|shot| shot.caller.as_ref()).collect();
+    callers.sort_unstable();
+    callers.dedup();
+    for caller in callers.iter().filter(|_| callers.len() > 1) {
+        let own: Vec<Shot> = shots.iter().filter(|shot| shot.caller.as_ref() == *caller).cloned().collect();
+        let offered = own.len() as f64 / period.as_secs_f64();
+        let reached = goodput(&own, period);
+        Line::new(&format!("{name} goodput of {caller}"), reached, "requests/s").ratio(reached / offered).print();
+    }
+    Ok(reached)
+}

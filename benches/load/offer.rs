@@ -1,0 +1,139 @@
+//! Sends requests at their times and takes down what became of them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
+use tokio::task::JoinSet;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request};
+
+use super::caller::Caller;
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy)]
+pub enum Arrivals {
+    /// Open loop: so many a second, independently of each other and of the answers.
+    Poisson(f64),
+    /// Closed loop: so many under way, each sent when the one before it was answered.
+    Closed(usize),
+}
+
+/// One request and its answer.
+#[derive(Debug, Clone)]
+pub struct Shot {
+    pub caller: Arc<str>,
+    /// When it was due to be sent, on the wall clock.
+    pub date: SystemTime,
+    due: Instant,
+    ended: Instant,
+    pub code: Code,
+    pub message: String,
+}
+
+impl Shot {
+    /// From the time at which it was due.
+    pub fn latency(&self) -> Duration {
+        self.ended.saturating_duration_since(self.due)
+    }
+}
+
+/// A caller and its connection.
+#[derive(Clone)]
+struct Client {
+    caller: Caller,
+    channel: Channel,
+}
+
+impl Client {
+    async fn shoot(self, due: Instant, date: SystemTime, seed: u64, number: u64) -> Shot {
+        let mut request = Request::new(self.caller.request(seed, number));
+        for (key, value) in self.caller.metadata().expect("checked before the first request") {
+            request.metadata_mut().insert(key, value);
+        }
+        tokio::time::sleep_until(due.into()).await;
+        if let Some(deadline) = self.caller.deadline {
+            request.set_timeout((due + deadline).saturating_duration_since(Instant::now()));
+        }
+        let (code, message) = match RerankServiceClient::new(self.channel).rerank(request).await {
+            Ok(_) => (Code::Ok, String::new()),
+            Err(status) => (status.code(), status.message().to_owned()),
+        };
+        let ended = Instant::now();
+        // The client's clock decides: an answer after the deadline is none.
+        let late = code == Code::Ok && self.caller.deadline.is_some_and(|deadline| ended > due + deadline);
+        let (code, message) = if late { (Code::DeadlineExceeded, "answered late".to_owned()) } else { (code, message) };
+        Shot { caller: self.caller.name, date, due, ended, code, message }
+    }
+}
+
+/// Offers load for a period and waits for all answers.
+pub async fn run(
+    address: &str,
+    callers: &[Caller],
+    arrivals: Arrivals,
+    seed: u64,
+    period: Duration,
+) -> anyhow::Result<Vec<Shot>> {
+    let mut clients = Vec::new();
+    for caller in callers {
+        caller.metadata()?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
+        let channel = endpoint.local_address(caller.from).connect().await?;
+        clients.push(Client { caller: caller.clone(), channel });
+    }
+    match arrivals {
+        Arrivals::Poisson(rate) => open(&clients, rate, seed, period).await,
+        Arrivals::Closed(number) => closed(&clients, number, seed, period).await,
+    }
+}
+
+/// A client by weight; `place` is in [0, 1).
+fn pick(clients: &[Client], place: f64) -> &Client {
+    let mut left = place * clients.iter().map(|client| client.caller.weight).sum::<f64>();
+    let found = clients.iter().find(|client| {
+        left -= client.caller.weight;
+        left < 0.0
+    });
+    found.unwrap_or(&clients[clients.len() - 1])
+}
+
+async fn open(clients: &[Client], rate: f64, seed: u64, period: Duration) -> anyhow::Result<Vec<Shot>> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let (start, clock) = (Instant::now() + Duration::from_millis(50), SystemTime::now() + Duration::from_millis(50));
+    let (mut at, mut number, mut shots) = (0.0, 0, JoinSet::new());
+    loop {
+        let uniform: f64 = random.random();
+        at -= (1.0 - uniform).ln() / rate;
+        if at >= period.as_secs_f64() {
+            break;
+        }
+        let client = pick(clients, random.random());
+        let offset = Duration::from_secs_f64(at);
+        // Requests are made a little ahead, not all at once: 10 times a fast server are many.
+        tokio::time::sleep_until((start + offset).checked_sub(Duration::from_millis(20)).unwrap_or(start).into()).await;
+        shots.spawn(client.clone().shoot(start + offset, clock + offset, seed, number));
+        number += 1;
+    }
+    Ok(shots.join_all().await)
+}
+
+async fn closed(clients: &[Client], number: usize, seed: u64, period: Duration) -> anyhow::Result<Vec<Shot>> {
+    let end = Instant::now() + period;
+    let mut loops = JoinSet::new();
+    for place in 0..number {
+        let client = pick(clients, (place as f64 + 0.5) / number as f64).clone();
+        loops.spawn(async move {
+            let mut shots = Vec::new();
+            while Instant::now() < end {
+                let request = ((place as u64) << 32) | shots.len() as u64;
+                shots.push(client.clone().shoot(Instant::now(), SystemTime::now(), seed, request).await);
+            }
+            shots
+        });
+    }
+    // Those that ended after the period are not part of what it could do.
+    Ok(loops.join_all().await.into_iter().flatten().filter(|shot| shot.ended <= end).collect())
+}

@@ -1,0 +1,133 @@
+//! Files that the program reads. Byte 0 is the kind of file, by its place in [`KINDS`]; the rest is its content.
+
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use rerankd::config::Config;
+use rerankd::files::{labelled, passages, questions, trec};
+use rerankd::fit::profile::Origin;
+use rerankd::runtime::llama::reencoded_bytes;
+use rerankd::storage::calibrations::CalibrationFile;
+use rerankd::storage::catalog::Catalog;
+use rerankd::storage::fetch::Hub;
+use rerankd::storage::profiles::ProfileFile;
+use rerankd::storage::store::{Store, hex};
+use rerankd::transport::Tokens;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// The name of a kind of file, and its reader, which gets the path and the content.
+pub type Kind = (&'static str, fn(&Path, &[u8]));
+
+/// All kinds. New kinds come last: the inputs that are kept name a kind by its place.
+pub const KINDS: [Kind; 10] = [
+    ("labelled lists", labelled_lists),
+    ("questions", |path, _| named(path, questions(path).map(drop))),
+    ("passages", |path, _| named(path, passages(path).map(drop))),
+    ("run", |path, content| text(content, |text| named(path, trec::run(text, path).map(drop)))),
+    ("judgements", |path, content| text(content, |text| named(path, trec::judgements(text, path).map(drop)))),
+    ("profiles", |_, content| profiles(content)),
+    ("calibrations", |_, content| calibrations(content)),
+    ("tokens", |path, _| named(path, Tokens::load(path).map(drop))),
+    ("catalogue", |path, _| named(path, Catalog::load(Some(path)).map(drop))),
+    ("configuration", |path, _| drop(Config::from_parts(Some(path), &[], &[]))),
+];
+
+static FOLDER: LazyLock<Mutex<TempDir>> = LazyLock::new(|| Mutex::new(tempfile::tempdir().unwrap()));
+
+/// Reads one file.
+///
+/// # Panics
+/// An error does not name the file, or a reader takes what its writer would not write.
+pub fn run(input: &[u8]) {
+    let [kind, content @ ..] = input else { return };
+    let (_, read) = KINDS[usize::from(*kind) % KINDS.len()];
+    with_file(content, |path| read(path, content));
+}
+
+/// Reads the header of a GGUF file.
+pub fn gguf(input: &[u8]) {
+    with_file(input, |path| drop(reencoded_bytes(path)));
+}
+
+fn with_file(content: &[u8], read: impl FnOnce(&Path)) {
+    let folder = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = folder.path().join("input");
+    std::fs::write(&path, content).unwrap();
+    read(&path);
+}
+
+fn named<E: std::fmt::Display>(path: &Path, outcome: Result<(), E>) {
+    if let Err(error) = outcome {
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    }
+}
+
+fn text(content: &[u8], read: impl FnOnce(&str)) {
+    if let Ok(text) = std::str::from_utf8(content) {
+        read(text);
+    }
+}
+
+fn labelled_lists(path: &Path, _: &[u8]) {
+    match labelled::lists(path, 0.5) {
+        Ok(lists) => {
+            assert!(!lists.is_empty());
+            for list in lists {
+                assert!(!list.passages.is_empty() && list.passages.len() == list.labels.len());
+                assert!(list.labels.iter().all(|label| *label >= 0.0));
+            }
+        }
+        Err(error) => named(path, Err(error)),
+    }
+}
+
+/// A store of its own, and the only file of measurements in it.
+fn sealed(content: &[u8], path: impl FnOnce(&Store) -> PathBuf) -> (TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().to_owned(), Catalog::load(None).unwrap(), Hub::default());
+    let path = path(&store);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // Content is sealed, so that the checks behind the hash are reached; what is no JSON is the file as it is.
+    let bytes = match serde_json::from_slice::<Value>(content) {
+        Ok(mut content) => {
+            if let Some(fields) = content.as_object_mut() {
+                fields.entry("generator").or_insert(json!("g"));
+                fields.entry("template").or_insert(json!("t"));
+            }
+            let check = hex(&Sha256::digest(content.to_string().as_bytes()));
+            json!({ "check": check, "content": content }).to_string().into_bytes()
+        }
+        Err(_) => content.to_vec(),
+    };
+    std::fs::write(path, bytes).unwrap();
+    (folder, store)
+}
+
+/// What is taken is written and read again; what is not taken is set aside.
+fn profiles(content: &[u8]) {
+    let file = |store: &Store| ProfileFile::new(store, "g", "t", Origin::Calibrated);
+    let (_folder, store) = sealed(content, |store| file(store).path().to_owned());
+    let file = file(&store);
+    match file.load() {
+        Ok(profiles) => {
+            file.save(&profiles).unwrap();
+            assert_eq!(file.load().unwrap(), profiles);
+        }
+        Err(_) => assert!(!file.path().exists()),
+    }
+}
+
+fn calibrations(content: &[u8]) {
+    let file = |store: &Store| CalibrationFile::new(store, "g", "t");
+    let (_folder, store) = sealed(content, |store| file(store).path().to_owned());
+    let file = file(&store);
+    match file.load() {
+        Ok(calibrations) => {
+            file.save(&calibrations).unwrap();
+            assert_eq!(file.load().unwrap(), calibrations);
+        }
+        Err(_) => assert!(!file.path().exists()),
+    }
+}

@@ -1,0 +1,97 @@
+//! A server with scripted models and small limits, without sockets.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rerankd::call::Admission;
+use rerankd::engine::models::{GeneratorModel, Models, ServedGenerator};
+use rerankd::engine::position_bias::PositionBias;
+use rerankd::engine::{Engine, Limits};
+use rerankd::model::{Capacity, Generator, GeneratorInfo, entailment::Entailment};
+use rerankd::scheduler::Status;
+use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
+use tokio::runtime::Runtime;
+
+#[path = "../../tests/common/scripted.rs"]
+#[allow(dead_code, reason = "tests use the rest of it")]
+mod scripted;
+
+use scripted::{ByteTokenizer, ScriptedEntailment, ScriptedGenerator, overlap_script};
+
+/// Longest time of a request, and what is tolerated beyond it on a busy machine.
+pub const DEADLINE_MILLISECONDS: u64 = 400;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Small enough that a request is answered in milliseconds.
+const LIMITS: Limits =
+    Limits { passages: 8, query_bytes: 200, passage_bytes: 400, orders: 60, tokens: 20_000, pairs: 60, truncate: true };
+
+/// One edge of the server, and the runtime that its requests run on.
+pub struct Server<E> {
+    pub edge: E,
+    pub runtime: Runtime,
+    admission: Admission,
+}
+
+impl<E> Server<E> {
+    /// Starts the models and puts an edge before them.
+    pub fn new(edge: impl FnOnce(Engine, Admission) -> E) -> Mutex<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (engine, admission) = (runtime.block_on(engine()), Admission::new(8));
+        Mutex::new(Self { edge: edge(engine, admission.clone()), runtime, admission })
+    }
+
+    /// Waits until no request has a permit.
+    pub fn settle(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.admission.in_flight() > 0 {
+            assert!(Instant::now() < end, "{} permits are kept", self.admission.in_flight());
+            self.runtime.block_on(async { tokio::time::sleep(Duration::from_micros(50)).await });
+        }
+    }
+
+    /// Runs a request to its end.
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        let ended = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await });
+        ended.expect("the request does not end")
+    }
+}
+
+/// One input at a time, after a failed one too.
+pub fn lock<E>(server: &Mutex<Server<E>>) -> MutexGuard<'_, Server<E>> {
+    server.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+async fn engine() -> Engine {
+    let load = Box::new(|serve: &mut dyn FnMut(&mut dyn Generator)| {
+        let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
+        serve(&mut ScriptedGenerator::new(capacity, overlap_script(), Arc::default()));
+        Ok(())
+    });
+    let scheduler = Scheduler::start(SchedulerOptions::default(), load).unwrap();
+    scheduler.status().wait_for(|status| matches!(status, Status::Ready(_))).await.unwrap();
+    let info = GeneratorInfo {
+        name: "scripted".into(),
+        sha256: "0".repeat(64),
+        encoding: "as shipped".into(),
+        running_sha256: "0".repeat(64),
+        description: String::new(),
+        bytes: 0,
+        trained_context: 4_096,
+        chat: false,
+    };
+    let load = Box::new(|serve: &mut dyn FnMut(&mut dyn Entailment)| {
+        serve(&mut ScriptedEntailment {
+            delay: Duration::ZERO,
+            judged: Arc::default(),
+            panics: false,
+            three_way: true,
+        });
+        Ok(())
+    });
+    let judge = Judge::start(EntailmentOptions { cache_entries: 100 }, ConfiguredModel::default(), load).unwrap();
+    let tokenizer = Arc::new(ByteTokenizer::default());
+    let served = ServedGenerator::new(scheduler, tokenizer, info, PositionBias::default());
+    Engine::new(Models::new(GeneratorModel::ready(served), Some(judge)), LIMITS)
+}

@@ -1,0 +1,7 @@
+//! See entry/grpc.rs.
+#![no_main]
+
+#[path = "../entry/mod.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| entry::grpc::run(input));

@@ -1,0 +1,58 @@
+//! What an operator tells a running server: stop, stop at once, read your files again.
+
+use tokio::sync::watch;
+
+/// The operator's end. Dropping it tells the server nothing.
+pub struct Operator {
+    stops: watch::Sender<u32>,
+    reloads: watch::Sender<u32>,
+}
+
+impl Operator {
+    /// Asks the server to stop. The second time it stops without waiting for its calls.
+    pub fn stop(&self) {
+        self.stops.send_modify(|stops| *stops = stops.saturating_add(1));
+    }
+
+    /// Asks the server to read its certificates, tokens and calibration again.
+    pub fn reload(&self) {
+        self.reloads.send_modify(|reloads| *reloads = reloads.wrapping_add(1));
+    }
+}
+
+/// The server's end.
+#[derive(Clone)]
+pub struct Control {
+    stops: watch::Receiver<u32>,
+    reloads: watch::Receiver<u32>,
+}
+
+impl Default for Control {
+    /// A control that tells nothing.
+    fn default() -> Self {
+        Self::new().1
+    }
+}
+
+impl Control {
+    /// Both ends.
+    #[must_use]
+    pub fn new() -> (Operator, Self) {
+        let ((stops, stop), (reloads, reload)) = (watch::channel(0), watch::channel(0));
+        (Operator { stops, reloads }, Self { stops: stop, reloads: reload })
+    }
+
+    /// Resolves when the operator has asked `times` times to stop.
+    pub(super) async fn stopped(&self, times: u32) {
+        if self.stops.clone().wait_for(|stops| *stops >= times).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Resolves when the operator asks to reload; once for several times that were asked in between.
+    pub(super) async fn reload(&mut self) {
+        if self.reloads.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A server's life: loading, warm-up, serving, reloading, stopping.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::follow::{follow_calibration, follow_ranking, load_profiles, load_ranking};
+use super::notify::ServiceManager;
+use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
+use crate::call::{Admission, Call};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::engine::methods;
+use crate::engine::models::ServedGenerator;
+use crate::engine::rerank::{Passage, RerankRequest};
+use crate::http::{self, HttpOptions};
+use crate::observe::{self, Metrics};
+use crate::rpc::server::{self, Ended, ServerOptions};
+use crate::rpc::tei::TeiOptions;
+use crate::storage::calibrations::CalibrationFile;
+use crate::storage::profiles::{Origin, ProfileFile};
+use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
+
+/// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until the generator has loaded and scored a
+/// passage.
+///
+/// # Errors
+/// The first load of the generator fails, or the transport fails.
+pub async fn serve(
+    config: &Config,
+    engine: Engine,
+    access: Access,
+    listeners: impl Into<Listeners>,
+    control: Control,
+) -> anyhow::Result<Ended> {
+    let Listeners { grpc, http } = listeners.into();
+    let both = http.is_some();
+    let (heat, warm) = watch::channel(false);
+    let (readiness, ready) = watch::channel(false);
+    let _readiness = AbortOnDropHandle::new(tokio::spawn(follow_readiness(warm.clone(), control.clone(), readiness)));
+    let options = ServerOptions {
+        message_bytes: config.server.message_bytes,
+        drain: config.server.drain,
+        lame_duck: config.server.lame_duck,
+        reflection: config.server.reflection,
+        bounds: config.security.bounds,
+        access: access.clone(),
+        warm,
+        tei: TeiOptions { method: config.http.method, compute: compute(config) },
+    };
+    let metrics = Arc::new(Metrics::new(engine.clone()).context("the metrics cannot be set up")?);
+    let page = page(config, &metrics, ready.clone()).await?;
+    let admission = Admission::new(config.queue_length).observed_by(metrics);
+    let manager = ServiceManager::new(config.service_manager.clone());
+    check_store(config);
+    let stop = async {
+        control.stopped(1).await;
+        manager.stopping();
+    };
+    let over_grpc = server::serve(engine.clone(), admission.clone(), options, grpc, stop);
+    let over_http = over_http(config, &engine, &admission, &access, http, &control, ready);
+    let mut serving = std::pin::pin!(async { tokio::join!(over_grpc, over_http).0 });
+    let beside = AbortOnDropHandle::new(tokio::spawn(beside(
+        engine.clone(),
+        config.clone(),
+        manager.clone(),
+        access.clone(),
+        control.clone(),
+        heat,
+    )));
+    let ended = tokio::select! {
+        // The end of the calls over gRPC is known there; a computation that still stops is none of them.
+        ended = &mut serving => ended.map(|ended| if both { left_over(&admission, ended) } else { ended }),
+        // A failed first load is a fault of the configuration and ends the server. Later failures lead to a reload.
+        failed = first_failure(&engine) => Err(failed),
+        () = control.stopped(2) => {
+            // Counted first: cancelled calls end at once.
+            let calls = admission.in_flight();
+            admission.cancel_all();
+            Ok(if calls == 0 { Ended::Answered } else { Ended::Cut(calls) })
+        }
+    };
+    drop((beside, page));
+    if let Ok(generator) = engine.generator() {
+        generator.position_bias.save();
+    }
+    ended
+}
+
+/// Cancels the calls that are left once both protocols are at the end of their drain, and counts them.
+fn left_over(admission: &Admission, ended: Ended) -> Ended {
+    let calls = admission.in_flight();
+    if calls == 0 {
+        return ended;
+    }
+    admission.cancel_all();
+    match ended {
+        Ended::Answered => Ended::Cut(calls),
+        Ended::Cut(before) => Ended::Cut(before.max(calls)),
+    }
+}
+
+/// The sockets of a server.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For gRPC.
+    pub grpc: TcpListener,
+    /// For HTTP/JSON; `None` to serve none.
+    pub http: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(grpc: TcpListener) -> Self {
+        Self { grpc, http: None }
+    }
+}
+
+/// What computes: `cpu`, or the accelerator that holds layers.
+fn compute(config: &Config) -> &'static str {
+    let built =
+        [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal")), ("vulkan", cfg!(feature = "vulkan"))];
+    let offloads = config.generator.gpu_layers > 0;
+    built.into_iter().find(|(_, there)| *there && offloads).map_or("cpu", |(name, _)| name)
+}
+
+/// Serves HTTP/JSON until the server stops, with the admission, certificates and tokens of gRPC.
+async fn over_http(
+    config: &Config,
+    engine: &Engine,
+    admission: &Admission,
+    access: &Access,
+    listener: Option<TcpListener>,
+    control: &Control,
+    ready: watch::Receiver<bool>,
+) {
+    let Some(listener) = listener else { return };
+    let options = HttpOptions {
+        body_bytes: config.server.message_bytes,
+        method: config.http.method,
+        aliases: config.http.aliases.clone(),
+        compute: compute(config),
+    };
+    let router = http::router(engine.clone(), admission.clone(), options);
+    let router = http::behind(router, Arc::clone(&access.tokens));
+    let router = http::with_readiness(router, ready);
+    let stop = async {
+        control.stopped(1).await;
+        // A balancer is told before connections are refused.
+        tokio::time::sleep(config.server.lame_duck).await;
+    };
+    let plain = listener::Options::new(Protocol::Http1, config.security.bounds);
+    let options = listener::Options { tls: access.tls.clone(), ..plain };
+    listener::serve_until(listener, router, options, stop, config.server.drain).await;
+}
+
+/// Tells `ready` whether the generator was tried and the server does not stop.
+async fn follow_readiness(mut warm: watch::Receiver<bool>, control: Control, ready: watch::Sender<bool>) {
+    let mut stopped = std::pin::pin!(control.stopped(1));
+    loop {
+        ready.send_replace(*warm.borrow_and_update());
+        tokio::select! {
+            () = &mut stopped => break,
+            changed = warm.changed() => if changed.is_err() { break },
+        }
+    }
+    ready.send_replace(false);
+}
+
+/// Serves the page of metrics on its own port until the handle is dropped; `None` where none is configured.
+async fn page(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+    ready: watch::Receiver<bool>,
+) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
+    let Some(address) = config.metrics else { return Ok(None) };
+    let listener = TcpListener::bind(address).await;
+    let listener = listener.with_context(|| format!("metrics.listen: cannot listen on {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "metrics are served");
+    let router = observe::page::router(Arc::clone(metrics), ready);
+    let options = listener::Options::new(Protocol::Http1, config.security.bounds);
+    let serving = listener::serve(listener, router, options, CancellationToken::new());
+    Ok(Some(AbortOnDropHandle::new(tokio::spawn(serving))))
+}
+
+/// Resolves if the first load fails, and never otherwise.
+async fn first_failure(engine: &Engine) -> anyhow::Error {
+    match first_load(engine).await {
+        Err(problem) => problem,
+        Ok(()) => std::future::pending().await,
+    }
+}
+
+/// What runs beside the server until it ends.
+async fn beside(
+    engine: Engine,
+    config: Config,
+    manager: ServiceManager,
+    access: Access,
+    control: Control,
+    heat: watch::Sender<bool>,
+) {
+    let alive = manager.clone();
+    let (loaded, store, warm) = (engine.clone(), config.store.clone(), heat.subscribe());
+    tokio::join!(
+        alive.keep_alive(),
+        access.follow(WATCH_INTERVAL),
+        when_ready(engine, config, manager.clone(), heat),
+        reload(control, &manager, &warm, &access, || {
+            let generator = loaded.generator().ok()?;
+            let sha256 = &generator.info.sha256;
+            let files = (profile_file(&store, sha256, Origin::Calibrated), calibration_file(&store, sha256));
+            Some((generator, files))
+        }),
+    );
+}
+
+/// Reads certificates, tokens and calibration again whenever the operator asks.
+async fn reload(
+    mut control: Control,
+    manager: &ServiceManager,
+    warm: &watch::Receiver<bool>,
+    access: &Access,
+    calibration: impl Fn() -> Option<(Arc<ServedGenerator>, (ProfileFile, CalibrationFile))>,
+) {
+    loop {
+        control.reload().await;
+        // A server that still loads has not said READY, and must not say so here.
+        let ready = *warm.borrow();
+        if ready {
+            manager.reloading();
+        }
+        let (own, calibration) = (access.clone(), calibration());
+        let work = move || {
+            let faults = own.reload(true);
+            if let Some((generator, (profiles, ranking))) = calibration {
+                if profiles.stamp().is_some() {
+                    load_profiles(&generator, &profiles);
+                }
+                if ranking.stamp().is_some() {
+                    load_ranking(&generator, &ranking);
+                }
+            }
+            faults.len()
+        };
+        let faults = tokio::task::spawn_blocking(work).await.unwrap_or_default();
+        tracing::info!(faults, "certificates, tokens and calibration read again");
+        if ready {
+            manager.ready();
+        }
+    }
+}
+
+/// Logs the properties of the generator when it is ready, tries it, starts learning, and follows its calibration file.
+async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, heat: watch::Sender<bool>) {
+    if first_load(&engine).await.is_err() {
+        return;
+    }
+    let Ok(generator) = engine.generator() else { return };
+    let info = &generator.info;
+    tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "generator ready");
+    warm_up(&engine).await;
+    heat.send_replace(true);
+    manager.ready();
+    generator.position_bias.set_learning(config.learn_position_bias);
+    let calibrated = profile_file(&config.store, &info.sha256, Origin::Calibrated);
+    let ranking = calibration_file(&config.store, &info.sha256);
+    tokio::join!(
+        follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL),
+        follow_ranking(Arc::clone(&generator), ranking, CALIBRATION_INTERVAL),
+    );
+}
+
+/// Scores two short passages. The first step of a model allocates and, on an accelerator, compiles; no caller should wait for
+/// that. A failure is logged: the worker reports its own state to health.
+async fn warm_up(engine: &Engine) {
+    let passage = |id: &str, text: &str| Passage { id: id.to_owned(), text: text.to_owned(), ..Passage::default() };
+    let request = RerankRequest {
+        query: "Which river drove the looms?".to_owned(),
+        passages: vec![passage("0", "The library opens at nine."), passage("1", "The looms were driven by the Senn.")],
+        method: methods::find("query-generation"),
+        ..RerankRequest::default()
+    };
+    let began = Instant::now();
+    match engine.rerank(&Call::local(), request, None).await {
+        Ok(_) => tracing::info!(milliseconds = began.elapsed().as_millis(), "generator tried"),
+        Err(error) => tracing::error!(%error, "the generator does not score"),
+    }
+}
+
+/// Warns where the store cannot be written: learnt profiles and the hashes of files are then not kept.
+fn check_store(config: &Config) {
+    let root: &Path = config.store.root();
+    let Err(error) = tempfile::tempfile_in(root) else { return };
+    let lost = if config.learn_position_bias { "; learnt position-bias profiles are lost at the end" } else { "" };
+    tracing::warn!(path = %root.display(), %error, "models.store cannot be written: models are hashed at every start{lost}");
+}

@@ -1,0 +1,92 @@
+//! Urgency of a call, and who made it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Header of a priority as a number.
+pub const LEVEL: &str = "x-rerankd-priority";
+/// Header of a priority as a name.
+pub const NAMED: &str = "rerankd-priority";
+
+/// Urgency of a call, set by the caller: 0 is the most urgent, 9 the least. More urgent calls begin first. A waiting call
+/// becomes more urgent with time (`scheduler::generator::line`), so none is starved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// Interactive use: a person waits for the answer.
+    pub const HIGH: Self = Self(2);
+    /// The default.
+    pub const NORMAL: Self = Self(5);
+    /// Batch work.
+    pub const LOW: Self = Self(8);
+    /// The least urgent level.
+    pub const LAST: u8 = 9;
+
+    /// The priority of a level; `None` above [`Priority::LAST`].
+    #[must_use]
+    pub const fn new(level: u8) -> Option<Self> {
+        if level > Self::LAST { None } else { Some(Self(level)) }
+    }
+
+    /// The priority that headers state: `level`, a number from 0 to 9, or `name`, which is low, normal or high. The level goes
+    /// before the name.
+    ///
+    /// # Errors
+    /// Which of both cannot be read, by its header, and what it must be.
+    pub fn stated(level: Option<&str>, name: Option<&str>) -> Result<Self, (&'static str, String)> {
+        if let Some(text) = level {
+            let found = text.parse().ok().and_then(Self::new);
+            return found.ok_or_else(|| (LEVEL, format!("must be a number from 0 to 9, is {text:?}")));
+        }
+        match name {
+            None | Some("normal") => Ok(Self::NORMAL),
+            Some("low") => Ok(Self::LOW),
+            Some("high") => Ok(Self::HIGH),
+            Some(other) => Err((NAMED, format!("must be low, normal or high, is {other:?}"))),
+        }
+    }
+
+    /// Level, 0 to 9.
+    #[must_use]
+    pub const fn level(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self::NORMAL
+    }
+}
+
+/// The caller to whom work is counted: a name as it is, and an address without its port, so that a caller with many
+/// connections is one.
+pub(super) fn counted_as(caller: &str) -> Arc<str> {
+    match caller.parse::<SocketAddr>() {
+        Ok(address) => address.ip().to_canonical().to_string().into(),
+        Err(_) => caller.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_one_address_are_one_caller() {
+        let counted = |caller| counted_as(caller).to_string();
+        assert_eq!(counted("10.0.0.7:4711"), "10.0.0.7");
+        assert_eq!(counted("[::1]:50051"), "::1");
+        assert_eq!(counted("[::ffff:10.0.0.7]:1"), "10.0.0.7", "the same address over a socket of both families");
+        assert_eq!(counted("search:1"), "search:1");
+        assert_eq!(counted(""), "");
+    }
+
+    #[test]
+    fn levels_end_at_nine() {
+        assert_eq!(Priority::new(9).map(Priority::level), Some(9));
+        assert_eq!(Priority::new(10), None);
+        assert!(Priority::HIGH < Priority::default() && Priority::default() < Priority::LOW);
+    }
+}

@@ -1,0 +1,123 @@
+//! `rerankd calibrate --ranking`
+
+use serde_json::{Value, json};
+
+use super::calibrate::CalibrateArgs;
+use super::{Failure, SettingsArgs, output};
+use crate::call::Call;
+use crate::engine::EngineError;
+use crate::evaluation::compare;
+use crate::evaluation::compare::data::Sources;
+use crate::evaluation::ranking::{Answers, Fitted, Settings};
+use crate::{app, telemetry};
+
+pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let threshold = args.relevance_threshold;
+    if !(threshold > 0.0 && threshold.is_finite()) {
+        return Err(Failure::Input(format!("--relevance-threshold: must be above 0, is {threshold}")));
+    }
+    let methods = compare::find(&args.methods)?;
+    if let Some(beside) = methods.iter().find(|method| method.beside().is_some()) {
+        // A calibration belongs to the generator, and the scores of these methods to another model.
+        let problem = format!("{} is not calibrated: its scores come from a model beside the generator", beside.name());
+        return Err(Failure::Input(format!("--methods: {problem}")));
+    }
+    let sources = Sources { files: args.data.clone(), skip: 0, questions: args.questions, threshold };
+    let data = sources.load()?;
+    let settings = Settings { passage_tokens: args.max_passage_tokens, threshold, seed: 0 };
+    let engine = app::engine(&config).await?;
+    let generator = engine.generator()?;
+    let file = app::calibration_file(&config.store, &generator.info.sha256);
+    // A file that cannot be used is told before the work.
+    file.load().map_err(anyhow::Error::from)?;
+    // The utilities must not depend on what an earlier calibration found.
+    generator.calibrations.replace(Vec::new());
+    let bar = output::progress(data.questions.len() * methods.len());
+    let (mut fitted, mut problems) = (Vec::new(), Vec::new());
+    for method in methods {
+        let mut answers = Answers::new(method);
+        for question in &data.questions {
+            if let Err(error) = answers.ask(&engine, &settings, question, &Call::local()).await {
+                match error {
+                    EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
+                        bar.suspend(|| output::complain(&format!("question {:?}: {error}", question.id)));
+                    }
+                    other => return Err(Failure::Other(other.into())),
+                }
+            }
+            bar.inc(1);
+        }
+        match answers.fit() {
+            Ok(one) => fitted.push(one),
+            Err(problem) => problems.push(problem.to_string()),
+        }
+    }
+    bar.finish_and_clear();
+    for problem in &problems {
+        output::complain(problem);
+    }
+    if fitted.is_empty() {
+        return Err(Failure::Input("no method could be calibrated".to_owned()));
+    }
+    // Read again: another calibration may have ended meanwhile.
+    let mut stored = file.load().map_err(anyhow::Error::from)?;
+    for one in &fitted {
+        stored.retain(|other| !one.calibration.replaces(other));
+        stored.push(one.calibration.clone());
+    }
+    file.save(&stored).map_err(anyhow::Error::from)?;
+    if args.json || !output::on_terminal() {
+        let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one))).collect();
+        output::print(&lines.concat())?;
+    } else {
+        output::print(&table(&fitted))?;
+    }
+    output::complain(&format!("written: {}", file.path().display()));
+    match problems.len() {
+        0 => Ok(()),
+        failed => Err(Failure::Other(anyhow::anyhow!("{failed} methods could not be calibrated"))),
+    }
+}
+
+fn line(one: &Fitted) -> Value {
+    let (calibration, worth) = (&one.calibration, &one.worth);
+    json!({
+        "method": calibration.method,
+        "fused_with": calibration.mix.map(|mix| mix.source.name()),
+        "fusion_weight": calibration.mix.map(|mix| mix.weight),
+        "intercept": calibration.score.intercept,
+        "slope": calibration.score.slope,
+        "lists": calibration.lists,
+        "passages": calibration.passages,
+        "unseen": {
+            "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
+            "calibration_error": { "before": worth.error_before, "after": worth.error_after },
+            "none_helps_auc": worth.none_helps,
+        },
+    })
+}
+
+fn table(fitted: &[Fitted]) -> String {
+    let mut table = output::table(&[
+        "method",
+        "fused with",
+        "weight",
+        "nDCG@10, built-in and learnt weight",
+        "calibration error, before and after",
+        "AUC of \"none helps\"",
+    ]);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+    for Fitted { calibration, worth } in fitted {
+        table.add_row(vec![
+            calibration.method.clone(),
+            calibration.mix.map_or("-", |mix| mix.source.name()).to_owned(),
+            calibration.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
+            format!("{:.3}, {:.3}", worth.ndcg_before, worth.ndcg_after),
+            format!("{}, {}", number(worth.error_before), number(worth.error_after)),
+            number(worth.none_helps),
+        ]);
+    }
+    format!("{table}\nnDCG, error and AUC on the half of the lists that the fit did not see\n")
+}

@@ -1,0 +1,127 @@
+//! `rerankd warm`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::connection::ConnectionArgs;
+use super::{Failure, SettingsArgs, input, output};
+use crate::call::Call;
+use crate::engine::Engine;
+use crate::engine::rerank::Passage;
+use crate::rpc::{client, v1};
+use crate::{app, telemetry};
+
+/// Read passages ahead of time, so that reranking them costs the query only.
+///
+/// A server keeps their states in memory, and on disk where warm.disk is set. Without --server the states go to the folder
+/// warm.disk. Passages whose states are there are skipped, so the command can be repeated after an interruption.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rerankd warm passages.jsonl --server 127.0.0.1:50051")]
+pub(super) struct WarmArgs {
+    /// Passages, one JSON value per line, as for rerank; - for standard input.
+    #[arg(default_value = "-", value_name = "FILE")]
+    passages: PathBuf,
+    /// Address of a server; by default the model is loaded in this process.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Passages and bytes of one call. A server takes messages of 16 MiB by default.
+const PASSAGES: usize = 256;
+const BYTES: usize = 4 << 20;
+
+pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let passages = input::passages(&args.passages)?;
+    let engine = match &args.server {
+        Some(_) => None,
+        None if config.scheduler.warm.disk.is_none() => {
+            return Err(Failure::Input(
+                "warm.disk: must be set, or --server: states in memory end with this command".into(),
+            ));
+        }
+        None => Some(app::engine(&config).await?),
+    };
+    let bar = output::progress(passages.len());
+    let mut total = v1::WarmPassagesResponse::default();
+    for part in parts(&passages) {
+        let done = match (&args.server, &engine) {
+            (Some(address), _) => {
+                client::warm(&args.connection.server(address)?, part, |progress| show(&bar, &total, progress)).await?
+            }
+            (None, Some(engine)) => local(engine, part, |progress| show(&bar, &total, progress)).await?,
+            (None, None) => break,
+        };
+        total.passages += done.passages;
+        total.present += done.present;
+        total.kept += done.kept;
+        total.tokens += done.tokens;
+        if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
+            output::complain("there is no room for more states: raise warm.memory_bytes, or set warm.disk");
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    output::json(&json!({
+        "given": passages.len(), "done": total.passages, "present": total.present, "kept": total.kept, "tokens": total.tokens,
+    }))
+}
+
+fn show(bar: &ProgressBar, before: &v1::WarmPassagesResponse, progress: &v1::WarmPassagesResponse) {
+    bar.set_position(u64::from(before.passages + progress.passages));
+}
+
+async fn local(
+    engine: &Engine,
+    passages: &[Passage],
+    mut on_progress: impl FnMut(&v1::WarmPassagesResponse),
+) -> Result<v1::WarmPassagesResponse, Failure> {
+    let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+    let call = Call::local();
+    let work = engine.warm(&call, passages.to_vec(), Some(sender));
+    let show = async {
+        while let Some(progress) = events.recv().await {
+            on_progress(&client::local_warm(&progress));
+        }
+    };
+    let (outcome, ()) = tokio::join!(work, show);
+    Ok(client::local_warm(&outcome?))
+}
+
+/// Passages in parts of at most [`PASSAGES`] and [`BYTES`]; a longer passage is a part of its own.
+fn parts(passages: &[Passage]) -> Vec<&[Passage]> {
+    let (mut parts, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (index, passage) in passages.iter().enumerate() {
+        let size = passage.text.len() + passage.title.len();
+        if index > start && (bytes + size > BYTES || index - start == PASSAGES) {
+            parts.push(&passages[start..index]);
+            (start, bytes) = (index, 0);
+        }
+        bytes += size;
+    }
+    if start < passages.len() {
+        parts.push(&passages[start..]);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_hold_every_passage_once() {
+        let passage = |bytes: usize| Passage { text: "x".repeat(bytes), ..Passage::default() };
+        let sizes = |passages: &[Passage]| parts(passages).iter().map(|part| part.len()).collect::<Vec<_>>();
+        assert_eq!(sizes(&[]), Vec::<usize>::new());
+        assert_eq!(sizes(&vec![passage(1); 600]), [256, 256, 88]);
+        let long = [passage(BYTES), passage(5 << 20), passage(1), passage(BYTES - 1), passage(1)];
+        assert_eq!(sizes(&long), [1, 1, 2, 1]);
+    }
+}

@@ -1,0 +1,115 @@
+//! The sections `reranker` and `embedding`: models that score passages beside the generator.
+
+use serde::Deserialize;
+
+/// Shortest maximum length that leaves room for a query and a passage.
+const LEAST_TOKENS: usize = 32;
+
+/// A model that scores passages, and its load settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassageModel {
+    /// Catalogue name, or path of a file or folder.
+    pub model: String,
+    /// Maximum number of tokens of a pair, or of a text for an embedding model; the model's own maximum where that is lower.
+    pub most_tokens: usize,
+    /// Threads per step; at least 1.
+    pub threads: usize,
+    /// Pairs or texts per step; 0 lets the runtime choose.
+    pub batch: usize,
+    /// Text before every query; empty for a cross-encoder.
+    pub query_prefix: String,
+    /// Text before every passage; empty for a cross-encoder.
+    pub passage_prefix: String,
+}
+
+/// The two sections before validation.
+#[derive(Debug, Deserialize)]
+pub(super) struct Raw {
+    reranker: Section,
+    embedding: Section,
+}
+
+#[derive(Debug, Deserialize)]
+struct Section {
+    model: String,
+    #[serde(default)]
+    query_prefix: String,
+    #[serde(default)]
+    passage_prefix: String,
+    max_tokens: usize,
+    threads: usize,
+    batch: usize,
+}
+
+/// The models of the two sections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rerankers {
+    /// The model of the method `cross-encoder`; `None` turns the method off.
+    pub reranker: Option<PassageModel>,
+    /// The model of the method `embedding`; `None` turns the method off.
+    pub embedding: Option<PassageModel>,
+}
+
+impl Raw {
+    /// Appends a fault for each value out of range. Threads of 0 become `threads`, those of the generator.
+    pub fn validate(self, threads: usize, faults: &mut Vec<String>) -> Rerankers {
+        Rerankers {
+            reranker: self.reranker.validate("reranker", threads, faults),
+            embedding: self.embedding.validate("embedding", threads, faults),
+        }
+    }
+}
+
+impl Section {
+    fn validate(self, section: &str, threads: usize, faults: &mut Vec<String>) -> Option<PassageModel> {
+        let bounds = [
+            ("max_tokens", self.max_tokens, LEAST_TOKENS, 131_072),
+            ("threads", self.threads, 0, 1024),
+            ("batch", self.batch, 0, 256),
+        ];
+        for (key, value, least, most) in bounds {
+            if value < least || value > most {
+                faults.push(format!("{section}.{key}: must be between {least} and {most}, is {value}"));
+            }
+        }
+        (!self.model.is_empty()).then_some(PassageModel {
+            model: self.model,
+            most_tokens: self.max_tokens,
+            threads: if self.threads == 0 { threads } else { self.threads },
+            batch: self.batch,
+            query_prefix: self.query_prefix,
+            passage_prefix: self.passage_prefix,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    fn load(flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+        let flags: Vec<_> = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Config::from_parts(None, &[], &flags).map_err(|error| error.faults)
+    }
+
+    #[test]
+    fn both_models_are_off_until_they_are_named() {
+        let config = load(&[]).unwrap();
+        assert_eq!((config.rerankers.reranker, config.rerankers.embedding), (None, None));
+        let flags = [("embedding.model", "x"), ("embedding.query_prefix", "query: "), ("generator.threads", "3")];
+        let model = load(&flags).unwrap().rerankers.embedding.unwrap();
+        assert_eq!((&*model.model, &*model.query_prefix, model.threads), ("x", "query: ", 3));
+        assert_eq!((model.most_tokens, model.batch), (512, 0));
+    }
+
+    #[test]
+    fn values_out_of_range_are_faults_of_their_key() {
+        let flags = [("reranker.max_tokens", "8"), ("embedding.batch", "1000")];
+        let faults = load(&flags).unwrap_err();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert_eq!(faults[0], "reranker.max_tokens: must be between 32 and 131072, is 8");
+        assert!(faults[1].starts_with("embedding.batch: "));
+        // A cross-encoder has no prefixes.
+        assert_eq!(load(&[("reranker.query_prefix", "x")]).unwrap_err(), ["reranker.query_prefix: unknown key"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! How many tokens a request will take, before it is tokenised, and whether it may come in.
+//!
+//! The estimate counts bytes: those of the passages, and the query once for each. How many tokens a byte of a request takes is
+//! learnt from requests that ended, for each method and size class of lists, because most methods read a passage several
+//! times and some of them more often the longer the list. A class that was not seen takes what the nearest one took. Nothing
+//! but the lengths of the texts is read, so an estimate costs microseconds, and it is never above the limits of a request.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::belief::{BeliefRequest, SampleOptions};
+use super::evaluate::EvaluateRequest;
+use super::rerank::{Passage, RerankRequest};
+use super::{Engine, EngineError};
+use crate::call::Call;
+use crate::numeric::{count, real};
+
+/// Tokens a byte before anything is learnt: English text has about four bytes a token.
+const PRIOR: f64 = 0.25;
+
+/// Tokens of plain text of so many bytes, about.
+pub(super) fn tokens_of_text(bytes: usize) -> usize {
+    count(real(bytes) * PRIOR)
+}
+
+/// Bounds of what one request may teach, in tokens a byte.
+const TAUGHT: (f64, f64) = (0.01, 100.0);
+
+/// Weight of a new request.
+const WEIGHT: f64 = 0.125;
+
+/// Bytes of a prompt beside query and passage, about.
+const FRAME: usize = 128;
+
+/// Bytes counted for a token of a sample, or of a passage whose tokens the request bounds.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// Requests that teach each other: what is done, whether it has options that change its size, and the number of passages as a
+/// power of two.
+type Class = (&'static str, bool, u32);
+
+/// What was learnt. Classes are few: a name has two variants of at most 64 sizes.
+#[derive(Debug, Default)]
+pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
+
+/// The size of a request in bytes, by class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    class: Class,
+    bytes: usize,
+    /// Most tokens that it may take.
+    most: usize,
+}
+
+/// A request whose work was admitted.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    size: Size,
+    /// Tokens evaluated for the call before.
+    before: usize,
+}
+
+impl Estimates {
+    fn tokens(&self, size: &Size) -> usize {
+        let learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (name, variant, passages) = size.class;
+        let known = learnt.range((name, variant, 0)..=(name, variant, u32::MAX));
+        let nearest = known.min_by_key(|((_, _, other), _)| other.abs_diff(passages));
+        let ratio = nearest.map_or(PRIOR, |(_, ratio)| *ratio);
+        count(real(size.bytes) * ratio).clamp(1, size.most.max(1))
+    }
+
+    fn learn(&self, size: &Size, tokens: usize) {
+        let ratio = (real(tokens) / real(size.bytes.max(1))).clamp(TAUGHT.0, TAUGHT.1);
+        let mut learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = learnt.entry(size.class).or_insert(ratio);
+        *mean += WEIGHT * (ratio - *mean);
+    }
+}
+
+impl Size {
+    fn new(name: &'static str, variant: bool, passages: usize, bytes: usize, most: usize) -> Self {
+        Self { class: (name, variant, passages.checked_ilog2().map_or(0, |power| power + 1)), bytes, most }
+    }
+
+    pub fn of_rerank(request: &RerankRequest, limits: usize) -> Self {
+        let passages = bytes(&request.passages, request.passage_tokens);
+        let queries = (request.query.len() + FRAME).saturating_mul(request.passages.len());
+        let orders = request.moi.orders.unwrap_or(1);
+        let ranked = passages.saturating_add(queries).saturating_mul(orders);
+        let sampled = request.inline.as_ref().map_or(0, |inline| passages.saturating_add(grown(&inline.sampling)));
+        let variant = request.moi.orders.is_some() || request.inline.is_some();
+        let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        Self::new(request.method().name(), variant, request.passages.len(), ranked.saturating_add(sampled), most)
+    }
+
+    pub fn of_samples(request: &BeliefRequest, limits: usize) -> Self {
+        let passage = |index: &usize| request.passages.get(*index).map_or(0, |passage| passage.text.len());
+        let context = |context: &Vec<usize>| {
+            let read =
+                context.iter().fold(request.question.len() + FRAME, |sum, index| sum.saturating_add(passage(index)));
+            read.saturating_add(grown(&request.options))
+        };
+        let total = request.contexts.iter().map(context).fold(0, usize::saturating_add);
+        let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
+        Self::new("sample", false, request.contexts.len(), total, most)
+    }
+
+    pub fn of_evaluation(request: &EvaluateRequest, limits: usize) -> Self {
+        let passages = request.passages.len();
+        let alone = (request.question.len() + FRAME).saturating_add(grown(&request.sampling)).saturating_mul(passages);
+        let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone);
+        Self::new("evaluate", request.end_to_end, passages, total, limits)
+    }
+}
+
+/// Bytes of passages that are cut to `most` tokens.
+fn bytes(passages: &[Passage], most: Option<usize>) -> usize {
+    let most = most.map_or(usize::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
+    passages.iter().map(|passage| (passage.title.len() + passage.text.len()).min(most)).fold(0, usize::saturating_add)
+}
+
+/// Bytes of the samples of one context, if all are as long as they may be.
+fn grown(options: &SampleOptions) -> usize {
+    let samples = options.count().saturating_mul(options.most_tokens());
+    samples.saturating_mul(BYTES_PER_TOKEN)
+}
+
+impl Engine {
+    /// Admits a request of this size, if it can end in time behind what is admitted. A call is asked once: what it does
+    /// further was part of its size.
+    ///
+    /// # Errors
+    /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
+    pub(super) fn admit_work(&self, call: &Call, size: Size) -> Result<Admitted, EngineError> {
+        let scheduler = self.models().generator(None)?.scheduler();
+        scheduler.admit(call, self.estimates.tokens(&size))?;
+        Ok(Admitted { size, before: call.spent() })
+    }
+
+    /// Admits several requests of one call as one, as [`Engine::admit_work`]: all of them, or none.
+    pub(super) fn admit_together(&self, call: &Call, sizes: impl Iterator<Item = Size>) -> Result<(), EngineError> {
+        let tokens = sizes.map(|size| self.estimates.tokens(&size)).fold(0, usize::saturating_add);
+        let scheduler = self.models().generator(None)?.scheduler();
+        Ok(scheduler.admit(call, tokens.min(self.limits().tokens))?)
+    }
+
+    /// Learns from a request that ended and took so many tokens. Other requests of its call may have taken some, too.
+    pub(super) fn learn_tokens(&self, admitted: &Admitted, tokens: usize) {
+        self.estimates.learn(&admitted.size, tokens);
+    }
+
+    /// Learns from a request that ended.
+    pub(super) fn learn_work(&self, call: &Call, admitted: &Admitted) {
+        self.estimates.learn(&admitted.size, call.spent().saturating_sub(admitted.before));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::methods;
+
+    fn request(passages: usize, bytes: usize) -> RerankRequest {
+        let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
+        RerankRequest { query: "who?".into(), passages: vec![passage; passages], ..RerankRequest::default() }
+    }
+
+    #[test]
+    fn an_estimate_follows_what_requests_took() {
+        let estimates = Estimates::default();
+        let size = Size::of_rerank(&request(4, 400), 1_000_000);
+        assert_eq!(size.bytes, 4 * 400 + 4 * 132);
+        assert_eq!(estimates.tokens(&size), 532, "a quarter of the bytes");
+        for _ in 0..50 {
+            estimates.learn(&size, 1_064);
+        }
+        assert_eq!(estimates.tokens(&size), 1_064);
+        let longer = estimates.tokens(&Size::of_rerank(&request(4, 800), 1_000_000));
+        assert_eq!(longer, 1_864, "half of its bytes");
+        // Another size class of the method takes the ratio of the nearest one until it has its own.
+        let list = Size::of_rerank(&request(40, 400), 1_000_000);
+        assert_eq!(estimates.tokens(&list), 10_640);
+        estimates.learn(&list, 42_560);
+        assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
+        let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
+        assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
+    }
+
+    #[test]
+    fn an_estimate_is_bounded_whatever_the_shape() {
+        let estimates = Estimates::default();
+        let hostile = request(20, 100_000);
+        assert_eq!(estimates.tokens(&Size::of_rerank(&hostile, 5_000)), 5_000, "the limit of a request");
+        let mut cut = RerankRequest { passage_tokens: Some(64), ..hostile };
+        assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, 20 * (256 + 132));
+        cut.moi.token_budget = Some(77);
+        assert_eq!(estimates.tokens(&Size::of_rerank(&cut, usize::MAX)), 77);
+        cut.moi.orders = Some(usize::MAX);
+        cut.moi.token_budget = None;
+        assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, usize::MAX, "it does not overflow");
+        assert_eq!(estimates.tokens(&Size::of_rerank(&RerankRequest::default(), 0)), 1);
+    }
+
+    proptest! {
+        /// One request in a hundred that takes nothing, or all it may, moves the estimate of the others by a bounded amount.
+        #[test]
+        fn a_strange_request_teaches_little(strange in any::<usize>()) {
+            let estimates = Estimates::default();
+            let size = Size::of_rerank(&request(4, 400), usize::MAX);
+            for _ in 0..50 {
+                estimates.learn(&size, 532);
+            }
+            estimates.learn(&size, strange);
+            let tokens = estimates.tokens(&size);
+            prop_assert!((460..=27_300).contains(&tokens), "{tokens}");
+            for _ in 0..40 {
+                estimates.learn(&size, 532);
+            }
+            prop_assert!((530..=665).contains(&estimates.tokens(&size)));
+        }
+    }
+}

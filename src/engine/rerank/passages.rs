@@ -1,0 +1,97 @@
+//! Scores of passages by a model beside the generator, for a method that asks for them.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::RerankEvent;
+use super::driver::Driver;
+use crate::engine::EngineError;
+use crate::engine::methods::{Scores, Task};
+use crate::engine::models::Role;
+use crate::engine::prompt::CutSide;
+use crate::model::reranker::Shortening;
+use crate::plan::Cost;
+use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
+
+/// The scores of all passages, and the tokens cut from each.
+pub(super) struct PassageScores {
+    pub scores: Scores,
+    pub cut: Vec<usize>,
+}
+
+impl Driver<'_> {
+    /// Has all passages scored by the model of this role.
+    pub(super) async fn score_passages(
+        &mut self,
+        role: Role,
+        task: &Task,
+        allowed: usize,
+    ) -> Result<PassageScores, EngineError> {
+        let scorer = self.models.scorer(role)?;
+        let request = &task.request;
+        // Lists of other pairs of the request count, too.
+        let spent = self.planned.max(self.quota.planned()) + self.reserved;
+        let list = List {
+            query: request.query.as_str().into(),
+            passages: request.passages.iter().map(|passage| passage.whole_text().trim().to_owned()).collect(),
+            shortening: Shortening {
+                passage_tokens: request.passage_tokens,
+                truncate: request.truncate.unwrap_or(self.limits.truncate),
+                from_start: request.cut_side == CutSide::Beginning,
+            },
+            tokens: allowed.saturating_sub(spent),
+        };
+        let outcome = match &self.listener {
+            None => scorer.score(list, self.call, None).await,
+            Some(_) => {
+                let (sender, mut events) = unbounded_channel();
+                let mut work = std::pin::pin!(scorer.score(list, self.call, Some(sender)));
+                let outcome = loop {
+                    tokio::select! {
+                        biased;
+                        Some(progress) = events.recv() => self.tell_of(progress),
+                        outcome = &mut work => break outcome,
+                    }
+                };
+                // The answer may have overtaken events that were sent before it.
+                while let Ok(progress) = events.try_recv() {
+                    self.tell_of(progress);
+                }
+                outcome
+            }
+        };
+        let scored = outcome.map_err(|error| match error {
+            ScoreError::Budget { needed, .. } => EngineError::Budget { needed: needed + spent, allowed },
+            other => other.into(),
+        })?;
+        Ok(self.account(scored))
+    }
+
+    /// Adds the cost of the scores to what the request took.
+    fn account(&mut self, scored: Scored) -> PassageScores {
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        self.planned += scored.tokens;
+        self.quota.add(scored.tokens);
+        self.usage.tokens += scored.tokens;
+        self.usage.naive_tokens += scored.tokens;
+        self.usage.steps += scored.steps;
+        self.usage.pairs += scored.scores.len();
+        self.usage.queue_ms += milliseconds(scored.queued);
+        self.usage.score_ms += milliseconds(scored.running);
+        PassageScores { scores: Scores { passages: scored.scores, ..Scores::default() }, cut: scored.cut }
+    }
+
+    fn tell_of(&self, progress: Progress) {
+        let Progress { done, total, longest } = progress;
+        self.tell(match done {
+            0 => RerankEvent::Planned(Cost {
+                tokens: total,
+                naive_tokens: total,
+                path_cells: longest,
+                ..Cost::default()
+            }),
+            done => RerankEvent::Progress { done, total },
+        });
+    }
+}

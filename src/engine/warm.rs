@@ -1,0 +1,173 @@
+//! Passages read without a query, so that a later request finds their states.
+//!
+//! The prompt is the one of question generation, which the default method, `moi`, `query-generation` and `listwise-bayes`
+//! begin with. What is there already is skipped, so that a run that was broken off goes on where it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::methods::query_prompt::{QueryPrompt, overhead};
+use super::models::ServedGenerator;
+use super::prompt::CutSide;
+use super::rerank::Passage;
+use super::truncate::{Fit, fit_passages};
+use super::{Engine, EngineError, estimate};
+use crate::call::Call;
+use crate::plan::{NodeId, Plan, Segment, Token};
+
+/// Most passages of a request.
+pub const MOST_PASSAGES: usize = 10_000;
+
+/// Passages that are read between two reports.
+const GROUP: usize = 16;
+
+/// What became of the passages so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WarmProgress {
+    /// Passages dealt with.
+    pub done: usize,
+    /// Passages whose states were there already.
+    pub present: usize,
+    /// Passages that were read and whose states are kept now.
+    pub kept: usize,
+    /// Tokens evaluated.
+    pub tokens: usize,
+}
+
+impl Engine {
+    /// Reads passages and keeps their states. Ends early where there is no room for more: `done` is then less than the
+    /// passages given. The listener hears of every group of passages.
+    ///
+    /// # Errors
+    /// [`EngineError`], which names the field at fault; [`EngineError::Precondition`] where no states are kept.
+    pub async fn warm(
+        &self,
+        call: &Call,
+        passages: Vec<Passage>,
+        listener: Option<UnboundedSender<WarmProgress>>,
+    ) -> Result<WarmProgress, EngineError> {
+        self.check_warm(&passages)?;
+        let generator = self.generator()?;
+        if generator.scheduler.store().is_none() {
+            return Err(EngineError::Precondition("no states of passages are kept: set warm.memory_bytes".into()));
+        }
+        let bytes: usize = passages.iter().map(|passage| passage.text.len() + passage.title.len()).sum();
+        generator.scheduler.admit(call, estimate::tokens_of_text(bytes))?;
+        let mut progress = WarmProgress::default();
+        let passages: Arc<[Passage]> = passages.into();
+        for start in (0..passages.len()).step_by(GROUP) {
+            let range = start..passages.len().min(start + GROUP);
+            let (model, all, truncate) = (Arc::clone(&generator), Arc::clone(&passages), self.limits.truncate);
+            let missing = call
+                .compute(move |call| {
+                    let tokens = tokens(&model, &all[range.clone()], truncate, call)
+                        .map_err(|error| shifted(error, range.start))?;
+                    Ok::<_, EngineError>(missing(&model, &tokens))
+                })
+                .await?;
+            let group = passages.len().min(start + GROUP) - start;
+            let read = missing.len();
+            let mut kept = 0;
+            if read > 0 {
+                let (plan, nodes) = plan(&generator, &missing);
+                let plan = Arc::new(plan);
+                progress.tokens += generator.scheduler.fill(Arc::clone(&plan), call).await?.tokens;
+                let model = Arc::clone(&generator);
+                written(&model, call).await?;
+                let count = move |_: &Call| {
+                    Ok::<_, EngineError>(nodes.iter().filter(|nodes| is_kept(&model, &plan, nodes)).count())
+                };
+                kept = call.compute(count).await?;
+            }
+            progress.present += group - read;
+            progress.kept += kept;
+            if read > 0 && kept == 0 {
+                break;
+            }
+            progress.done += group;
+            if let Some(listener) = &listener {
+                let _ = listener.send(progress);
+            }
+        }
+        tracing::info!(done = progress.done, present = progress.present, tokens = progress.tokens, "passages read");
+        Ok(progress)
+    }
+
+    fn check_warm(&self, passages: &[Passage]) -> Result<(), EngineError> {
+        if passages.len() > MOST_PASSAGES {
+            let problem = format!("{} given, at most {MOST_PASSAGES} allowed", passages.len());
+            return Err(EngineError::invalid("passages", problem));
+        }
+        for (index, passage) in passages.iter().enumerate() {
+            let bytes = passage.text.len() + passage.title.len();
+            if passage.text.trim().is_empty() {
+                return Err(EngineError::invalid(format!("passages[{index}].text"), "must not be empty"));
+            }
+            if bytes > self.limits.passage_bytes {
+                let problem = format!("{bytes} bytes given, at most {} allowed", self.limits.passage_bytes);
+                return Err(EngineError::invalid(format!("passages[{index}].text"), problem));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The passages of a group as they stand in prompts.
+fn tokens(
+    model: &ServedGenerator,
+    passages: &[Passage],
+    truncate: bool,
+    call: &Call,
+) -> Result<Vec<Arc<[Token]>>, EngineError> {
+    let available = model.context()?.saturating_sub(overhead(&model.language) + 1);
+    let fit = Fit { available, longest: 1, passage_tokens: None, truncate, side: CutSide::End };
+    Ok(fit_passages(&model.language, passages, fit, call)?.tokens)
+}
+
+/// An error of a passage of a group, named by its place in the request.
+fn shifted(error: EngineError, start: usize) -> EngineError {
+    match error {
+        EngineError::TooLong { field, needed, available } => {
+            let place = field.strip_prefix("passages[").and_then(|rest| rest.split_once(']'));
+            let moved = place.and_then(|(index, rest)| {
+                index.parse::<usize>().ok().map(|index| format!("passages[{}]{rest}", index + start))
+            });
+            EngineError::TooLong { field: moved.unwrap_or(field), needed, available }
+        }
+        other => other,
+    }
+}
+
+/// A prompt a passage, and its nodes. The first token of a query is scored, because a prompt without a score is not evaluated.
+fn plan(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> (Plan, Vec<Vec<NodeId>>) {
+    let query = model.language.query("?");
+    let prompt = QueryPrompt::new(&model.language, &query[..query.len().min(1)]);
+    let mut plan = Plan::new();
+    let segments = |passage: &Arc<[Token]>| prompt.around(std::iter::once(Segment::context(Arc::clone(passage))));
+    let nodes = passages.iter().map(|passage| plan.add(&segments(passage))).collect();
+    (plan, nodes)
+}
+
+/// Waits until the states of a group are on disk, so that no more are made than the disk takes.
+async fn written(model: &ServedGenerator, call: &Call) -> Result<(), EngineError> {
+    while model.scheduler.store().is_some_and(|store| !store.is_settled()) {
+        call.check()?;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+fn is_kept(model: &ServedGenerator, plan: &Plan, nodes: &[NodeId]) -> bool {
+    let Some(store) = model.scheduler.store() else { return false };
+    let keys = store.keys(plan);
+    keys.iter().filter(|(node, _)| nodes.contains(node)).all(|(_, key)| store.holds(key))
+}
+
+/// The passages whose states are not there.
+fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Vec<Arc<[Token]>> {
+    let (plan, nodes) = plan(model, passages);
+    let there = nodes.iter().map(|nodes| is_kept(model, &plan, nodes));
+    passages.iter().zip(there).filter(|(_, there)| !there).map(|(passage, _)| Arc::clone(passage)).collect()
+}

@@ -1,0 +1,203 @@
+//! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the weight of its fusion, and its
+//! scores as probabilities of relevance.
+//!
+//! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]);
+//! nothing is scored again. What the fit is worth is measured on lists that it did not see: the lists at even places are
+//! judged by the fit to those at odd places, and the reverse.
+
+mod observed;
+
+use observed::Observed;
+
+use super::EvaluationError;
+use crate::call::Call;
+use crate::engine::methods::MethodRef;
+use crate::engine::rerank::{MoiOptions, RerankRequest};
+use crate::engine::{Engine, EngineError, fusing};
+use crate::evaluation::compare::data::Question;
+use crate::fusion::calibration::{Calibration, Mix};
+use crate::fusion::platt::Platt;
+use crate::metrics::probability::{auc, expected_calibration_error};
+use crate::numeric::{mean, real, sigmoid, standard_deviation};
+
+/// Bins of the calibration error, as `rerankd compare` has them.
+const BINS: usize = 10;
+
+/// Weights that are tried, as the number of steps from 0 to 1.
+const WEIGHTS: usize = 20;
+
+/// Fewest lists for a fit. The fit on each half has half of them.
+const LEAST_LISTS: usize = 10;
+
+/// How lists are ranked and read.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Most tokens of a passage.
+    pub passage_tokens: Option<usize>,
+    /// Least label of a relevant passage.
+    pub threshold: f64,
+    /// Seed of the designs.
+    pub seed: u64,
+}
+
+/// What the calibration of one method is worth on lists that the fit did not see.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Worth {
+    /// Mean nDCG@10 with the built-in weight.
+    pub ndcg_before: f64,
+    /// Mean nDCG@10 with the learnt weight.
+    pub ndcg_after: f64,
+    /// Expected calibration error of the scores as they were.
+    pub error_before: Option<f64>,
+    /// Expected calibration error of the probabilities.
+    pub error_after: Option<f64>,
+    /// AUC of the best score of a list for whether the list holds its relevant passages: lists without them are the
+    /// same lists with those left out.
+    pub none_helps: Option<f64>,
+}
+
+/// The calibration of one method.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fitted {
+    pub calibration: Calibration,
+    pub worth: Worth,
+}
+
+/// A method's answers on all lists.
+pub(crate) struct Answers {
+    method: MethodRef,
+    observed: Vec<Observed>,
+}
+
+impl Answers {
+    pub fn new(method: MethodRef) -> Self {
+        Self { method, observed: Vec::new() }
+    }
+
+    /// Ranks one list with an engine that has no calibration.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the list then does not count.
+    pub async fn ask(
+        &mut self,
+        engine: &Engine,
+        settings: &Settings,
+        question: &Question,
+        call: &Call,
+    ) -> Result<(), EngineError> {
+        let request = RerankRequest {
+            query: question.list.question.clone(),
+            passages: question.list.passages.clone(),
+            method: Some(self.method),
+            moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
+            passage_tokens: settings.passage_tokens,
+            ..RerankRequest::default()
+        };
+        let answer = engine.rerank(call, request.clone(), None).await?;
+        self.observed.push(Observed::new(&request, &answer, &question.list.labels, settings.threshold));
+        Ok(())
+    }
+
+    /// Fits weight and probabilities.
+    ///
+    /// # Errors
+    /// [`EvaluationError::Input`] where the lists do not determine them, with the reason.
+    pub fn fit(&self) -> Result<Fitted, EvaluationError> {
+        let name = self.method.name();
+        let refused = |problem: String| Err(EvaluationError::Input(format!("{name}: {problem}")));
+        let all: Vec<&Observed> = self.observed.iter().collect();
+        if all.len() < LEAST_LISTS {
+            return refused(format!("{} lists, at least {LEAST_LISTS} are needed", all.len()));
+        }
+        let mut sources: Vec<_> = all.iter().map(|one| one.source()).collect();
+        sources.dedup();
+        if sources.len() > 1 {
+            let problem = "some lists have retriever scores and some have not: calibrate on one kind";
+            return refused(problem.to_owned());
+        }
+        let Some((weight, score)) = fit(&all) else {
+            return refused(
+                "higher scores are not more relevant, or all or no passages are: nothing to fit".to_owned(),
+            );
+        };
+        let worth = judge(&all);
+        let calibration = Calibration {
+            method: name.to_owned(),
+            mix: sources[0].map(|source| Mix { source, weight }),
+            score,
+            lists: all.len(),
+            passages: all.iter().map(|one| one.relevant.len()).sum(),
+            calibration_error: worth.error_after,
+        };
+        Ok(Fitted { calibration, worth })
+    }
+}
+
+/// Weight and probabilities of these lists.
+fn fit(lists: &[&Observed]) -> Option<(f64, Platt)> {
+    let weight = weight(lists);
+    let (logits, relevant) = pairs(lists, weight);
+    Some((weight, Platt::fit(&logits, &relevant)?))
+}
+
+/// Logit and label of every passage.
+fn pairs(lists: &[&Observed], weight: f64) -> (Vec<f64>, Vec<bool>) {
+    let logits = lists.iter().flat_map(|one| one.logits(weight)).collect();
+    (logits, lists.iter().flat_map(|one| one.relevant.iter().copied()).collect())
+}
+
+/// The weight with the best mean nDCG@10, or the built-in one where the gain is within a standard error: the maximum over
+/// many weights would follow noise. Of equal weights, the one nearest to the built-in one.
+fn weight(lists: &[&Observed]) -> f64 {
+    let ranked: Vec<&&Observed> = lists.iter().filter(|one| one.relevant.contains(&true)).collect();
+    if lists.iter().all(|one| one.source().is_none()) || ranked.is_empty() {
+        return fusing::WEIGHT;
+    }
+    let ndcg = |weight: f64| -> Vec<f64> { ranked.iter().filter_map(|one| one.ndcg(weight)).collect() };
+    let built_in = ndcg(fusing::WEIGHT);
+    let distance = |weight: f64| (weight - fusing::WEIGHT).abs();
+    let (mut best, mut most) = (fusing::WEIGHT, mean(&built_in));
+    for weight in (0..=WEIGHTS).map(|step| real(step) / real(WEIGHTS)) {
+        let value = mean(&ndcg(weight));
+        let (higher, equal) = (value > most + 1e-12, (value - most).abs() <= 1e-12);
+        if higher || equal && distance(weight) < distance(best) {
+            (best, most) = (weight, value);
+        }
+    }
+    let gains: Vec<f64> = ndcg(best).iter().zip(&built_in).map(|(learnt, before)| learnt - before).collect();
+    let error = standard_deviation(&gains) / real(gains.len().saturating_sub(1).max(1)).sqrt();
+    if mean(&gains) > error { best } else { fusing::WEIGHT }
+}
+
+/// What fits to half of the lists are worth on the other half.
+fn judge(lists: &[&Observed]) -> Worth {
+    let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let (mut logits, mut probabilities, mut relevant) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut best, mut whole) = (Vec::new(), Vec::new());
+    for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
+        let Some((weight, platt)) = fit(&seen) else { continue };
+        before.extend(unseen.iter().filter_map(|one| one.ndcg(fusing::WEIGHT)));
+        after.extend(unseen.iter().filter_map(|one| one.ndcg(weight)));
+        let (own, labels) = pairs(&unseen, weight);
+        probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
+        logits.extend(pairs(&unseen, fusing::WEIGHT).0);
+        relevant.extend(labels);
+        for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
+            let top = |logits: Vec<f64>| platt.probability(logits.into_iter().fold(f64::NEG_INFINITY, f64::max));
+            best.extend([top(one.logits(weight)), top(one.without_relevant().logits(weight))]);
+            whole.extend([true, false]);
+        }
+    }
+    let scores: Vec<f64> = logits.iter().map(|logit| sigmoid(*logit)).collect();
+    Worth {
+        ndcg_before: mean(&before),
+        ndcg_after: mean(&after),
+        error_before: expected_calibration_error(&scores, &relevant, BINS),
+        error_after: expected_calibration_error(&probabilities, &relevant, BINS),
+        none_helps: auc(&best, &whole),
+    }
+}
+
+#[cfg(test)]
+mod tests;

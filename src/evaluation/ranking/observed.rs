@@ -1,0 +1,112 @@
+//! One list as a method answered it, to be mixed anew with any weight.
+
+use crate::engine::fusing::{Fusion, Source};
+use crate::engine::methods::Stage;
+use crate::engine::rerank::{Passage, RerankRequest, Reranked};
+use crate::fusion::bm25;
+use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
+use crate::numeric::descending;
+
+/// A list, its labels, and what the method said of it.
+#[derive(Debug, Clone)]
+pub(super) struct Observed {
+    /// The model's own utility of each passage.
+    utilities: Vec<f64>,
+    /// Whether a utility of 0 means "no better than no passage".
+    has_zero: bool,
+    /// Whether the model read each passage.
+    read: Vec<bool>,
+    /// What one unit of the logit is.
+    unit: f64,
+    /// The other side of the fusion; `None` for a method that does not fuse.
+    fusion: Option<Fusion>,
+    /// Query and texts, for BM25 of a part of the list.
+    texts: (String, Vec<String>),
+    /// Gains of nDCG.
+    labels: Vec<f64>,
+    /// Whether each passage is relevant.
+    pub relevant: Vec<bool>,
+}
+
+impl Observed {
+    /// `answer` ranks every passage of `request`.
+    pub fn new(request: &RerankRequest, answer: &Reranked, labels: &[f64], threshold: f64) -> Self {
+        let n = request.passages.len();
+        let (mut utilities, mut read) = (vec![0.0; n], vec![true; n]);
+        for passage in &answer.passages {
+            utilities[passage.index] = passage.utility;
+            read[passage.index] = passage.stage != Stage::Retriever;
+        }
+        Self {
+            utilities,
+            has_zero: answer.none_helps.is_some(),
+            read,
+            unit: answer.unit,
+            fusion: answer.fusion.map(|_| Fusion::of(request)),
+            texts: (request.query.clone(), request.passages.iter().map(Passage::whole_text).collect()),
+            labels: labels.to_vec(),
+            relevant: labels.iter().map(|label| *label >= threshold).collect(),
+        }
+    }
+
+    /// The other side of the fusion.
+    pub fn source(&self) -> Option<Source> {
+        self.fusion.as_ref().map(|fusion| fusion.report.source)
+    }
+
+    /// The value of each passage over the unit: the logit of the uncalibrated score. A passage that was not read has the
+    /// lowest value of those that were, and not above 0, as in the server.
+    pub fn logits(&self, weight: f64) -> Vec<f64> {
+        let values = match &self.fusion {
+            None => self.utilities.clone(),
+            Some(fusion) => {
+                let chosen: Vec<usize> = (0..self.read.len()).filter(|&index| self.read[index]).collect();
+                let of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|&index| values[index]).collect() };
+                let mut fusion = Fusion { scores: of(&fusion.scores), ..fusion.clone() };
+                fusion.report.weight = weight;
+                let (mixed, _) = fusion.values(&of(&self.utilities), self.has_zero);
+                let mut all = vec![mixed.iter().copied().fold(0.0, f64::min); self.read.len()];
+                for (&index, value) in chosen.iter().zip(mixed) {
+                    all[index] = value;
+                }
+                all
+            }
+        };
+        values.into_iter().map(|value| value / self.unit).collect()
+    }
+
+    /// nDCG@10 within the list; `None` where no passage is relevant.
+    pub fn ndcg(&self, weight: f64) -> Option<f64> {
+        if !self.relevant.contains(&true) {
+            return None;
+        }
+        let ranked: Vec<f64> = descending(&self.logits(weight)).into_iter().map(|index| self.labels[index]).collect();
+        let kind = Kind::Ndcg { exponential: false, within_list: false };
+        let metric = Metric { kind, cutoff: Some(10), rel: None, judged_only: false };
+        metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })
+    }
+
+    /// The list as if its relevant passages had not been retrieved.
+    pub fn without_relevant(&self) -> Self {
+        let kept: Vec<usize> = (0..self.relevant.len()).filter(|&index| !self.relevant[index]).collect();
+        let of = |values: &[f64]| -> Vec<f64> { kept.iter().map(|&index| values[index]).collect() };
+        let texts: Vec<String> = kept.iter().map(|&index| self.texts.1[index].clone()).collect();
+        let fusion = self.fusion.as_ref().map(|fusion| {
+            let scores = match fusion.report.source {
+                Source::Retriever => of(&fusion.scores),
+                Source::Bm25 => bm25::scores(&self.texts.0, &texts, None),
+            };
+            Fusion { scores, ..fusion.clone() }
+        });
+        Self {
+            utilities: of(&self.utilities),
+            has_zero: self.has_zero,
+            read: kept.iter().map(|&index| self.read[index]).collect(),
+            unit: self.unit,
+            fusion,
+            texts: (self.texts.0.clone(), texts),
+            labels: of(&self.labels),
+            relevant: vec![false; kept.len()],
+        }
+    }
+}

@@ -1,0 +1,98 @@
+use super::*;
+use crate::engine::fusing::{FusionReport, Source};
+use crate::engine::methods::Stage;
+use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
+use crate::engine::rerank::{Passage, Ranked, Reranked, Usage};
+use crate::fusion::Scaling;
+
+/// A list whose passages have these utilities and retriever scores; the labels are 1 and 0.
+fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
+    let passages = rows
+        .iter()
+        .enumerate()
+        .map(|(index, row)| Passage {
+            id: index.to_string(),
+            text: "x".into(),
+            retriever_score: Some(row.1),
+            ..Passage::default()
+        })
+        .collect();
+    let request = RerankRequest { query: "y".into(), passages, ..RerankRequest::default() };
+    let ranked = |(index, row): (usize, &(f64, f64, bool))| Ranked {
+        index,
+        score: 0.5,
+        utility: row.0,
+        standard_error: None,
+        outranks_next: None,
+        tokens_cut: 0,
+        stage: Stage::Alone,
+    };
+    let report = FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: fusing::WEIGHT };
+    let answer = Reranked {
+        passages: rows.iter().enumerate().map(ranked).collect(),
+        unit: 2.0,
+        fusion: fuses.then_some(report),
+        none_helps: Some(false),
+        score_calibrated: false,
+        fit: None,
+        arrangement: Arrangement { order: Vec::new(), applied: ContextOrder::Descending, ground: Ground::Requested },
+        inline: None,
+        usage: Usage::default(),
+        warnings: Vec::new(),
+    };
+    let labels: Vec<f64> = rows.iter().map(|row| f64::from(u8::from(row.2))).collect();
+    Observed::new(&request, &answer, &labels, 0.5)
+}
+
+fn answers(lists: Vec<Observed>) -> Answers {
+    Answers { method: crate::engine::methods::find("cascade").unwrap(), observed: lists }
+}
+
+/// Lists in which the retriever is right and the model is wrong, and the reverse.
+fn lists(model_is_right: bool) -> Vec<Observed> {
+    let one = |number: usize| {
+        let noise = real(number % 5) / 10.0;
+        let (good, bad) = (8.0 + noise, 1.0 + noise);
+        if model_is_right {
+            list(&[(bad, good, false), (good, bad, true), (bad, 0.5, false)], true)
+        } else {
+            list(&[(good, bad, false), (bad, good, true), (bad, 0.5, false)], true)
+        }
+    };
+    (0..20).map(one).collect()
+}
+
+#[test]
+fn the_weight_goes_to_the_side_that_is_right() {
+    let model = answers(lists(true)).fit().unwrap();
+    // The built-in weight already ranks these lists perfectly, so it stays.
+    assert!((model.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12, "{model:?}");
+    assert!(model.worth.error_after.unwrap() < model.worth.error_before.unwrap());
+    let retriever = answers(lists(false)).fit().unwrap();
+    let weight = retriever.calibration.mix.unwrap().weight;
+    assert!(weight < 0.5, "{weight}");
+    assert!(retriever.worth.ndcg_after > retriever.worth.ndcg_before + 0.1, "{retriever:?}");
+    assert_eq!((retriever.calibration.lists, retriever.calibration.passages), (20, 60));
+}
+
+#[test]
+fn a_method_that_does_not_fuse_has_no_weight() {
+    let lists = (0..12).map(|_| list(&[(4.0, 1.0, true), (1.0, 2.0, false)], false)).collect();
+    let fitted = answers(lists).fit().unwrap();
+    assert_eq!(fitted.calibration.mix, None);
+    // Utilities of 4 and 1 over a unit of 2.
+    let platt = fitted.calibration.score;
+    assert!(platt.probability(2.0) > 0.9 && platt.probability(0.5) < 0.1, "{platt:?}");
+    assert_eq!(fitted.worth.none_helps, Some(1.0), "a list without its relevant passage has a lower best score");
+}
+
+#[test]
+fn what_cannot_be_calibrated_says_why() {
+    let problem = |lists: Vec<Observed>| answers(lists).fit().unwrap_err().to_string();
+    assert!(problem(lists(true)[..9].to_vec()).contains("cascade: 9 lists, at least 10"));
+    let wrong: Vec<Observed> = (0..12).map(|_| list(&[(4.0, 1.0, false), (1.0, 2.0, true)], false)).collect();
+    assert!(problem(wrong).contains("higher scores are not more relevant"));
+    let mut mixed = lists(true);
+    mixed.push(list(&[(4.0, 1.0, true), (1.0, 2.0, false)], false));
+    assert!(problem(mixed).contains("some lists have retriever scores"));
+}

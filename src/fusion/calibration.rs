@@ -1,0 +1,66 @@
+//! What labelled lists said about a ranking method: the weight of its fusion, and its scores as probabilities.
+
+use serde::{Deserialize, Serialize};
+
+use super::platt::Platt;
+
+/// Where the other side of a fusion came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The passages' retriever scores.
+    Retriever,
+    /// BM25 inside the list.
+    Bm25,
+}
+
+impl Source {
+    /// Its name in tables and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Retriever => "retriever",
+            Self::Bm25 => "bm25",
+        }
+    }
+}
+
+/// The mix that a method's scores were calibrated for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Mix {
+    /// The other side.
+    pub source: Source,
+    /// The model's share, in [0, 1].
+    pub weight: f64,
+}
+
+/// The calibration of one method, with one other side of its fusion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Name of the method.
+    pub method: String,
+    /// What is fused; `None` for a method that does not fuse by itself.
+    pub mix: Option<Mix>,
+    /// Probability of relevance by the logit of the uncalibrated score.
+    pub score: Platt,
+    /// Labelled lists that it rests on.
+    pub lists: usize,
+    /// Their passages.
+    pub passages: usize,
+    /// Expected calibration error on the half of the lists that the fit did not see; `None` for too few lists.
+    pub calibration_error: Option<f64>,
+}
+
+impl Calibration {
+    /// Whether this is of the same method and other side, so that one takes the other's place.
+    #[must_use]
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.method == other.method && self.mix.map(|mix| mix.source) == other.mix.map(|mix| mix.source)
+    }
+
+    /// Whether its numbers can be used.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.score.is_valid() && self.mix.is_none_or(|mix| (0.0..=1.0).contains(&mix.weight))
+    }
+}

@@ -1,0 +1,204 @@
+//! Reading JSON in bounded memory: only the fields that are asked for are kept, as slices of the body, and lists end at a
+//! bound. A body of many small values would otherwise take twenty times its size.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::engine::EngineError;
+
+/// Most elements of a list: the most passages that a configuration can allow.
+const MOST: usize = 10_000;
+
+/// The wanted fields of an object. A field that is null counts as absent; of a field that occurs twice, the last counts.
+#[derive(Debug)]
+pub(super) struct Object<'a, 'k> {
+    path: String,
+    fields: HashMap<&'k str, &'a RawValue>,
+}
+
+impl<'a, 'k> Object<'a, 'k> {
+    /// Reads an object. `path` is where it stands in the body: empty for the body itself, else with a point at its end.
+    pub fn read(json: &'a str, path: &str, wanted: &[&'k str]) -> Result<Self, serde_json::Error> {
+        let mut source = serde_json::Deserializer::from_str(json);
+        let fields = Fields(wanted).deserialize(&mut source)?;
+        source.end()?;
+        Ok(Self { path: path.to_owned(), fields })
+    }
+
+    /// An object inside the body, whose syntax is known to be right.
+    pub fn inside(value: &'a RawValue, path: &str, wanted: &[&'k str]) -> Result<Self, EngineError> {
+        Self::read(value.get(), &format!("{path}."), wanted)
+            .map_err(|_| EngineError::invalid(path, "must be an object"))
+    }
+
+    pub fn has(&self, field: &str) -> bool {
+        self.raw(field).is_some()
+    }
+
+    /// Where a field stands in the body.
+    pub fn path(&self, field: &str) -> String {
+        format!("{}{field}", self.path)
+    }
+
+    pub fn raw(&self, field: &str) -> Option<&'a RawValue> {
+        self.fields.get(field).copied().filter(|value| value.get() != "null")
+    }
+
+    pub fn text(&self, field: &str) -> Result<Option<String>, EngineError> {
+        self.parse(field, "must be a string")
+    }
+
+    pub fn flag(&self, field: &str) -> Result<Option<bool>, EngineError> {
+        self.parse(field, "must be true or false")
+    }
+
+    pub fn integer(&self, field: &str) -> Result<Option<i64>, EngineError> {
+        self.parse(field, "must be a whole number")
+    }
+
+    /// A count of at least `least`.
+    pub fn count(&self, field: &str, least: usize) -> Result<Option<usize>, EngineError> {
+        let refused = || EngineError::invalid(self.path(field), format!("must be a whole number of {least} or more"));
+        let Some(number) = self.integer(field).map_err(|_| refused())? else { return Ok(None) };
+        usize::try_from(number).ok().filter(|number| *number >= least).map(Some).ok_or_else(refused)
+    }
+
+    fn parse<T: serde::de::DeserializeOwned>(&self, field: &str, problem: &str) -> Result<Option<T>, EngineError> {
+        let parsed = self.raw(field).map(|value| serde_json::from_str(value.get())).transpose();
+        parsed.map_err(|_| EngineError::invalid(self.path(field), problem))
+    }
+}
+
+/// The elements of a list; `None` if the value is no list.
+pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec<&'a RawValue>>, EngineError> {
+    if !value.get().starts_with('[') {
+        return Ok(None);
+    }
+    let read = Elements.deserialize(&mut serde_json::Deserializer::from_str(value.get()));
+    match read {
+        Ok(Some(elements)) => Ok(Some(elements)),
+        _ => Err(EngineError::invalid(path, format!("more than {MOST} elements given"))),
+    }
+}
+
+/// A string; `None` if the value is none, or holds half of a surrogate pair.
+pub(super) fn string(value: &RawValue) -> Option<String> {
+    serde_json::from_str(value.get()).ok()
+}
+
+struct Fields<'w, 'k>(&'w [&'k str]);
+
+impl<'de, 'k> DeserializeSeed<'de> for Fields<'_, 'k> {
+    type Value = HashMap<&'k str, &'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
+        source.deserialize_map(self)
+    }
+}
+
+impl<'de, 'k> Visitor<'de> for Fields<'_, 'k> {
+    type Value = HashMap<&'k str, &'de RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = HashMap::new();
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            match self.0.iter().find(|wanted| **wanted == key) {
+                Some(wanted) => {
+                    found.insert(*wanted, map.next_value::<&RawValue>()?);
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+struct Elements;
+
+impl<'de> DeserializeSeed<'de> for Elements {
+    type Value = Option<Vec<&'de RawValue>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
+        source.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements {
+    type Value = Option<Vec<&'de RawValue>>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::new();
+        while let Some(value) = list.next_element::<&RawValue>()? {
+            if found.len() == MOST {
+                return Ok(None);
+            }
+            found.push(value);
+        }
+        Ok(Some(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_wanted_fields_are_kept_and_the_last_of_two_counts() {
+        let body = r#"{"a": 1, "b": [{"c": 2}], "a": "\u00e9", "n": null}"#;
+        let object = Object::read(body, "", &["a", "n", "z"]).unwrap();
+        assert_eq!(object.fields.len(), 2);
+        assert_eq!(object.text("a").unwrap().as_deref(), Some("é"));
+        assert!(!object.has("n") && !object.has("z") && !object.has("b"));
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        let body = r#"{"a": 1, "o": {"t": 5}, "u": -1}"#;
+        let object = Object::read(body, "", &["a", "o", "u"]).unwrap();
+        assert_eq!(object.text("a").unwrap_err().to_string(), "a: must be a string");
+        assert_eq!(object.count("u", 0).unwrap_err().to_string(), "u: must be a whole number of 0 or more");
+        let inner = Object::inside(object.raw("o").unwrap(), "o", &["t"]).unwrap();
+        assert_eq!(inner.flag("t").unwrap_err().to_string(), "o.t: must be true or false");
+        assert!(Object::inside(object.raw("a").unwrap(), "a", &[]).is_err());
+    }
+
+    #[test]
+    fn lists_end_at_a_bound() {
+        let list = |count: usize| RawValue::from_string(format!("[{}]", vec!["0"; count].join(","))).unwrap();
+        assert_eq!(elements(&list(MOST), "x").unwrap().unwrap().len(), MOST);
+        assert!(elements(&list(MOST + 1), "x").unwrap_err().to_string().starts_with("x: more than"));
+        assert!(elements(&RawValue::from_string("7".into()).unwrap(), "x").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for body in ["", "[]", "7", "{", "{\"a\": 1} x", "{\"a\": \u{7}}"] {
+            assert!(Object::read(body, "", &["a"]).is_err(), "{body}");
+        }
+    }
+
+    proptest! {
+        /// No panic, whatever the body.
+        #[test]
+        fn any_text(body in "[{}\\[\\]\"a:,0-9nul\\\\ ]{0,60}") {
+            if let Ok(object) = Object::read(&body, "", &["a", "n"]) {
+                let _ = (object.text("a"), object.count("n", 1), object.raw("a").map(|value| elements(value, "a")));
+            }
+        }
+    }
+}

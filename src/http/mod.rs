@@ -1,0 +1,274 @@
+//! The HTTP edge: JSON in the shapes that clients of Cohere, Jina, vLLM, llama-server and text-embeddings-inference send.
+//! One handler serves all of them; docs/compatibility.md says how their differences are settled.
+//!
+//! `json` reads bodies, `request` and `score` say what is asked, `answer` and `problem` write what comes back. A request takes its
+//! place, its deadline and its cancellation as one over gRPC does: admitted from its headers alone, before its body is read, and
+//! cancelled when its caller leaves.
+//!
+//! `transport` owns the connections. [`behind`] puts the check of tokens around [`router`].
+
+mod answer;
+mod documents;
+mod json;
+mod openapi;
+mod problem;
+mod record;
+mod request;
+mod score;
+mod terms;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{get, post};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_stream::StreamExt;
+use tracing::Instrument;
+
+use crate::call::{self, Admission, Call, Terms};
+use crate::engine::Engine;
+use crate::engine::methods::MethodRef;
+use crate::transport::{Authenticate, Refused, Tokens};
+use answer::json_response;
+use problem::{Problem, Shape};
+use record::Record;
+
+/// Longest wait for a complete body. A caller that sends its body slowly, or never, keeps a place no longer.
+const BODY: Duration = Duration::from_secs(10);
+
+/// Settings of the HTTP edge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpOptions {
+    /// Largest body in bytes.
+    pub body_bytes: usize,
+    /// Method of requests that name none; `None` for the engine's default.
+    pub method: Option<MethodRef>,
+    /// Names beside the generator's own that requests may give as `model`.
+    pub aliases: Vec<String>,
+    /// What computes, for `x-compute-type`: `cpu`, or the accelerator.
+    pub compute: &'static str,
+}
+
+/// Whether the server is warm and not stopping, as an extension of the router. Without it `/health` asks the models alone.
+#[derive(Clone)]
+struct Ready(watch::Receiver<bool>);
+
+/// What every handler needs.
+struct Http {
+    engine: Engine,
+    admission: Admission,
+    options: HttpOptions,
+}
+
+/// A path to which requests are posted.
+#[derive(Debug)]
+struct Route {
+    path: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Ranks the documents of one query.
+    Rerank {
+        /// Whether documents are returned where the request does not say.
+        echo: bool,
+        /// The version of Cohere's API that the answer states.
+        version: &'static str,
+    },
+    /// Scores pairs.
+    Score,
+}
+
+static ROUTES: [Route; 7] = [
+    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1" } },
+    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2" } },
+    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1" } },
+    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1" } },
+    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1" } },
+    Route { path: "/score", kind: Kind::Score },
+    Route { path: "/v1/score", kind: Kind::Score },
+];
+
+impl Route {
+    /// The shape of errors until the body says otherwise.
+    fn shape(&self) -> Shape {
+        if self.kind == (Kind::Rerank { echo: false, version: "2" }) { Shape::Flat } else { Shape::Nested }
+    }
+}
+
+/// The paths and their handlers.
+pub fn router(engine: Engine, admission: Admission, options: HttpOptions) -> Router {
+    let mut router = Router::new()
+        .route("/health", get(health))
+        .route("/v1/models", get(models))
+        .route("/openapi.json", get(openapi::document));
+    for route in &ROUTES {
+        let handler = move |State(http): State<Arc<Http>>, request: Request| handle(http, route, request);
+        router = router.route(route.path, post(handler));
+    }
+    let refused = |problem: Problem| async move { problem.response(Shape::Nested, "") };
+    router
+        .fallback(move || refused(Problem::NoPath))
+        .method_not_allowed_fallback(move || refused(Problem::NoMethod))
+        .with_state(Arc::new(Http { engine, admission, options }))
+}
+
+/// The router behind the tokens: without a valid one every path but `/health` answers 401.
+pub fn behind(router: Router, tokens: Arc<Tokens>) -> Router {
+    let refuse = |refused: Refused| Problem::Unauthenticated(refused.to_string()).response(Shape::Nested, "");
+    router.layer(Authenticate::new(tokens, |path| path == "/health", refuse))
+}
+
+/// The router whose `/health` also follows `ready`.
+pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
+    router.layer(Extension(Ready(ready)))
+}
+
+/// Admits a request, works for it within its terms, and answers it.
+async fn handle(http: Arc<Http>, route: &'static Route, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let id = parts.headers.get("x-request-id").and_then(|value| value.to_str().ok()).and_then(Terms::usable_id);
+    let id = id.unwrap_or_else(call::fresh_id);
+    let mut record = Record::begin(http.admission.observer(), route.path, &id, &parts.headers);
+    let mut terms = match terms::of(&parts, route.path) {
+        Ok(terms) => terms,
+        Err(problem) => {
+            let response = identified(problem.response(route.shape(), &id), &id);
+            record.end(response.status(), &id, "");
+            return response;
+        }
+    };
+    terms.request = Some(Arc::clone(&record.tally));
+    terms.id = Some(id.clone());
+    let caller = terms.name.clone().unwrap_or_else(|| terms.caller.clone());
+    let span = record.tally.trace().clone();
+    let response = identified(admitted(http, route, terms, body).instrument(span).await, &id);
+    record.end(response.status(), &id, &caller);
+    response
+}
+
+/// The response with the id of its request.
+fn identified(mut response: Response, id: &str) -> Response {
+    if let Ok(header) = HeaderValue::from_str(id) {
+        response.headers_mut().insert("x-request-id", header);
+    }
+    response
+}
+
+async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Body) -> Response {
+    let id = terms.id.clone().unwrap_or_default();
+    // The body says whether the generator is needed.
+    let Ok(call) = http.admission.admit_unread(terms) else {
+        return Problem::from(http.engine.queue_full()).response(route.shape(), &id);
+    };
+    let mut shape = route.shape();
+    let outcome = call.run(Box::pin(answered(&http, route, &call, body, &mut shape))).await;
+    outcome.unwrap_or_else(|problem| problem.response(shape, call.id()))
+}
+
+/// Reads the body and does what it asks for. `shape` becomes that of the body.
+async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &mut Shape) -> Result<Response, Problem> {
+    let body = receive(body, http.options.body_bytes).await?;
+    // Without a generator the request is read all the same, and refused by the engine.
+    let generator = http.engine.generator().ok();
+    let (limits, options) = (*http.engine.limits(), http.options.clone());
+    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generator };
+    match route.kind {
+        Kind::Rerank { echo, version } => {
+            let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
+            *shape = asked_in;
+            let asked = asked?;
+            let ranked = http.engine.rerank(call, asked.request.clone(), None).await;
+            let ranked = ranked.map_err(|error| asked.named(error))?;
+            let model = http.model_name();
+            tracing::debug!(
+                passages = asked.request.passages.len(),
+                tokens = ranked.usage.tokens,
+                milliseconds = ranked.usage.total_ms,
+                "reranked"
+            );
+            Ok(answer::reranked(
+                &asked,
+                &ranked,
+                &answer::About { id: call.id(), model: &model, version },
+                http.options.compute,
+            ))
+        }
+        Kind::Score => {
+            let asked = call.compute(move |_| reader.score(&body)).await?;
+            let scored = http.engine.score_pairs(call, asked.pairs.clone(), asked.method).await;
+            let scored = scored.map_err(|error| asked.named(error))?;
+            tracing::debug!(
+                pairs = scored.scores.len(),
+                tokens = scored.usage.tokens,
+                milliseconds = scored.usage.total_ms,
+                "pairs scored"
+            );
+            Ok(answer::scored(&asked, &scored, call.id(), &http.model_name()))
+        }
+    }
+}
+
+/// Reads a body of at most `most` bytes. A larger one is read on for a while and dropped, so that its sender hears the answer
+/// before its connection is closed.
+async fn receive(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
+    let mut chunks = body.into_data_stream();
+    let read = async {
+        let (mut bytes, mut total) = (Vec::new(), 0_usize);
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|_| Problem::Malformed("body: ended early".to_owned()))?;
+            total = total.saturating_add(chunk.len());
+            if total <= most {
+                bytes.extend_from_slice(&chunk);
+            } else if total / 4 > most {
+                break;
+            }
+        }
+        if total > most { Err(Problem::TooLarge(most)) } else { Ok(bytes) }
+    };
+    tokio::time::timeout(BODY, read).await.unwrap_or(Err(Problem::Slow))
+}
+
+impl Http {
+    /// The generator's name as answers state it.
+    fn model_name(&self) -> String {
+        let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
+        self.engine.generator().map_or_else(|_| configured.unwrap_or_default(), |served| served.info.name.clone())
+    }
+
+    /// Names that a request may give as `model`, the generator's own first.
+    fn names(&self) -> Vec<String> {
+        let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
+        let mut names = vec![self.model_name()];
+        for name in configured.into_iter().chain(self.options.aliases.iter().cloned()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) -> Response {
+    if http.engine.models().serve() && ready.is_none_or(|Extension(Ready(ready))| *ready.borrow()) {
+        return json_response(StatusCode::OK, &json!({ "status": "ok" }));
+    }
+    let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unavailable" }));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
+    response
+}
+
+async fn models(State(http): State<Arc<Http>>) -> Response {
+    let own = http.model_name();
+    let aliases = http.options.aliases.iter().filter(|alias| **alias != own);
+    let entry = |name: &String| json!({ "id": name, "object": "model", "created": answer::seconds(), "owned_by": "rerankd", "root": &own });
+    let data: Vec<_> = std::iter::once(&own).chain(aliases).map(entry).collect();
+    json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
+}

@@ -1,0 +1,223 @@
+//! Errors in the shape that the caller of a path expects.
+
+use std::time::Duration;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::answer::json_response;
+use crate::call::Stopped;
+use crate::engine::EngineError;
+
+/// Delay suggested to the caller while the model loads or its worker restarts.
+const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
+
+/// The body of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// `{error: {message, type, param, code}}` as vLLM and llama-server have it, with Jina's `detail` beside it.
+    Nested,
+    /// `{message, id}`, as Cohere has it.
+    Flat,
+    /// `{error, error_type}`, as text-embeddings-inference has it.
+    Tei,
+}
+
+/// Why a request over HTTP failed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Problem {
+    /// An error of the request or of the work for it.
+    Engine(EngineError),
+    /// The body is not a JSON object, or a header is invalid.
+    Malformed(String),
+    /// The body is larger than this number of bytes.
+    TooLarge(usize),
+    /// The body did not arrive in time.
+    Slow,
+    /// No model has this name.
+    NoModel(String),
+    /// The request has no valid token; why.
+    Unauthenticated(String),
+    /// Nothing is served at this path.
+    NoPath,
+    /// The path is served, with another method.
+    NoMethod,
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<Stopped> for Problem {
+    fn from(stopped: Stopped) -> Self {
+        Self::Engine(stopped.into())
+    }
+}
+
+/// What a problem is on the wire.
+struct Facts {
+    status: u16,
+    /// The class of errors in SDKs of OpenAI's shape.
+    class: &'static str,
+    /// `error_type` of text-embeddings-inference.
+    tei: &'static str,
+    message: String,
+    field: Option<String>,
+    retry_after: Option<Duration>,
+}
+
+impl Problem {
+    fn facts(self, shape: Shape) -> Facts {
+        let plain =
+            |status, class, tei, message: String| Facts { status, class, tei, message, field: None, retry_after: None };
+        match self {
+            Self::Engine(error) => of_engine(error, shape),
+            Self::Malformed(message) => plain(400, "BadRequestError", "validation", message),
+            Self::TooLarge(most) => {
+                let message = format!("body: more than {most} bytes given");
+                plain(413, "RequestEntityTooLargeError", "validation", message)
+            }
+            Self::Slow => plain(408, "RequestTimeoutError", "timeout", "body: was not received in time".to_owned()),
+            Self::NoModel(name) => {
+                let message = format!("model: {name:?} is not served here");
+                Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "validation", message) }
+            }
+            Self::Unauthenticated(reason) => plain(401, "AuthenticationError", "unauthenticated", reason),
+            Self::NoPath => plain(404, "NotFoundError", "validation", "nothing is served at this path".to_owned()),
+            Self::NoMethod => {
+                let message = "the path is served with another method".to_owned();
+                plain(405, "MethodNotAllowedError", "validation", message)
+            }
+        }
+    }
+
+    /// The response. `id` is the id of the request.
+    pub fn response(self, shape: Shape, id: &str) -> Response {
+        let facts = self.facts(shape);
+        let status = StatusCode::from_u16(facts.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = json_response(status, &facts.body(shape, id));
+        if let Some(delay) = facts.retry_after {
+            // Whole seconds, rounded up: a caller that comes back early is refused again.
+            let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        response
+    }
+}
+
+fn of_engine(error: EngineError, shape: Shape) -> Facts {
+    let message = error.to_string();
+    let tei_status = |other: u16, tei: u16| if shape == Shape::Tei { tei } else { other };
+    let (status, class, tei) = match &error {
+        // text-embeddings-inference tells an empty list from other faults.
+        EngineError::Invalid { field, problem } if field == "texts" && problem == "must not be empty" => {
+            (400, "BadRequestError", "empty")
+        }
+        // A request over its budget is not 429, which clients repeat: it needs the same tokens next time.
+        EngineError::Invalid { .. }
+        | EngineError::TooLong { .. }
+        | EngineError::Budget { .. }
+        | EngineError::Pairs { .. } => (422, "UnprocessableEntityError", "validation"),
+        EngineError::QueueFull { .. } => (429, "RateLimitError", "overloaded"),
+        EngineError::DeadlineExceeded => (504, "TimeoutError", "timeout"),
+        EngineError::Cancelled => (499, "CancelledError", "cancelled"),
+        EngineError::Precondition(_) => (tei_status(400, 424), "BadRequestError", "backend"),
+        EngineError::Unavailable => (503, "ServiceUnavailableError", "unhealthy"),
+        EngineError::Internal(text) => {
+            tracing::error!(error = %text, "request failed");
+            (500, "InternalServerError", "backend")
+        }
+    };
+    let internal = matches!(error, EngineError::Internal(_));
+    let retry_after = match error {
+        EngineError::QueueFull { retry_after } => Some(retry_after),
+        EngineError::Unavailable => Some(RETRY_UNAVAILABLE),
+        _ => None,
+    };
+    let field = match error {
+        EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } => Some(field),
+        _ => None,
+    };
+    let message = if internal { "internal error; see the server's log".to_owned() } else { message };
+    Facts { status, class, tei, message, field, retry_after }
+}
+
+impl Facts {
+    fn body(&self, shape: Shape, id: &str) -> Value {
+        let (message, status) = (&self.message, self.status);
+        match shape {
+            Shape::Flat => json!({ "message": message, "id": id }),
+            Shape::Tei => json!({ "error": message, "error_type": self.tei }),
+            Shape::Nested => {
+                let error = json!({ "message": message, "type": self.class, "param": self.field, "code": status });
+                if status == 422 {
+                    let errors = [json!({ "field": self.field, "message": message })];
+                    json!({ "error": error, "detail": message, "request_id": id, "errors": errors })
+                } else {
+                    let detail = json!({ "message": message, "request_id": id, "code": status });
+                    json!({ "error": error, "detail": detail })
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(problem: impl Into<Problem>, shape: Shape) -> (u16, Option<String>) {
+        let response = problem.into().response(shape, "id-1");
+        let retry = response.headers().get("retry-after").map(|value| value.to_str().unwrap().to_owned());
+        (response.status().as_u16(), retry)
+    }
+
+    #[test]
+    fn every_error_has_its_status() {
+        let full = |retry_after| EngineError::QueueFull { retry_after };
+        let rows: [(EngineError, u16, Option<&str>); 9] = [
+            (EngineError::invalid("query", "must not be empty"), 422, None),
+            (EngineError::TooLong { field: "query".into(), needed: 2, available: 1 }, 422, None),
+            (EngineError::Budget { needed: 2, allowed: 1 }, 422, None),
+            (full(Duration::from_millis(2_100)), 429, Some("3")),
+            (EngineError::DeadlineExceeded, 504, None),
+            (EngineError::Cancelled, 499, None),
+            (EngineError::Precondition("no model".into()), 400, None),
+            (EngineError::Unavailable, 503, Some("1")),
+            (EngineError::Internal("secret".into()), 500, None),
+        ];
+        for (error, code, retry) in rows {
+            assert_eq!(status(error.clone(), Shape::Nested), (code, retry.map(str::to_owned)), "{error}");
+        }
+        assert_eq!(status(full(Duration::ZERO), Shape::Tei), (429, Some("1".into())));
+        assert_eq!(status(EngineError::Precondition("no model".into()), Shape::Tei).0, 424);
+        assert_eq!(status(EngineError::invalid("texts", "must not be empty"), Shape::Tei).0, 400);
+        assert_eq!(status(Problem::TooLarge(5), Shape::Flat).0, 413);
+        assert_eq!(status(Problem::Slow, Shape::Flat).0, 408);
+    }
+
+    #[test]
+    fn the_inside_of_a_fault_is_not_sent() {
+        for shape in [Shape::Nested, Shape::Flat, Shape::Tei] {
+            let body = Problem::from(EngineError::Internal("secret".into())).facts(shape).body(shape, "x").to_string();
+            assert!(!body.contains("secret") && body.contains("see the server's log"), "{body}");
+        }
+    }
+
+    #[test]
+    fn bodies_have_the_keys_of_their_shape() {
+        let body = |shape| Problem::from(EngineError::invalid("top_n", "is wrong")).facts(shape).body(shape, "r-1");
+        assert_eq!(body(Shape::Flat), json!({ "message": "top_n: is wrong", "id": "r-1" }));
+        assert_eq!(body(Shape::Tei), json!({ "error": "top_n: is wrong", "error_type": "validation" }));
+        let nested = body(Shape::Nested);
+        assert_eq!(nested["error"]["param"], "top_n");
+        assert_eq!(nested["error"]["code"], 422);
+        assert_eq!(nested["detail"], "top_n: is wrong");
+        let other = Problem::NoModel("gpt".into()).facts(Shape::Nested).body(Shape::Nested, "r-1");
+        assert_eq!(other["detail"]["request_id"], "r-1");
+        assert_eq!(other["error"]["type"], "NotFoundError");
+    }
+}

@@ -1,0 +1,347 @@
+//! What a body asks for. A body with `texts` is text-embeddings-inference's, any other one is of the family of Cohere, Jina,
+//! vLLM and llama-server. Unknown fields are ignored, as all of these servers do.
+
+use std::sync::Arc;
+
+use super::HttpOptions;
+use super::documents::{self, Document};
+use super::json::{Object, elements, string};
+use super::problem::{Problem, Shape};
+use crate::engine::methods::{self, MethodRef};
+use crate::engine::models::ServedGenerator;
+use crate::engine::prompt::CutSide;
+use crate::engine::rerank::{Passage, RerankRequest};
+use crate::engine::{EngineError, Limits};
+use crate::peers;
+
+/// Fields that bodies of every shape may have.
+pub(super) const COMMON: [&str; 11] = [
+    "model",
+    "rerankd_method",
+    "raw_scores",
+    "use_activation",
+    "activation",
+    "max_tokens_per_doc",
+    "max_doc_length",
+    "truncate",
+    "truncation",
+    "truncation_side",
+    "truncate_prompt_tokens",
+];
+
+const RANKING: [&str; 10] = [
+    "query",
+    "documents",
+    "texts",
+    "top_n",
+    "top_k",
+    "return_documents",
+    "return_text",
+    "rank_fields",
+    "max_chunks_per_doc",
+    "truncation_direction",
+];
+
+/// Most fields of a document that are joined.
+const MOST_FIELDS: usize = 64;
+
+/// What reading a body needs to know of the server.
+pub(super) struct Reader {
+    /// The shape of errors of the path.
+    pub own: Shape,
+    pub options: HttpOptions,
+    /// Bounds of the engine. They hold before a list is copied or a text is tokenised.
+    pub limits: Limits,
+    /// Names of the model that is served.
+    pub names: Vec<String>,
+    pub generator: Option<Arc<ServedGenerator>>,
+}
+
+/// A ranking that was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Asked {
+    pub request: RerankRequest,
+    /// Whether the answer is text-embeddings-inference's.
+    pub tei: bool,
+    /// Whether documents are returned.
+    pub echo: bool,
+    /// Whether scores are utilities.
+    pub raw_scores: bool,
+    /// What the caller should know of fields without effect.
+    pub warnings: Vec<String>,
+}
+
+impl Asked {
+    /// The error with its field as the body calls it.
+    pub fn named(&self, error: EngineError) -> EngineError {
+        peers::named(error, |field| peers::texts_called(if self.tei { "texts" } else { "documents" }, field))
+    }
+}
+
+impl Reader {
+    /// Reads the body of a ranking. Also returns the shape of its errors. Blocking: tokenises the query where a bound holds
+    /// for query and document together.
+    pub fn rerank(&self, body: &[u8], echo: bool) -> (Shape, Result<Asked, Problem>) {
+        let wanted: Vec<&str> = COMMON.into_iter().chain(RANKING).collect();
+        let object = match whole(body, &wanted) {
+            Ok(object) => object,
+            Err(problem) => return (self.own, Err(problem)),
+        };
+        // llama-server's rule, and text-embeddings-inference's path is one of its.
+        let tei = object.has("texts");
+        let shape = if tei { Shape::Tei } else { self.own };
+        (shape, self.ranking(&object, tei, echo))
+    }
+
+    fn ranking(&self, object: &Object<'_, '_>, tei: bool, echo: bool) -> Result<Asked, Problem> {
+        self.check_model(object)?;
+        let query = match object.raw("query") {
+            Some(value) => documents::document(value, "query", None)?.joined(),
+            None => return Err(EngineError::invalid("query", "must be set").into()),
+        };
+        self.check_query("query", &query)?;
+        let list = if tei { "texts" } else { "documents" };
+        let fields = if tei { None } else { rank_fields(object)? };
+        let documents = match object.raw(list) {
+            Some(value) => documents::list(value, list, fields.as_deref())?,
+            None => return Err(EngineError::invalid(list, "must be set").into()),
+        };
+        let top_n = match object.count("top_n", 0)? {
+            Some(count) => Some(count),
+            None => object.count("top_k", 0)?,
+        };
+        let echo = if tei {
+            object.flag("return_text")?.unwrap_or(false)
+        } else {
+            object.flag("return_documents")?.unwrap_or(echo)
+        };
+        let mut warnings = Vec::new();
+        if object.has("max_chunks_per_doc") {
+            warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
+        }
+        let request = RerankRequest {
+            passages: documents.into_iter().enumerate().map(passage).collect(),
+            method: self.method(object)?,
+            top_n: top_n.filter(|count| *count > 0),
+            truncate: truncate(object)?,
+            passage_tokens: self.passage_tokens(object, &query)?,
+            cut_side: cut_side(object)?,
+            query,
+            ..RerankRequest::default()
+        };
+        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, warnings })
+    }
+
+    /// Refuses a query that the engine would refuse, before it is copied or tokenised.
+    pub fn check_query(&self, field: &str, query: &str) -> Result<(), EngineError> {
+        if query.len() <= self.limits.query_bytes {
+            return Ok(());
+        }
+        let problem = format!("{} bytes given, at most {} allowed", query.len(), self.limits.query_bytes);
+        Err(EngineError::invalid(field, problem))
+    }
+
+    /// Refuses a model that is not served: an answer never names a model that did not run.
+    pub fn check_model(&self, object: &Object<'_, '_>) -> Result<(), Problem> {
+        match object.text("model")? {
+            Some(name) if !self.names.contains(&name) => Err(Problem::NoModel(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The method that the body names, or the configured one.
+    pub fn method(&self, object: &Object<'_, '_>) -> Result<Option<MethodRef>, EngineError> {
+        let Some(name) = object.text("rerankd_method")? else { return Ok(self.options.method) };
+        let unknown = || EngineError::invalid("rerankd_method", format!("unknown method {name:?}"));
+        methods::find(&name).map(Some).ok_or_else(unknown)
+    }
+
+    /// Most tokens of a document beside this query.
+    pub fn passage_tokens(&self, object: &Object<'_, '_>, query: &str) -> Result<Option<usize>, EngineError> {
+        let alone = match object.count("max_tokens_per_doc", 1)? {
+            Some(count) => Some(count),
+            None => object.count("max_doc_length", 1)?,
+        };
+        let whole = match object.integer("truncate_prompt_tokens")? {
+            // As long as the model allows, which is so without a bound.
+            None | Some(-1) => None,
+            Some(number) => {
+                let field = || object.path("truncate_prompt_tokens");
+                let number = usize::try_from(number).ok().filter(|number| *number > 0);
+                let number =
+                    number.ok_or_else(|| EngineError::invalid(field(), "must be -1 or a whole number of 1 or more"))?;
+                // Without a generator the request is refused later.
+                let query = self.generator.as_ref().map_or(0, |served| served.language.query(query).len());
+                let left = number.checked_sub(query).filter(|left| *left > 0);
+                let problem = || format!("the query alone has {query} tokens, {number} allowed with a document");
+                Some(left.ok_or_else(|| EngineError::invalid(field(), problem()))?)
+            }
+        };
+        Ok(alone.into_iter().chain(whole).min())
+    }
+}
+
+/// The body as an object.
+pub(super) fn whole<'a, 'k>(body: &'a [u8], wanted: &[&'k str]) -> Result<Object<'a, 'k>, Problem> {
+    let text = std::str::from_utf8(body).map_err(|_| Problem::Malformed("body: is not UTF-8".to_owned()))?;
+    let object = Object::read(text, "", wanted);
+    object.map_err(|error| Problem::Malformed(format!("body: is not a JSON object: {error}")))
+}
+
+fn passage((index, document): (usize, Document)) -> Passage {
+    Passage { title: document.title, ..Passage::untitled(index, document.text) }
+}
+
+fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>, EngineError> {
+    let Some(value) = object.raw("rank_fields") else { return Ok(None) };
+    let refused = || EngineError::invalid("rank_fields", "must be a list of strings");
+    let fields = elements(value, "rank_fields")?.ok_or_else(refused)?;
+    if fields.len() > MOST_FIELDS {
+        let problem = format!("{} given, at most {MOST_FIELDS} allowed", fields.len());
+        return Err(EngineError::invalid("rank_fields", problem));
+    }
+    let mut distinct: Vec<String> = Vec::new();
+    for field in fields {
+        let field = string(field).ok_or_else(refused)?;
+        // A field that is named again would copy its text again.
+        if !distinct.contains(&field) {
+            distinct.push(field);
+        }
+    }
+    let fields = distinct;
+    Ok(Some(fields).filter(|fields| !fields.is_empty()))
+}
+
+/// Whether documents may be cut; `None` for the server's default.
+pub(super) fn truncate(object: &Object<'_, '_>) -> Result<Option<bool>, EngineError> {
+    match object.flag("truncate")? {
+        Some(truncate) => Ok(Some(truncate)),
+        None => object.flag("truncation"),
+    }
+}
+
+/// The side at which documents are cut, under the name of text-embeddings-inference or of vLLM.
+pub(super) fn cut_side(object: &Object<'_, '_>) -> Result<CutSide, EngineError> {
+    for field in ["truncation_direction", "truncation_side"] {
+        if let Some(side) = object.text(field)? {
+            return match side.as_str() {
+                "right" | "Right" => Ok(CutSide::End),
+                "left" | "Left" => Ok(CutSide::Beginning),
+                _ => Err(EngineError::invalid(field, format!("must be left or right, is {side:?}"))),
+            };
+        }
+    }
+    Ok(CutSide::End)
+}
+
+/// Whether scores are utilities instead of values in (0, 1).
+pub(super) fn raw_scores(object: &Object<'_, '_>) -> Result<bool, EngineError> {
+    if let Some(raw) = object.flag("raw_scores")? {
+        return Ok(raw);
+    }
+    let activation = match object.flag("use_activation")? {
+        Some(activation) => Some(activation),
+        None => object.flag("activation")?,
+    };
+    Ok(activation == Some(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        passages: 100,
+        query_bytes: 1_000,
+        passage_bytes: 1_000,
+        orders: 10,
+        tokens: 1_000,
+        pairs: 10,
+        truncate: true,
+    };
+
+    fn reader() -> Reader {
+        let options =
+            HttpOptions { body_bytes: 1_000, method: methods::find("moi"), aliases: Vec::new(), compute: "cpu" };
+        Reader {
+            own: Shape::Nested,
+            options,
+            limits: LIMITS,
+            names: vec!["own".into(), "alias".into()],
+            generator: None,
+        }
+    }
+
+    fn read(body: &str) -> Asked {
+        reader().rerank(body.as_bytes(), true).1.unwrap()
+    }
+
+    fn refused(body: &str) -> (Shape, String) {
+        let (shape, asked) = reader().rerank(body.as_bytes(), true);
+        let message = match asked.unwrap_err() {
+            Problem::Engine(error) => error.to_string(),
+            Problem::Malformed(text) => text,
+            Problem::NoModel(name) => format!("model {name}"),
+            other => format!("{other:?}"),
+        };
+        (shape, message)
+    }
+
+    #[test]
+    fn a_body_of_every_peer_is_read() {
+        let cohere = read(
+            r#"{"model": "alias", "query": "q", "documents": ["a", {"title": "T", "text": "b"}], "top_n": 1,
+                "max_tokens_per_doc": 40, "return_documents": false, "priority": 0}"#,
+        );
+        assert_eq!((cohere.request.top_n, cohere.request.passage_tokens, cohere.echo), (Some(1), Some(40), false));
+        assert_eq!((cohere.request.passages[1].title.as_str(), cohere.request.passages[1].id.as_str()), ("T", "1"));
+        assert_eq!(cohere.request.method, methods::find("moi"));
+        let jina = read(
+            r#"{"query": {"text": "q"}, "documents": ["a"], "top_k": 0, "truncation": false, "max_doc_length": 9}"#,
+        );
+        assert_eq!((jina.request.query.as_str(), jina.request.top_n, jina.echo), ("q", None, true));
+        assert_eq!((jina.request.truncate, jina.request.passage_tokens), (Some(false), Some(9)));
+        let vllm = read(
+            r#"{"query": "q", "documents": {"content": "a"}, "use_activation": false, "truncation_side": "left",
+                "truncate_prompt_tokens": -1, "rerankd_method": "retriever"}"#,
+        );
+        assert!(
+            vllm.raw_scores && vllm.request.cut_side == CutSide::Beginning && vllm.request.passage_tokens.is_none()
+        );
+        assert_eq!(vllm.request.method, methods::find("retriever"));
+        let tei = read(
+            r#"{"query": "q", "texts": ["a"], "documents": ["ignored", "x"], "raw_scores": true, "return_text": true,
+                "truncate": true, "truncation_direction": "Left"}"#,
+        );
+        assert!(tei.tei && tei.raw_scores && tei.echo && tei.request.passages.len() == 1);
+        assert_eq!((tei.request.truncate, tei.request.cut_side), (Some(true), CutSide::Beginning));
+        let chunks = read(r#"{"query": "q", "documents": ["a"], "max_chunks_per_doc": 10}"#);
+        assert!(chunks.warnings[0].starts_with("max_chunks_per_doc has no effect"));
+    }
+
+    #[test]
+    fn faults_are_named_in_the_shape_of_the_body() {
+        let rows = [
+            (r#"{"documents": ["a"]}"#, "query: must be set"),
+            (r#"{"query": "q"}"#, "documents: must be set"),
+            (r#"{"query": {"image": "x"}, "documents": ["a"]}"#, "query.image: is not read"),
+            (r#"{"query": "q", "documents": ["a"], "top_n": -1}"#, "top_n: must be a whole number of 0 or more"),
+            (r#"{"query": "q", "documents": ["a"], "top_n": "2"}"#, "top_n: must be"),
+            (r#"{"query": "q", "documents": ["a"], "top_n": 1.5}"#, "top_n: must be"),
+            (r#"{"query": "q", "documents": ["a"], "max_tokens_per_doc": 0}"#, "max_tokens_per_doc: must be"),
+            (r#"{"query": "q", "documents": ["a"], "truncate_prompt_tokens": -2}"#, "truncate_prompt_tokens: must be"),
+            (r#"{"query": "q", "documents": ["a"], "truncation_side": "up"}"#, "truncation_side: must be left"),
+            (r#"{"query": "q", "documents": ["a"], "rank_fields": "text"}"#, "rank_fields: must be a list"),
+            (r#"{"query": "q", "documents": ["a"], "rerankd_method": "guess"}"#, "rerankd_method: unknown method"),
+            (r#"{"query": "q", "documents": ["a"], "model": "gpt"}"#, "model gpt"),
+            (r#"{"query": "q", "documents": ["a"]"#, "body: is not a JSON object"),
+            ("[]", "body: is not a JSON object"),
+        ];
+        for (body, message) in rows {
+            let (shape, found) = refused(body);
+            assert!(found.starts_with(message) && shape == Shape::Nested, "{body}: {found}");
+        }
+        let (shape, found) = refused(r#"{"query": "q", "texts": ["a", {"image": "x"}]}"#);
+        assert_eq!((shape, found.starts_with("texts[1].image: is not read")), (Shape::Tei, true), "{found}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Interface of a model that scores passages against a query: a cross-encoder or an embedding model.
+
+use super::ModelError;
+
+/// The tokens of one text or pair, as the model reads them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encoded {
+    /// Token numbers.
+    pub ids: Vec<u32>,
+    /// Token type (segment) of each; empty for a model that has none.
+    pub types: Vec<u32>,
+    /// Tokens dropped from the passage.
+    pub cut: usize,
+}
+
+/// How a passage is shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortening {
+    /// Maximum number of tokens of a passage, set by the caller; `None` for no limit of its own.
+    pub passage_tokens: Option<usize>,
+    /// Whether a passage may be cut to fit the model.
+    pub truncate: bool,
+    /// Whether its first tokens are dropped, and not its last ones.
+    pub from_start: bool,
+}
+
+/// A text that does not fit the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong {
+    /// Tokens needed.
+    pub needed: usize,
+    /// Tokens available for the text.
+    pub available: usize,
+}
+
+/// A text that the model cannot read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextError {
+    /// It does not fit.
+    TooLong(TooLong),
+    /// The tokenizer failed, for this reason.
+    Tokenizer(String),
+}
+
+impl From<TooLong> for TextError {
+    fn from(length: TooLong) -> Self {
+        Self::TooLong(length)
+    }
+}
+
+/// Description of a loaded reranker or embedding model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RerankerInfo {
+    /// Catalogue name or file name.
+    pub name: String,
+    /// SHA-256 of the model's file.
+    pub sha256: String,
+    /// Architecture and file format, for people.
+    pub description: String,
+    /// What the utility is made from, for people, such as `logit of LABEL_0`.
+    pub output: String,
+    /// Maximum number of tokens of a pair, or of a text for an embedding model.
+    pub most_tokens: usize,
+}
+
+/// A model that scores passages against a query. It stays on one thread and need not be `Send`.
+pub trait Reranker {
+    /// Name, file hash and limits of the model.
+    fn info(&self) -> RerankerInfo;
+
+    /// Tokenises a query.
+    ///
+    /// # Errors
+    /// [`TextError`]: a query is never cut.
+    fn query(&self, text: &str) -> Result<Encoded, TextError>;
+
+    /// Tokenises a passage, for a cross-encoder as a pair with the query.
+    ///
+    /// # Errors
+    /// [`TextError`]: [`TextError::TooLong`] where the passage may not be cut.
+    fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError>;
+
+    /// Tokens that the query costs beside the passages; 0 where every pair holds it.
+    fn query_cost(&self, query: &Encoded) -> usize;
+
+    /// Scores of passages, in input order: a logit for a cross-encoder, the cosine for an embedding model. The call blocks the
+    /// model's thread, so callers pass short lists. A score that is not a number is returned as it is.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when the runtime reports an error.
+    fn score(&mut self, query: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError>;
+}

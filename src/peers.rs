@@ -1,0 +1,102 @@
+//! What the protocols of other rerankers share, whether they come over gRPC (tei.v1) or HTTP.
+
+use crate::engine::EngineError;
+use crate::engine::rerank::Usage;
+use crate::numeric;
+
+/// The error with its field in a protocol's own terms: `rename` gets the field of the engine's request.
+#[must_use]
+pub fn named(mut error: EngineError, rename: impl FnOnce(&str) -> String) -> EngineError {
+    if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
+        *field = rename(field);
+    }
+    error
+}
+
+/// A field in the terms of a protocol that calls the passages `list` and has a plain text for each: `passages[3].text`
+/// becomes `list[3]`.
+#[must_use]
+pub fn texts_called(list: &str, field: &str) -> String {
+    match field.strip_prefix("passages") {
+        Some(rest) => format!("{list}{}", rest.trim_end_matches(".text")),
+        None => field.to_owned(),
+    }
+}
+
+/// Characters that a query and a text count together.
+#[must_use]
+pub fn characters(query: &str, text: &str) -> usize {
+    query.chars().count() + text.chars().count()
+}
+
+/// The cost of a request in the terms of text-embeddings-inference. Times are in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ComputeCost {
+    /// Characters of the texts and, once for each text, of its query.
+    pub characters: usize,
+    /// Tokens evaluated or reused.
+    pub tokens: usize,
+    /// Time in the server.
+    pub total_ms: f64,
+    /// Time spent tokenising and planning.
+    pub tokenise_ms: f64,
+    /// Time in the queue.
+    pub queue_ms: f64,
+    /// Time in the generator.
+    pub inference_ms: f64,
+}
+
+impl ComputeCost {
+    /// The cost of a request whose pairs have these [`characters`].
+    #[must_use]
+    pub fn new(characters: usize, usage: &Usage) -> Self {
+        Self {
+            characters,
+            tokens: usage.tokens + usage.cached_tokens,
+            total_ms: usage.total_ms,
+            tokenise_ms: usage.tokenise_ms,
+            queue_ms: usage.queue_ms,
+            inference_ms: (usage.score_ms - usage.queue_ms).max(0.0),
+        }
+    }
+
+    /// The headers of an answer: names, and values in whole milliseconds. `compute` says what computed.
+    #[must_use]
+    pub fn headers(&self, compute: &str) -> [(&'static str, String); 8] {
+        let whole = |milliseconds: f64| numeric::count(milliseconds).to_string();
+        [
+            ("x-compute-type", compute.to_owned()),
+            ("x-compute-time", whole(self.total_ms)),
+            ("x-compute-characters", self.characters.to_string()),
+            ("x-compute-tokens", self.tokens.to_string()),
+            ("x-total-time", whole(self.total_ms)),
+            ("x-tokenization-time", whole(self.tokenise_ms)),
+            ("x-queue-time", whole(self.queue_ms)),
+            ("x-inference-time", whole(self.inference_ms)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_take_the_names_of_the_protocol() {
+        let named = |field: &str| {
+            named(EngineError::invalid(field, "is wrong"), |field| texts_called("texts", field)).to_string()
+        };
+        assert_eq!(named("passages[3].text"), "texts[3]: is wrong");
+        assert_eq!(named("passages"), "texts: is wrong");
+        assert_eq!(named("query"), "query: is wrong");
+    }
+
+    #[test]
+    fn times_are_whole_milliseconds() {
+        let usage =
+            Usage { tokens: 7, cached_tokens: 3, queue_ms: 1.5, score_ms: 4.25, total_ms: 9.9, ..Usage::default() };
+        let headers = ComputeCost::new(12, &usage).headers("cpu");
+        let values: Vec<&str> = headers.iter().map(|(_, value)| value.as_str()).collect();
+        assert_eq!(values, ["cpu", "9", "12", "10", "9", "0", "1", "2"]);
+    }
+}

@@ -1,0 +1,48 @@
+//! Nodes that are not evaluated, because the caller has their cells.
+
+use super::{NodeId, State, Walk};
+
+/// Where the cells of a node come from that is not evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// A sequence of the caller's, which holds the node.
+    Kept(usize),
+    /// A saved state.
+    Saved,
+}
+
+impl Walk {
+    /// Registers the caller's sequence `kept`, which holds the tokens of the root `node`. The node is then copied from
+    /// it instead of evaluated. Returns the number of tokens saved; 0 if the node has started, is not a root, or is not
+    /// context-only, in which case nothing is registered.
+    pub fn adopt(&mut self, node: NodeId, kept: usize) -> usize {
+        if self.plan.nodes[node.0].parent.is_some() {
+            return 0;
+        }
+        self.give(node, Given::Kept(kept))
+    }
+
+    /// Registers that the caller has the saved state of `node`, which is then restored instead of evaluated. Returns
+    /// the number of tokens saved; 0 as for [`Walk::adopt`], but for any depth.
+    pub fn restore(&mut self, node: NodeId) -> usize {
+        self.give(node, Given::Saved)
+    }
+
+    fn give(&mut self, node: NodeId, given: Given) -> usize {
+        let known = self.given.contains_key(&node.0);
+        if known || self.states[node.0] != State::Waiting || !self.plan.is_context(node) {
+            return 0;
+        }
+        self.given.insert(node.0, given);
+        self.remaining -= self.limit[node.0];
+        self.limit[node.0]
+    }
+
+    /// Sequences registered with [`Walk::adopt`] that are not copied yet.
+    pub fn adopted(&self) -> impl Iterator<Item = usize> {
+        self.given.values().filter_map(|given| match given {
+            Given::Kept(kept) => Some(*kept),
+            Given::Saved => None,
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! How the command line connects to a server: address, TLS and token.
+
+use std::time::Duration;
+
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Identity};
+use tonic::{Request, Status};
+
+use super::client::ClientError;
+
+/// A server, and what it takes to be let in.
+#[derive(Clone)]
+pub struct Server {
+    /// `HOST:PORT`, or a URL with `http` or `https`. Without a scheme, TLS is used where `ca` or `identity` is set.
+    pub address: String,
+    /// PEM certificates of the authorities that the server's certificate must come from; `None` for the public ones.
+    pub ca: Option<Vec<u8>>,
+    /// PEM certificate and private key for a server that asks for them (mutual TLS).
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Bearer token.
+    pub token: Option<String>,
+}
+
+impl From<&str> for Server {
+    fn from(address: &str) -> Self {
+        Self { address: address.to_owned(), ca: None, identity: None, token: None }
+    }
+}
+
+/// A connection that presents its token with every call.
+pub(super) type Connection = InterceptedService<Channel, Bearer>;
+
+/// Adds the token to a call.
+#[derive(Clone)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+impl Server {
+    pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
+        let unreachable = |problem: String| ClientError::Unreachable { address: self.address.clone(), problem };
+        let secret = self.ca.is_some() || self.identity.is_some();
+        let scheme = if secret { "https" } else { "http" };
+        let url =
+            if self.address.contains("://") { self.address.clone() } else { format!("{scheme}://{}", self.address) };
+        let encrypted = url.starts_with("https://");
+        if secret && !encrypted {
+            return Err(unreachable("certificates are given, but the address does not begin with https://".to_owned()));
+        }
+        let endpoint = Channel::from_shared(url).map_err(|error| unreachable(error.to_string()))?;
+        let mut endpoint = endpoint.connect_timeout(Duration::from_secs(5));
+        if encrypted {
+            let tls = ClientTlsConfig::new();
+            let tls = match &self.ca {
+                Some(ca) => tls.ca_certificate(Certificate::from_pem(ca)),
+                None => tls.with_webpki_roots(),
+            };
+            let tls = match &self.identity {
+                Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
+                None => tls,
+            };
+            endpoint = endpoint.tls_config(tls).map_err(|error| unreachable(causes(&error)))?;
+        }
+        let channel = endpoint.connect().await.map_err(|error| unreachable(causes(&error)))?;
+        Ok(InterceptedService::new(channel, Bearer(self.bearer()?)))
+    }
+
+    fn bearer(&self) -> Result<Option<MetadataValue<Ascii>>, ClientError> {
+        let Some(token) = &self.token else { return Ok(None) };
+        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| ClientError::Refused {
+            code: "InvalidArgument".to_owned(),
+            input: true,
+            message: "the token must be printable ASCII".to_owned(),
+        })?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// The causes of an error. The outermost says only "transport error".
+fn causes(error: &tonic::transport::Error) -> String {
+    let first = std::error::Error::source(error);
+    let causes: Vec<String> = std::iter::successors(first, |cause| cause.source()).map(ToString::to_string).collect();
+    match causes.last() {
+        Some(last) if causes.len() > 1 && causes[0] != *last => format!("{}: {last}", causes[0]),
+        Some(last) => last.clone(),
+        None => error.to_string(),
+    }
+}

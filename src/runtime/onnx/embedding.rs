@@ -1,0 +1,264 @@
+//! An embedding model: the cosine of a query and a passage that are read apart.
+
+use std::path::Path;
+
+use ort::session::SessionOutputs;
+use serde::Deserialize;
+
+use super::PassageSettings;
+use super::encoder::{Encoder, beside, json};
+use crate::model::ModelError;
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
+use crate::runtime::passages::shorten;
+
+/// How the vectors of the tokens become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pooling {
+    Mean,
+    First,
+    Last,
+}
+
+impl Pooling {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean pooling",
+            Self::First => "first token",
+            Self::Last => "last token",
+        }
+    }
+}
+
+/// The parts of sentence-transformers' `1_Pooling/config.json` that are read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PoolingConfig {
+    pooling_mode_cls_token: bool,
+    pooling_mode_mean_tokens: bool,
+    pooling_mode_lasttoken: bool,
+    pooling_mode_max_tokens: bool,
+    pooling_mode_mean_sqrt_len_tokens: bool,
+    pooling_mode_weightedmean_tokens: bool,
+}
+
+impl PoolingConfig {
+    /// Mean pooling where the file says nothing.
+    fn pooling(&self) -> Result<Pooling, String> {
+        let supported = [
+            (self.pooling_mode_mean_tokens, Pooling::Mean),
+            (self.pooling_mode_cls_token, Pooling::First),
+            (self.pooling_mode_lasttoken, Pooling::Last),
+        ];
+        let other = self.pooling_mode_max_tokens
+            || self.pooling_mode_mean_sqrt_len_tokens
+            || self.pooling_mode_weightedmean_tokens;
+        let mut chosen = supported.into_iter().filter_map(|(on, pooling)| on.then_some(pooling));
+        match (chosen.next(), chosen.next(), other) {
+            (None, _, false) => Ok(Pooling::Mean),
+            (Some(pooling), None, false) => Ok(pooling),
+            _ => Err("the pooling must be one of mean, first token and last token".to_owned()),
+        }
+    }
+}
+
+/// A module of sentence-transformers' `modules.json`.
+#[derive(Debug, Deserialize)]
+struct Module {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// Refuses a model whose vectors go through a module that is not evaluated here, such as `Dense`: its scores would be wrong.
+fn check_modules(modules: &[Module]) -> Result<(), String> {
+    let name = |module: &Module| module.kind.rsplit('.').next().unwrap_or_default().to_owned();
+    let other = modules.iter().map(name).find(|name| !["Transformer", "Pooling", "Normalize"].contains(&name.as_str()));
+    match other {
+        Some(name) => Err(format!("the module {name:?} is not supported: only Transformer, Pooling and Normalize are")),
+        None => Ok(()),
+    }
+}
+
+pub(super) struct Embedder {
+    encoder: Encoder,
+    /// Index of the output that is read.
+    output: usize,
+    pooling: Pooling,
+    query_prefix: String,
+    passage_prefix: String,
+    /// The query that was embedded last: its list takes several turns.
+    last: Option<(Vec<u32>, Vec<f64>)>,
+    info: RerankerInfo,
+}
+
+impl Embedder {
+    pub fn load(settings: &PassageSettings, query_prefix: &str, passage_prefix: &str) -> Result<Self, ModelError> {
+        let unusable =
+            |path: &Path, problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
+        let mut encoder = Encoder::load(settings)?;
+        let path = beside(&settings.network, "modules.json");
+        check_modules(&json::<Vec<Module>>(&path)?).map_err(|problem| unusable(&path, problem))?;
+        let path = beside(&settings.network, "1_Pooling").join("config.json");
+        let pooling = json::<PoolingConfig>(&path)?.pooling().map_err(|problem| unusable(&path, problem))?;
+        let names = encoder.outputs();
+        let named = |wanted: &str| names.iter().position(|name| name == wanted);
+        let output = named("sentence_embedding").or(named("last_hidden_state")).or(named("token_embeddings"));
+        let output = output.unwrap_or(0);
+        // A network that cannot be evaluated is refused now and not at the first request.
+        let probe = encoder.probe(false);
+        let pooled = encoder.run(&[&probe], |outputs, _| Ok(vec![is_pooled(outputs, output)?]));
+        let pooled = pooled.map_err(|error| unusable(&settings.network, error.to_string()))?;
+        let how = if pooled.first() == Some(&true) { "pooled by the network" } else { pooling.name() };
+        let architecture = Some(&*encoder.config.model_type).filter(|name| !name.is_empty()).unwrap_or("encoder");
+        let info = RerankerInfo {
+            name: settings.name.clone(),
+            sha256: settings.sha256.clone(),
+            description: format!("{architecture}, ONNX"),
+            output: format!("cosine, {how}"),
+            most_tokens: encoder.most_tokens,
+        };
+        let (query_prefix, passage_prefix) = (query_prefix.to_owned(), passage_prefix.to_owned());
+        Ok(Self { encoder, output, pooling, query_prefix, passage_prefix, last: None, info })
+    }
+
+    /// Tokens that a text may have.
+    fn available(&self) -> usize {
+        self.encoder.most_tokens.saturating_sub(self.encoder.added(false))
+    }
+
+    /// Embeddings of length 1; of length 0 for a text without a direction.
+    fn embed(&mut self, texts: &[&Encoded]) -> Result<Vec<Vec<f64>>, ModelError> {
+        let (output, pooling) = (self.output, self.pooling);
+        self.encoder.run(texts, |outputs, batch| {
+            let (shape, values) = outputs[output].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
+            let pooled = is_pooled(outputs, output)?;
+            let stride = values.len() / batch.len();
+            let width = shape.last().copied().and_then(|width| usize::try_from(width).ok()).unwrap_or(0);
+            if values.is_empty() || width == 0 || stride * batch.len() != values.len() || stride % width != 0 {
+                return Err(format!("the output has shape {shape:?}, {} rows expected", batch.len()));
+            }
+            let pool = |(row, text): (&[f32], &&Encoded)| {
+                let tokens: Vec<&[f32]> = row.chunks_exact(width).collect();
+                let own = &tokens[..text.ids.len().clamp(1, tokens.len())];
+                normalised(if pooled { pool(Pooling::First, own) } else { pool(pooling, own) })
+            };
+            Ok(values.chunks_exact(stride).zip(batch).map(pool).collect())
+        })
+    }
+}
+
+/// Whether an output has one vector a text, and not one a token.
+fn is_pooled(outputs: &SessionOutputs, output: usize) -> Result<bool, String> {
+    let (shape, _) = outputs[output].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
+    match shape.len() {
+        2 => Ok(true),
+        3 => Ok(false),
+        _ => Err(format!("the output has shape {shape:?}, [texts, tokens, width] expected")),
+    }
+}
+
+/// One vector from those of the tokens of a text; padding is left out. `tokens` is not empty.
+fn pool(pooling: Pooling, tokens: &[&[f32]]) -> Vec<f64> {
+    let vector =
+        |token: Option<&&[f32]>| token.map_or_else(Vec::new, |token| token.iter().map(|&x| f64::from(x)).collect());
+    match pooling {
+        Pooling::First => vector(tokens.first()),
+        Pooling::Last => vector(tokens.last()),
+        Pooling::Mean => {
+            let mut sum = vector(tokens.first());
+            for token in tokens.iter().skip(1) {
+                for (total, &x) in sum.iter_mut().zip(*token) {
+                    *total += f64::from(x);
+                }
+            }
+            sum
+        }
+    }
+}
+
+fn normalised(mut vector: Vec<f64>) -> Vec<f64> {
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    // A NaN is kept, so that the request fails.
+    if length != 0.0 {
+        for x in &mut vector {
+            *x /= length;
+        }
+    }
+    vector
+}
+
+impl Reranker for Embedder {
+    fn info(&self) -> RerankerInfo {
+        self.info.clone()
+    }
+
+    fn query(&self, text: &str) -> Result<Encoded, TextError> {
+        let ids = self.encoder.tokens(&format!("{}{text}", self.query_prefix))?;
+        let available = self.available();
+        if ids.len() > available {
+            return Err(TooLong { needed: ids.len(), available }.into());
+        }
+        self.encoder.frame(&ids, None)
+    }
+
+    fn passage(&self, _: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
+        let mut ids = self.encoder.tokens(&format!("{}{text}", self.passage_prefix))?;
+        let prefix = self.encoder.tokens(&self.passage_prefix)?.len();
+        let cut = shorten(&mut ids, prefix, self.available(), shortening)?;
+        Ok(Encoded { cut, ..self.encoder.frame(&ids, None)? })
+    }
+
+    fn query_cost(&self, query: &Encoded) -> usize {
+        query.ids.len()
+    }
+
+    fn score(&mut self, query: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {
+        let known = self.last.take().filter(|(ids, _)| *ids == query.ids);
+        let vector = match known {
+            Some((_, vector)) => vector,
+            None => self.embed(&[query])?.pop().unwrap_or_default(),
+        };
+        let cosine = |passage: Vec<f64>| passage.iter().zip(&vector).map(|(x, y)| x * y).sum();
+        let scores = self.embed(passages)?.into_iter().map(cosine).collect();
+        self.last = Some((query.ids.clone(), vector));
+        Ok(scores)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pooling(text: &str) -> Result<Pooling, String> {
+        serde_json::from_str::<PoolingConfig>(text).unwrap().pooling()
+    }
+
+    #[test]
+    fn the_folder_says_how_tokens_are_pooled() {
+        assert_eq!(pooling("{}"), Ok(Pooling::Mean));
+        assert_eq!(pooling(r#"{"pooling_mode_cls_token":true,"word_embedding_dimension":384}"#), Ok(Pooling::First));
+        assert_eq!(pooling(r#"{"pooling_mode_lasttoken":true}"#), Ok(Pooling::Last));
+        assert!(pooling(r#"{"pooling_mode_max_tokens":true}"#).is_err());
+        assert!(pooling(r#"{"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":true}"#).is_err());
+    }
+
+    #[test]
+    fn modules_that_are_not_evaluated_are_refused() {
+        let check = |text: &str| check_modules(&serde_json::from_str::<Vec<Module>>(text).unwrap());
+        let module = |kind: &str| format!(r#"{{"idx": 0, "name": "0", "path": "", "type": "{kind}"}}"#);
+        let [transformer, pooling, normalize, dense] = ["Transformer", "Pooling", "Normalize", "Dense"]
+            .map(|kind| module(&format!("sentence_transformers.models.{kind}")));
+        assert_eq!(check("[]"), Ok(()));
+        assert_eq!(check(&format!("[{transformer}, {pooling}, {normalize}]")), Ok(()));
+        assert!(check(&format!("[{transformer}, {pooling}, {dense}]")).unwrap_err().contains("\"Dense\""));
+    }
+
+    #[test]
+    fn the_mean_points_where_the_sum_does() {
+        let tokens: [&[f32]; 2] = [&[3.0, 0.0], &[0.0, 4.0]];
+        assert_eq!(normalised(pool(Pooling::Mean, &tokens)), vec![0.6, 0.8]);
+        assert_eq!(pool(Pooling::First, &tokens), vec![3.0, 0.0]);
+        assert_eq!(pool(Pooling::Last, &tokens), vec![0.0, 4.0]);
+        assert_eq!(normalised(vec![0.0, 0.0]), vec![0.0, 0.0]);
+        assert!(normalised(vec![f64::NAN, 1.0])[0].is_nan());
+    }
+}

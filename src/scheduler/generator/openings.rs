@@ -1,0 +1,99 @@
+//! Openings that stay in the generator's cache: the first segment of a prompt, which every request of a method shares.
+//!
+//! An opening is a sequence of the generator that no request owns, matched by its tokens. A request shares its cells when its
+//! walk reaches the root. The least recently used one makes way, also for a request that needs the room, unless it is promised
+//! to a request.
+
+use super::active::Active;
+use crate::plan::{NodeId, Plan, Token};
+
+struct Entry {
+    tokens: Vec<Token>,
+    sequence: usize,
+    used: u64,
+    promised: usize,
+}
+
+/// The resident openings and their bound.
+pub(super) struct Openings {
+    entries: Vec<Entry>,
+    /// Most cells.
+    limit: usize,
+    clock: u64,
+}
+
+/// Most entries. Every method has an opening or two.
+const MOST_ENTRIES: usize = 16;
+
+impl Openings {
+    pub const fn new(limit: usize) -> Self {
+        Self { entries: Vec::new(), limit, clock: 0 }
+    }
+
+    pub fn cells(&self) -> usize {
+        self.entries.iter().map(|entry| entry.tokens.len()).sum()
+    }
+
+    pub const fn sequences(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn find(&mut self, tokens: &[Token]) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.tokens == tokens)
+    }
+
+    /// Promises the openings of its plan to a new request, which protects them from eviction. Returns the tokens saved.
+    pub fn adopt(&mut self, active: &mut Active) -> usize {
+        self.clock += 1;
+        let (clock, mut saved) = (self.clock, 0);
+        let plan = std::sync::Arc::clone(&active.job.plan);
+        for node in (0..plan.len()).map(NodeId).filter(|&node| is_opening(&plan, node)) {
+            if let Some(entry) = self.find(plan.tokens(node)) {
+                entry.used = clock;
+                entry.promised += 1;
+                saved += active.walk.adopt(node, entry.sequence);
+            }
+        }
+        saved
+    }
+
+    /// Ends a promise, after the copy or when the request is abandoned.
+    pub fn redeem(&mut self, sequence: usize) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.sequence == sequence) {
+            entry.promised = entry.promised.saturating_sub(1);
+        }
+    }
+
+    /// Whether a root is worth keeping: an opening that is not there yet and fits.
+    pub fn wants(&mut self, plan: &Plan, node: NodeId) -> bool {
+        let tokens = plan.tokens(node);
+        is_opening(plan, node) && tokens.len() <= self.limit && self.find(tokens).is_none()
+    }
+
+    pub fn insert(&mut self, tokens: Vec<Token>, sequence: usize) {
+        self.clock += 1;
+        self.entries.push(Entry { tokens, sequence, used: self.clock, promised: 0 });
+    }
+
+    /// Removes the least recently used entry that is not promised. Returns its sequence, which the caller releases.
+    pub fn evict(&mut self) -> Option<usize> {
+        let free = |entry: &&Entry| entry.promised == 0;
+        let oldest = self.entries.iter().filter(free).min_by_key(|entry| entry.used)?.sequence;
+        self.entries.retain(|entry| entry.sequence != oldest);
+        Some(oldest)
+    }
+
+    /// Whether an entry of `tokens` cells fits within the bounds.
+    pub fn room_for(&self, tokens: usize) -> bool {
+        self.cells() + tokens <= self.limit && self.entries.len() < MOST_ENTRIES
+    }
+
+    /// Removes all entries. Returns their sequences, which the caller releases.
+    pub fn clear(&mut self) -> Vec<usize> {
+        self.entries.drain(..).map(|entry| entry.sequence).collect()
+    }
+}
+
+fn is_opening(plan: &Plan, node: NodeId) -> bool {
+    plan.parent(node).is_none() && plan.is_context(node)
+}

@@ -1,0 +1,210 @@
+//! How fast the generator is now, and what can be done by when at that speed.
+//!
+//! Speeds are means over the latest work: every [`HALF_LIFE`] seconds inside the model halve the weight of what was before. A
+//! machine that slows down, because others use it or another kind of work comes, is therefore known within seconds.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::numeric::real;
+
+/// Seconds inside the model that halve the weight of earlier steps.
+const HALF_LIFE: f64 = 2.0;
+
+/// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
+const FILL: f64 = 0.8;
+
+/// A request is dropped as hopeless if it could not end even at this multiple of the present speed.
+const OPTIMISM: f64 = 1.25;
+
+/// Bounds of a suggested delay before a retry, in seconds.
+const RETRY: (f64, f64) = (0.05, 60.0);
+
+/// Present speeds of a generator.
+#[derive(Debug, Default)]
+pub struct Pace(Mutex<Speeds>);
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Speeds {
+    /// Of all steps: what the backlog shrinks by.
+    all: Mean,
+    /// Of steps that fill at least a quarter of a batch: what prompts are read with.
+    full: Mean,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Mean {
+    tokens: f64,
+    seconds: f64,
+}
+
+impl Mean {
+    fn record(&mut self, tokens: f64, seconds: f64) {
+        let kept = (-seconds / HALF_LIFE).exp2();
+        self.tokens = self.tokens * kept + tokens;
+        self.seconds = self.seconds * kept + seconds;
+    }
+
+    fn speed(self) -> Option<f64> {
+        (self.tokens > 0.0 && self.seconds > 0.0).then(|| self.tokens / self.seconds)
+    }
+}
+
+/// Why work is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It cannot end in time behind what is admitted. It could if it came this much later.
+    Later(Duration),
+    /// It could not end in time on an idle machine.
+    Never,
+}
+
+impl Pace {
+    /// Records a step of `tokens` tokens. `full` says whether it filled a quarter of a batch or more.
+    pub fn record(&self, tokens: usize, took: Duration, full: bool) {
+        let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (tokens, seconds) = (real(tokens), took.as_secs_f64());
+        speeds.all.record(tokens, seconds);
+        if full {
+            speeds.full.record(tokens, seconds);
+        }
+    }
+
+    fn speeds(&self) -> Speeds {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tokens a second over all latest steps; `None` before the first step.
+    #[must_use]
+    pub fn speed(&self) -> Option<f64> {
+        self.speeds().all.speed()
+    }
+
+    /// Whether `left` tokens that wait for nothing cannot be evaluated within `time`.
+    #[must_use]
+    pub fn hopeless(&self, left: usize, time: Duration) -> bool {
+        self.speeds().full.speed().is_some_and(|speed| real(left) > speed * OPTIMISM * time.as_secs_f64())
+    }
+
+    /// Whether `own` tokens may be admitted behind `ahead` tokens.
+    ///
+    /// With a deadline, `time` is what is left of it, and both must fit. Without one, `wait` bounds the time until the work
+    /// begins. Before the first step nothing is known, and everything is admitted; so is the first request in line, from
+    /// which the next estimate is learnt.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn admit(
+        &self,
+        own: usize,
+        ahead: usize,
+        time: Option<Duration>,
+        wait: Option<Duration>,
+    ) -> Result<(), Refusal> {
+        let Some(speed) = self.speed() else { return Ok(()) };
+        let (own, ahead) = (real(own) / speed, real(ahead) / speed);
+        let (needed, allowed) = match (time, wait) {
+            (Some(time), _) => {
+                // The estimate may be wrong by much, so only what is far out of reach is refused for itself.
+                let fastest = self.speeds().full.speed().unwrap_or(speed);
+                if own * speed > 2.0 * fastest * time.as_secs_f64() {
+                    return Err(Refusal::Never);
+                }
+                (ahead + own, time.as_secs_f64() * FILL)
+            }
+            (None, Some(wait)) => (ahead, wait.as_secs_f64()),
+            (None, None) => return Ok(()),
+        };
+        if ahead > 0.0 && needed > allowed {
+            return Err(Refusal::Later(Duration::from_secs_f64((needed - allowed).clamp(RETRY.0, RETRY.1))));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A generator that reads 1,000 tokens a second.
+    fn thousand() -> Pace {
+        let pace = Pace::default();
+        pace.record(1_000, SECOND, true);
+        pace
+    }
+
+    #[test]
+    fn before_the_first_step_everything_is_admitted() {
+        let pace = Pace::default();
+        assert_eq!(pace.admit(usize::MAX, usize::MAX, Some(SECOND), None), Ok(()));
+        assert!(!pace.hopeless(usize::MAX, SECOND));
+    }
+
+    /// Worked by hand at 1,000 tokens a second, of which .8 of the time left may be filled.
+    #[test]
+    fn a_deadline_bounds_what_is_ahead_and_the_work_itself() {
+        let pace = thousand();
+        let three = Some(3 * SECOND);
+        assert_eq!(pace.admit(400, 2_000, three, None), Ok(()), "2.4 of 2.4 seconds");
+        let refused = pace.admit(400, 2_500, three, None);
+        assert_eq!(refused, Err(Refusal::Later(Duration::from_millis(500))), "2.9 of 2.4 seconds");
+        assert_eq!(pace.admit(2_900, 0, three, None), Ok(()), "nothing is ahead");
+        assert_eq!(pace.admit(6_001, 0, three, None), Err(Refusal::Never));
+    }
+
+    #[test]
+    fn without_a_deadline_the_wait_is_bounded() {
+        let pace = thousand();
+        assert_eq!(pace.admit(90_000, 9_000, None, Some(10 * SECOND)), Ok(()));
+        let refused = pace.admit(1, 12_000, None, Some(10 * SECOND));
+        assert_eq!(refused, Err(Refusal::Later(2 * SECOND)));
+        assert_eq!(pace.admit(1, usize::MAX, None, None), Ok(()), "no bound is set");
+    }
+
+    #[test]
+    fn what_cannot_end_even_at_a_better_speed_is_hopeless() {
+        let pace = thousand();
+        assert!(!pace.hopeless(1_250, SECOND));
+        assert!(pace.hopeless(1_251, SECOND));
+        assert!(pace.hopeless(1, Duration::ZERO));
+        assert!(!pace.hopeless(0, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_machine_that_slows_down_is_known_within_seconds() {
+        let pace = thousand();
+        for _ in 0..30 {
+            pace.record(20, SECOND / 5, true);
+        }
+        let speed = pace.speed().unwrap();
+        assert!((100.0..200.0).contains(&speed), "{speed} after six seconds at 100");
+        // Samples grow slowly; prompts are still read fast.
+        let pace = thousand();
+        for _ in 0..200 {
+            pace.record(2, SECOND / 20, false);
+        }
+        assert!(pace.speed().unwrap() < 100.0);
+        assert!(!pace.hopeless(1_000, SECOND));
+    }
+
+    proptest! {
+        /// Any numbers give a delay within its bounds.
+        #[test]
+        fn retries_are_bounded(own in any::<usize>(), ahead in any::<usize>(), time in any::<u32>(), steps in proptest::collection::vec((0_usize..10_000, 0_u64..10_000_000), 0..8)) {
+            let pace = Pace::default();
+            for (tokens, micros) in steps {
+                pace.record(tokens, Duration::from_micros(micros), true);
+            }
+            let time = Duration::from_millis(u64::from(time));
+            for (time, wait) in [(Some(time), None), (None, Some(time))] {
+                if let Err(Refusal::Later(delay)) = pace.admit(own, ahead, time, wait) {
+                    prop_assert!(delay >= Duration::from_millis(50) && delay <= Duration::from_secs(60));
+                }
+            }
+        }
+    }
+}

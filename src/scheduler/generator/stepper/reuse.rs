@@ -1,0 +1,124 @@
+//! Reuse of what earlier requests evaluated: openings in the generator's cache, and saved states.
+
+use std::sync::atomic::Ordering;
+
+use super::super::active::Active;
+use super::{Stepper, lost, wide};
+use crate::model::{Batch, ModelError, Row};
+use crate::plan::{NodeId, Step};
+
+/// A segment after a passage up to this length is saved at first sight, as the passage is: the cue before the query.
+const SHORT: usize = 16;
+
+impl Stepper<'_> {
+    /// Gives a new request the openings and states that are there.
+    pub(super) fn reuse(&mut self, active: &mut Active) {
+        let Some(store) = self.store else { return };
+        let adopted = self.openings.adopt(active);
+        active.reused(adopted);
+        let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
+        for (index, state) in store.find(&keys).into_iter().enumerate() {
+            let (node, key) = active.job.keys[index];
+            let from_disk = || {
+                let state = active.job.fetched.get(&key).cloned()?;
+                store.admit(key, active.job.plan.length(node), &state, true);
+                Some(state)
+            };
+            if let Some(state) = state.or_else(from_disk) {
+                let tokens = active.walk.restore(node);
+                active.reused(tokens);
+                active.states.insert(node, (key, state));
+            }
+        }
+    }
+
+    /// Appends the state of a node to a sequence of the generator. A state that cannot be restored is dropped, and its tokens
+    /// are evaluated at once.
+    pub(super) fn restore(&mut self, index: usize, node: NodeId, sequence: usize) -> Result<(), ModelError> {
+        let active = &mut self.active[index];
+        let (key, state) = active.states.remove(&node).ok_or_else(|| lost("a state that the request does not hold"))?;
+        let positions = active.job.plan.positions(node);
+        let Err(error) = self.generator.restore(&state, sequence, positions.clone()) else { return Ok(()) };
+        tracing::warn!(%error, "a passage's state cannot be restored; the passage is read again");
+        if let Some(store) = self.store {
+            store.drop_state(&key);
+        }
+        let tokens = active.job.plan.tokens(node).to_vec();
+        active.read_again(tokens.len());
+        self.stats.cached_tokens.fetch_sub(wide(tokens.len()), Ordering::Relaxed);
+        let rows: Vec<Row> = tokens
+            .into_iter()
+            .zip(positions)
+            .map(|(token, position)| Row { token, position, sequence, targets: 0..0, draws: 0..0 })
+            .collect();
+        for rows in rows.chunks(self.capacity.batch) {
+            let started = std::time::Instant::now();
+            self.generator.decode(&Batch { rows: rows.to_vec(), ..Batch::default() })?;
+            self.stats.measure(rows.len(), started.elapsed(), self.capacity.batch);
+        }
+        Ok(())
+    }
+
+    /// Keeps the openings and the states of passages that the step completed.
+    pub(super) fn keep(&mut self, index: usize, step: &Step) {
+        let Some(store) = self.store else { return };
+        for piece in &step.pieces {
+            let active = &self.active[index];
+            let (plan, node) = (&active.job.plan, piece.node);
+            let Some(&sequence) = active.held.get(&piece.sequence) else { continue };
+            if piece.tokens.end != plan.length(node) {
+                continue;
+            }
+            if self.openings.wants(plan, node) {
+                let tokens = plan.tokens(node).to_vec();
+                self.keep_opening(tokens, sequence);
+                continue;
+            }
+            let Some(key) = active.key(node) else { continue };
+            let (tokens, depth) = (plan.length(node), plan.depth(node));
+            let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
+            let to_disk = active.job.fills;
+            let wanted = store.wants(&key, tokens, at_once) || (to_disk && store.writes());
+            if !wanted {
+                continue;
+            }
+            match self.generator.save(sequence, plan.positions(node)) {
+                Ok(state) => {
+                    store.keep(key, tokens, state, at_once, to_disk);
+                }
+                Err(error) => tracing::warn!(%error, "a passage's state cannot be saved"),
+            }
+        }
+    }
+
+    fn keep_opening(&mut self, tokens: Vec<crate::plan::Token>, sequence: usize) {
+        while !self.openings.room_for(tokens.len()) {
+            let Some(oldest) = self.openings.evict() else { return };
+            self.release(&[oldest]);
+        }
+        let (cells, sequences) = self.free();
+        if cells < tokens.len() || sequences == 0 {
+            return;
+        }
+        let Some(to) = self.free_sequences.pop() else { return };
+        if let Err(error) = self.generator.fork(sequence, to, tokens.len()) {
+            tracing::error!(%error, "opening not kept");
+            // The copy may be there in part.
+            self.release(&[to]);
+            return;
+        }
+        self.openings.insert(tokens, to);
+    }
+
+    /// Evicts openings, oldest first, until the given cells and sequences are free.
+    pub(super) fn make_room(&mut self, cells: usize, sequences: usize) {
+        loop {
+            let free = self.free();
+            if cells <= free.0 && sequences <= free.1 {
+                return;
+            }
+            let Some(sequence) = self.openings.evict() else { return };
+            self.release(&[sequence]);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! More work than there is time: what is dropped, when, and what goes first.
+
+use super::*;
+use crate::call::{Admission, Place, Priority, Terms};
+
+/// A generator that takes a millisecond a token, after its speed was measured.
+fn warm() -> Bench {
+    let bench = bench(0, Duration::from_millis(1), vec![]);
+    bench.run(&plan(&["abcd", "dcba"], "?x", 20)).unwrap();
+    bench
+}
+
+fn within(time: Duration) -> Call {
+    Call::local_with(Some(Instant::now() + time))
+}
+
+/// It was worked on until its deadline.
+#[test]
+fn a_request_that_cannot_end_in_time_is_dropped_before_it_takes_any() {
+    let bench = warm();
+    let long = plan(&["abcdef", "fedcba"], "?x", 60);
+    let needed = Duration::from_millis(long.cost().tokens as u64);
+    let steps = bench.observed.steps.load(Ordering::SeqCst);
+    let started = Instant::now();
+    // Above the bound of twice the best speed, below what the generator can do.
+    let error = bench.runtime.block_on(bench.scheduler.run(long, &within(needed * 6 / 10), None)).unwrap_err();
+    assert_eq!(error, Stopped::DeadlineExceeded.into());
+    assert!(started.elapsed() < needed / 4, "{:?} of {needed:?}", started.elapsed());
+    assert_eq!(bench.observed.steps.load(Ordering::SeqCst), steps);
+    assert_eq!(bench.settled_cells(), 0);
+}
+
+#[test]
+fn a_waiting_request_is_dropped_when_the_time_left_no_longer_suffices() {
+    let bench = warm();
+    let (small, large) = (plan(&["abcdef"], "?x", 40), plan(&["abcdef", "fedcba"], "?x", 50));
+    let (first, second) = (small.cost().tokens as u64, large.cost().tokens as u64);
+    let (ahead, behind) = (Call::local(), within(Duration::from_millis(second + first / 4)));
+    let started = Instant::now();
+    let late = async {
+        // The cells do not suffice for both, so the second waits.
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        (bench.scheduler.run(Arc::clone(&large), &behind, None).await, started.elapsed())
+    };
+    let (served, dropped) =
+        bench.runtime.block_on(async { tokio::join!(bench.scheduler.run(Arc::clone(&small), &ahead, None), late) });
+    assert_eq!(served.unwrap().tokens as u64, first);
+    let (outcome, after) = dropped;
+    assert_eq!(outcome.unwrap_err(), Stopped::DeadlineExceeded.into());
+    assert!(after < Duration::from_millis(second), "{after:?}, its deadline was after {} ms", second + first / 4);
+    // What was not evaluated counts as admitted until its call ends.
+    assert!(bench.scheduler.ledger().total() > 0);
+    drop((ahead, behind));
+    assert_eq!(bench.settled_cells(), 0);
+}
+
+#[test]
+fn samples_may_end_early_and_are_not_given_up() {
+    let bench = warm();
+    let (plan, _) = sampled(&["ab"], 2, 200, 11);
+    let time = Duration::from_millis(plan.cost().tokens as u64 * 7 / 10);
+    let outcome = bench.runtime.block_on(bench.scheduler.run(plan, &within(time), None));
+    assert!(outcome.is_ok(), "{outcome:?}");
+}
+
+/// Calls that run a plan each, all at once; returns their names in the order in which they began. With the small batch of
+/// these tests the followers' least share is as large as the leader's, so the order of their ends says nothing.
+fn begins(bench: &Bench, calls: &[(&'static str, Call)], plan: &Arc<Plan>) -> Vec<&'static str> {
+    let runs = calls.iter().map(|(name, call)| {
+        let (scheduler, plan, call, name) = (bench.scheduler.clone(), Arc::clone(plan), call.clone(), *name);
+        bench.runtime.spawn(async move { (scheduler.run(plan, &call, None).await.unwrap().queued, name) })
+    });
+    let runs: Vec<_> = runs.collect();
+    let mut begun: Vec<_> = runs.into_iter().map(|run| bench.runtime.block_on(run).unwrap()).collect();
+    begun.sort();
+    begun.into_iter().map(|(_, name)| name).collect()
+}
+
+#[test]
+fn the_order_of_the_queue_is_that_of_line() {
+    let bench = warm();
+    let admission = Admission::new(64);
+    let call = |caller: &str, level: u8| {
+        let terms = Terms { caller: caller.into(), priority: Priority::new(level).unwrap(), ..Terms::default() };
+        admission.admit(terms, Place::Generator).unwrap()
+    };
+    let plan = plan(&["abcd", "dcba"], "?x", 10);
+    let begun = call("heavy", 5);
+    bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &begun, None)).unwrap();
+    assert_eq!(begun.spent(), plan.cost().tokens);
+    let mut calls: Vec<_> = (0..6).map(|_| ("heavy", call("heavy", 5))).collect();
+    calls.push(("light", call("light", 5)));
+    calls.push(("urgent", call("heavy", 1)));
+    calls.push(("begun", begun));
+    // The most urgent one holds the generator until all others wait.
+    let first = call("first", 0);
+    let (scheduler, long) = (bench.scheduler.clone(), self::plan(&["abcdef"], "?x", 60));
+    let holds = bench.runtime.spawn(async move { scheduler.run(long, &first, None).await });
+    std::thread::sleep(Duration::from_millis(30));
+    let order = begins(&bench, &calls, &plan);
+    bench.runtime.block_on(holds).unwrap().unwrap();
+    let place = |name| order.iter().position(|other| *other == name).unwrap();
+    assert!(place("urgent") < 2 && place("begun") < 2 && place("light") <= 3, "{order:?}");
+    drop(calls);
+    assert_eq!((bench.settled_cells(), admission.in_flight()), (0, 0));
+}
+
+#[test]
+fn admission_counts_what_others_reserved_and_gives_it_back() {
+    let bench = warm();
+    let admission = Admission::new(8);
+    let call = |caller: &str, time: u64| {
+        let deadline = Some(Instant::now() + Duration::from_millis(time));
+        admission.admit(Terms { caller: caller.into(), deadline, ..Terms::default() }, Place::Generator).unwrap()
+    };
+    let first = call("a", 1_000);
+    bench.scheduler.admit(&first, 500).unwrap();
+    assert_eq!(bench.scheduler.ledger().total(), 500);
+    let second = call("a", 1_000);
+    let refused = bench.scheduler.admit(&second, 500).unwrap_err();
+    let ScheduleError::Overloaded { retry_after } = refused else { panic!("{refused}") };
+    assert!(retry_after > Duration::from_millis(50) && retry_after < Duration::from_secs(1), "{retry_after:?}");
+    bench.scheduler.admit(&call("b", 2_000), 500).unwrap();
+    assert_eq!(bench.scheduler.admit(&call("c", 100), 900), Err(Stopped::DeadlineExceeded.into()), "not even alone");
+    assert!(bench.scheduler.admit_unread(&call("a", 300)).is_err());
+    bench.scheduler.admit_unread(&call("a", 2_000)).unwrap();
+    drop(first);
+    assert_eq!(bench.scheduler.ledger().total(), 0, "the second was not entered, and b has ended");
+    bench.scheduler.admit(&second, 500).unwrap();
+    bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000).unwrap();
+}

@@ -1,0 +1,141 @@
+//! Openings and states that requests leave for later ones.
+
+use super::*;
+
+/// Enough for every state of these tests.
+const PLENTY: u64 = 1 << 20;
+
+#[test]
+fn a_passage_is_read_once() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let first = plan(&["ab", "ba", "c"], "?x", 9);
+    let second = plan(&["ac", "bc", "cb"], "?yz", 9);
+    assert_eq!(bench.run(&first).unwrap().cached_tokens, 0);
+    let outcome = bench.run(&second).unwrap();
+    assert_eq!(outcome.scores, directly(&second));
+    assert_eq!(outcome.cached_tokens, 4 + 3 * 9, "the opening, and each passage as the first");
+    assert_eq!(outcome.tokens, second.cost().tokens - outcome.cached_tokens);
+    assert_eq!(bench.settled_cells(), 4, "the opening");
+    let figures = bench.scheduler.store().unwrap().figures();
+    // Three first passages and two second ones; then three first ones again, and three other second ones.
+    assert_eq!((figures.hits, figures.misses), (3, 5 + 3));
+}
+
+#[test]
+fn a_deep_prefix_is_kept_at_its_second_sight() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let twice = plan(&["abcd", "dcba"], "?x", 20);
+    let read: Vec<usize> = (0..4).map(|_| bench.run(&twice).unwrap().tokens).collect();
+    let query = 2;
+    assert_eq!(read[0], twice.cost().tokens);
+    assert_eq!(read[1], 2 * 3 * 20 + query, "the first passages are kept");
+    assert_eq!(read[2..], [query, query], "then the others, too");
+}
+
+#[test]
+fn a_short_segment_after_the_first_passage_is_kept_at_once() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let mut with_cue = Plan::new();
+    for passage in [[5; 30], [6; 30]] {
+        let segments = [vec![1; 4], passage.to_vec(), vec![9; 7]].map(Segment::context);
+        with_cue.add(&[segments.to_vec(), vec![Segment::scored([7, 8, 8], 1)]].concat());
+    }
+    let with_cue = Arc::new(with_cue);
+    bench.run(&with_cue).unwrap();
+    let again = bench.run(&with_cue).unwrap();
+    assert_eq!((again.tokens, again.scores), (2 * 2, directly(&with_cue)));
+}
+
+#[test]
+fn nothing_is_kept_without_memory() {
+    let bench = bench(0, Duration::ZERO, vec![]);
+    let plan = plan(&["ab", "ba"], "?x", 9);
+    let outcomes = [bench.run(&plan).unwrap(), bench.run(&plan).unwrap()];
+    assert_eq!(outcomes.map(|outcome| outcome.cached_tokens), [0, 0]);
+    assert_eq!((bench.settled_cells(), bench.observed.saved.load(Ordering::SeqCst)), (0, 0));
+}
+
+#[test]
+fn an_opening_gives_way_to_a_request_that_needs_the_room() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    bench.run(&plan(&["a"], "?x", 30)).unwrap();
+    assert_eq!(bench.settled_cells(), 4);
+    let mut other = Plan::new();
+    other.add(&[Segment::context(vec![3; 397]), Segment::scored([1, 2, 3], 1)]);
+    let other = Arc::new(other);
+    assert_eq!(bench.run(&other).unwrap().scores, directly(&other));
+    assert_eq!(bench.settled_cells(), 0, "an opening above an eighth of the cells is not kept");
+}
+
+#[test]
+fn eviction_under_pressure_stays_within_the_bound_and_correct() {
+    // Four states of nine tokens, forty bytes each.
+    let bench = bench(160, Duration::ZERO, vec![]);
+    for turn in 0..40_usize {
+        let orders: Vec<String> =
+            (0..4).map(|at| char::from(b'a' + u8::try_from((turn * at * at + at) % 14).unwrap()).into()).collect();
+        let plan = plan(&orders.iter().map(String::as_str).collect::<Vec<_>>(), "?x", 9);
+        let outcome = bench.run(&plan).unwrap();
+        assert_eq!(outcome.scores, directly(&plan));
+        assert_eq!(outcome.tokens + outcome.cached_tokens, plan.cost().tokens);
+        assert!(bench.scheduler.store().unwrap().figures().bytes <= 160);
+    }
+    let figures = bench.scheduler.store().unwrap().figures();
+    assert!(figures.evictions > 0 && figures.hits > 40, "{figures:?}");
+}
+
+#[test]
+fn a_state_that_cannot_be_restored_is_read_again() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![Fault::Restore(2)]);
+    let plan = plan(&["a", "b", "c"], "?x", 40);
+    let cold = bench.run(&plan).unwrap();
+    let faulty = bench.run(&plan).unwrap();
+    assert_eq!((&faulty.scores, &cold.scores), (&directly(&plan), &directly(&plan)));
+    assert_eq!(faulty.cached_tokens, 4 + 2 * 40);
+    assert_eq!(faulty.tokens + faulty.cached_tokens, cold.tokens);
+    let states = bench.scheduler.store().unwrap().figures().states;
+    assert_eq!(states, 2, "the state is dropped");
+    assert_eq!(
+        bench.run(&plan).unwrap().cached_tokens,
+        4 + 2 * 40,
+        "its passage was read outside a step, and is not saved"
+    );
+    assert_eq!(bench.settled_cells(), 4);
+}
+
+#[test]
+fn a_state_that_cannot_be_saved_is_read_again() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![Fault::Save(1)]);
+    let plan = plan(&["a", "b", "c"], "?x", 40);
+    bench.run(&plan).unwrap();
+    let second = bench.run(&plan).unwrap();
+    assert_eq!((second.cached_tokens, second.scores), (4 + 2 * 40, directly(&plan)));
+    assert_eq!(bench.run(&plan).unwrap().cached_tokens, 4 + 3 * 40);
+}
+
+#[test]
+fn a_cancelled_request_leaves_no_cells() {
+    let bench = bench(PLENTY, Duration::from_millis(1), vec![]);
+    bench.run(&plan(&["a", "b"], "?x", 40)).unwrap();
+    let orders = [["a", "b", "c", "d", "e"], ["a", "b", "f", "g", "h"], ["a", "b", "i", "j", "k"]];
+    for (patience, order) in [20, 45, 70].into_iter().zip(orders) {
+        let long = plan(&order, "?x", 40);
+        bench.runtime.block_on(async {
+            let call = Call::local();
+            let run = bench.scheduler.run(Arc::clone(&long), &call, None);
+            assert!(tokio::time::timeout(Duration::from_millis(patience), run).await.is_err());
+        });
+        assert_eq!(bench.settled_cells(), 4, "the opening");
+        assert_eq!(bench.run(&long).unwrap().scores, directly(&long));
+    }
+}
+
+#[test]
+fn a_deadline_that_only_kept_states_can_meet_is_accepted() {
+    let bench = bench(PLENTY, Duration::from_micros(500), vec![]);
+    let plan = plan(&["a", "b", "c", "d", "e", "f"], "?x", 50);
+    bench.run(&plan).unwrap();
+    let deadline = Some(Instant::now() + Duration::from_millis(60));
+    let outcome = bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &Call::local_with(deadline), None));
+    assert_eq!(outcome.unwrap().tokens, 6, "300 tokens would take at least 75 ms");
+}

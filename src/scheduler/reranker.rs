@@ -1,0 +1,400 @@
+//! Scores of passages by a reranker or an embedding model: a queue in front of the worker thread that owns the model.
+//!
+//! The model is loaded when the first list comes. Requests take turns, so that a long list does not hold a short one up; a
+//! request is dropped before its next turn when its call stops. The turns of a list depend on the list alone, so equal
+//! requests get equal scores. A score that is not a finite number fails its own request.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{oneshot, watch};
+
+use super::entailment::ConfiguredModel;
+use super::worker::{Service, Worker};
+use super::{Load, ScheduleError, Status};
+use crate::call::Call;
+use crate::model::ModelError;
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
+
+/// Passages scored before another request has its turn.
+const TURN: usize = 64;
+/// Tokens after which a turn ends early: 64 long pairs take many seconds.
+const TURN_TOKENS: usize = 4_096;
+/// Bytes of text that are tokenised before another request has its turn.
+const TURN_BYTES: usize = 256 << 10;
+
+/// Builds a model on the worker's thread and passes it to the callback, which returns when the worker ends.
+pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Reranker)) -> Result<(), ModelError> + Send>;
+
+/// A query and the passages to score.
+#[derive(Debug, Clone)]
+pub struct List {
+    /// The query.
+    pub query: Arc<str>,
+    /// The passages.
+    pub passages: Arc<[String]>,
+    /// How passages are shortened.
+    pub shortening: Shortening,
+    /// Maximum number of tokens of the whole list.
+    pub tokens: usize,
+}
+
+/// Progress of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens evaluated so far; 0 when the list was tokenised.
+    pub done: usize,
+    /// Total number of tokens.
+    pub total: usize,
+    /// Tokens of the longest pair.
+    pub longest: usize,
+}
+
+/// Scores and what they took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scored {
+    /// One score a passage, in the order of the list.
+    pub scores: Vec<f64>,
+    /// Tokens dropped from each passage.
+    pub cut: Vec<usize>,
+    /// Tokens evaluated.
+    pub tokens: usize,
+    /// Turns with the model.
+    pub steps: usize,
+    /// Time before the first turn.
+    pub queued: Duration,
+    /// Time from the first turn to the last score.
+    pub running: Duration,
+}
+
+/// Why a list was not scored.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ScoreError {
+    /// As for every worker.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// A text does not fit the model.
+    #[error("needs {} tokens, {} available", .length.needed, .length.available)]
+    TooLong {
+        /// Index of the passage; `None` for the query.
+        passage: Option<usize>,
+        /// Its length.
+        length: TooLong,
+    },
+    /// A text cannot be tokenised.
+    #[error("cannot be tokenised: {problem}")]
+    Text {
+        /// Index of the passage; `None` for the query.
+        passage: Option<usize>,
+        /// What the tokenizer says.
+        problem: String,
+    },
+    /// The list has more tokens than allowed.
+    #[error("needs {needed} tokens, at most {allowed} allowed")]
+    Budget {
+        /// Tokens of the list.
+        needed: usize,
+        /// Tokens allowed.
+        allowed: usize,
+    },
+}
+
+impl ScoreError {
+    /// The error of a passage, or of the query.
+    fn of_text(passage: Option<usize>, error: TextError) -> Self {
+        match error {
+            TextError::TooLong(length) => Self::TooLong { passage, length },
+            TextError::Tokenizer(problem) => Self::Text { passage, problem },
+        }
+    }
+}
+
+impl From<ModelError> for ScoreError {
+    fn from(error: ModelError) -> Self {
+        Self::Schedule(error.into())
+    }
+}
+
+struct Job {
+    list: List,
+    listener: Option<UnboundedSender<Progress>>,
+    call: Call,
+    submitted: Instant,
+    /// What was done of it; `None` before its first turn.
+    work: Option<Work>,
+    reply: oneshot::Sender<Result<Scored, ScoreError>>,
+}
+
+/// A list in progress.
+struct Work {
+    started: Instant,
+    query: Encoded,
+    passages: Vec<Encoded>,
+    /// Whether all passages are tokenised and their cost was checked.
+    planned: bool,
+    /// Passages without a score, the next one last. Filled when all passages are tokenised.
+    open: Vec<usize>,
+    scores: Vec<f64>,
+    progress: Progress,
+    steps: usize,
+}
+
+/// Handle to the worker. Cheap to clone; the worker ends when the last handle is gone.
+#[derive(Clone)]
+pub struct PassageScorer {
+    worker: Worker<ScoringService>,
+    scored: Arc<AtomicU64>,
+    model: ConfiguredModel,
+}
+
+impl std::fmt::Debug for PassageScorer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("PassageScorer").field("model", &self.model).finish_non_exhaustive()
+    }
+}
+
+impl PassageScorer {
+    /// Starts the worker under this name; the model is loaded at the first list.
+    ///
+    /// # Errors
+    /// The operating system's error when it gives no thread.
+    pub fn start(name: &'static str, model: ConfiguredModel, loader: Loader) -> std::io::Result<Self> {
+        let scored = Arc::new(AtomicU64::new(0));
+        let service = ScoringService { name, loader, queue: VecDeque::new(), scored: Arc::clone(&scored) };
+        Ok(Self { worker: Worker::start(name, Load::OnDemand, service)?, scored, model })
+    }
+
+    /// The model that is configured, loaded or not.
+    #[must_use]
+    pub const fn model(&self) -> &ConfiguredModel {
+        &self.model
+    }
+
+    /// The worker's state, to be watched.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status<RerankerInfo>> {
+        self.worker.status()
+    }
+
+    /// What is known of the model; `None` until it is loaded.
+    #[must_use]
+    pub fn info(&self) -> Option<RerankerInfo> {
+        match &*self.worker.status().borrow() {
+            Status::Ready(info) => Some(info.clone()),
+            _ => None,
+        }
+    }
+
+    /// Passages that the model scored since the start.
+    #[must_use]
+    pub fn scored(&self) -> u64 {
+        self.scored.load(Ordering::Relaxed)
+    }
+
+    /// Scores the passages of a list. Dropping the future, or stopping the call, drops the work before its next turn.
+    ///
+    /// # Errors
+    /// [`ScoreError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the next
+    /// list.
+    pub async fn score(
+        &self,
+        list: List,
+        call: &Call,
+        listener: Option<UnboundedSender<Progress>>,
+    ) -> Result<Scored, ScoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.worker.send(Job { list, listener, call: call.clone(), submitted: Instant::now(), work: None, reply })?;
+        answer.await.map_err(|_| ScheduleError::Unavailable)?
+    }
+}
+
+struct ScoringService {
+    name: &'static str,
+    loader: Loader,
+    queue: VecDeque<Job>,
+    scored: Arc<AtomicU64>,
+}
+
+impl Service for ScoringService {
+    type Job = Job;
+    type Info = RerankerInfo;
+
+    fn run(
+        &mut self,
+        first: Option<Job>,
+        queue: &Receiver<Job>,
+        ready: &mut dyn FnMut(RerankerInfo),
+    ) -> Result<(), ModelError> {
+        self.queue.extend(first);
+        let Self { name, loader, queue: jobs, scored } = self;
+        let outcome = loader(&mut |model| {
+            let info = model.info();
+            tracing::info!(role = *name, model = %info.name, output = %info.output, "model loaded");
+            ready(info);
+            serve(jobs, queue, model, scored);
+        });
+        if outcome.is_err() {
+            // The lists that came while it loaded get the same answer at once, not a failed load each.
+            self.queue.extend(queue.try_iter());
+        }
+        outcome
+    }
+
+    fn abandon(&mut self, error: &ScheduleError) {
+        for job in self.queue.drain(..) {
+            let _ = job.reply.send(Err(error.clone().into()));
+        }
+    }
+
+    /// The list that panicked was taken out and is gone; the others have their turns when the model is there again.
+    fn panicked(&mut self) {}
+
+    fn waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+/// Gives every list a turn after the other, until the queue is closed and nothing is left.
+fn serve(jobs: &mut VecDeque<Job>, queue: &Receiver<Job>, model: &mut dyn Reranker, scored: &AtomicU64) {
+    loop {
+        if jobs.is_empty() {
+            match queue.recv() {
+                Ok(job) => jobs.push_back(job),
+                Err(_) => return,
+            }
+        }
+        jobs.extend(queue.try_iter());
+        // Taken out before its turn: a panic drops it with its reply, and the others stay.
+        let Some(mut job) = jobs.pop_front() else { continue };
+        if job.reply.is_closed() {
+            continue;
+        }
+        let outcome = match job.call.check() {
+            Err(stopped) => Err(ScheduleError::from(stopped).into()),
+            Ok(()) => turn(&mut job, model, scored),
+        };
+        match outcome {
+            Ok(None) => jobs.push_back(job),
+            Ok(Some(answer)) => {
+                let _ = job.reply.send(Ok(answer));
+            }
+            Err(error) => {
+                let _ = job.reply.send(Err(error));
+            }
+        }
+    }
+}
+
+/// Tokenises or scores a part of the list. Returns the scores of the whole list once they are there.
+fn turn(job: &mut Job, model: &mut dyn Reranker, scored: &AtomicU64) -> Result<Option<Scored>, ScoreError> {
+    let list = &job.list;
+    let work = match &mut job.work {
+        Some(work) => work,
+        empty => {
+            let query = model.query(&list.query).map_err(|error| ScoreError::of_text(None, error))?;
+            empty.insert(Work {
+                started: Instant::now(),
+                query,
+                passages: Vec::with_capacity(list.passages.len()),
+                planned: false,
+                open: Vec::new(),
+                scores: vec![f64::NAN; list.passages.len()],
+                progress: Progress { done: 0, total: 0, longest: 0 },
+                steps: 0,
+            })
+        }
+    };
+    if work.planned {
+        scored.fetch_add(work.step(model)? as u64, Ordering::Relaxed);
+    } else {
+        work.tokenise(list, model)?;
+        if work.passages.len() < list.passages.len() {
+            return Ok(None);
+        }
+        work.plan(list, model.query_cost(&work.query))?;
+    }
+    if let Some(listener) = &job.listener {
+        // A listener that left is the caller's business; the work goes on until its call stops.
+        let _ = listener.send(work.progress);
+    }
+    if !work.open.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Scored {
+        scores: std::mem::take(&mut work.scores),
+        cut: work.passages.iter().map(|passage| passage.cut).collect(),
+        tokens: work.progress.total,
+        steps: work.steps,
+        queued: work.started.duration_since(job.submitted),
+        running: work.started.elapsed(),
+    }))
+}
+
+impl Work {
+    /// Tokenises passages until the turn is over.
+    fn tokenise(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
+        let mut bytes = 0;
+        while bytes < TURN_BYTES
+            && let Some(text) = list.passages.get(self.passages.len())
+        {
+            let index = self.passages.len();
+            let passage = model.passage(&self.query, text, list.shortening);
+            self.passages.push(passage.map_err(|error| ScoreError::of_text(Some(index), error))?);
+            bytes += text.len();
+        }
+        Ok(())
+    }
+
+    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together.
+    fn plan(&mut self, list: &List, query_cost: usize) -> Result<(), ScoreError> {
+        let lengths = || self.passages.iter().map(|passage| passage.ids.len());
+        let total = lengths().sum::<usize>() + query_cost;
+        if total > list.tokens {
+            return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
+        }
+        self.planned = true;
+        self.progress = Progress { done: 0, total, longest: lengths().max().unwrap_or(0) };
+        self.open = (0..self.passages.len()).collect();
+        // Stable: passages of one length keep their order.
+        self.open.sort_by_key(|&index| self.passages[index].ids.len());
+        Ok(())
+    }
+
+    /// Scores the next passages. Returns how many.
+    fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
+        let (mut chosen, mut tokens) = (Vec::new(), 0);
+        while chosen.len() < TURN
+            && let Some(&index) = self.open.last()
+        {
+            let length = self.passages[index].ids.len();
+            if !chosen.is_empty() && tokens + length > TURN_TOKENS {
+                break;
+            }
+            self.open.pop();
+            chosen.push(index);
+            tokens += length;
+        }
+        let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
+        let scores = model.score(&self.query, &passages)?;
+        if scores.len() != chosen.len() {
+            return Err(ModelError::Decode(format!("{} scores for {} passages", scores.len(), chosen.len())).into());
+        }
+        for (&index, &score) in chosen.iter().zip(&scores) {
+            if !score.is_finite() {
+                return Err(ModelError::Decode(format!("the score of passages[{index}] is {score}")).into());
+            }
+            self.scores[index] = score;
+        }
+        self.steps += 1;
+        // The last step includes the query, where it is evaluated apart.
+        self.progress.done = if self.open.is_empty() { self.progress.total } else { self.progress.done + tokens };
+        Ok(chosen.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

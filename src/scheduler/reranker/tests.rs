@@ -1,0 +1,122 @@
+//! Order of scores, turns, limits, faults.
+
+use std::sync::atomic::AtomicUsize;
+
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::*;
+use crate::call::Stopped;
+use crate::scripted::ScriptedReranker;
+
+const WHOLE: Shortening = Shortening { passage_tokens: None, truncate: false, from_start: false };
+
+fn list(query: &str, passages: &[&str]) -> List {
+    let passages = passages.iter().map(|text| (*text).to_owned()).collect();
+    List { query: query.into(), passages, shortening: WHOLE, tokens: usize::MAX }
+}
+
+fn many(passages: usize) -> List {
+    List { passages: vec!["one two three".to_owned(); passages].into(), ..list("two", &[]) }
+}
+
+/// A worker whose first load fails if `damaged`, and whose model panics at a query of five words.
+fn start(delay: Duration, mut damaged: bool) -> (PassageScorer, Arc<AtomicUsize>) {
+    let scored = Arc::new(AtomicUsize::new(0));
+    let mut model = ScriptedReranker { delay, scored: Arc::clone(&scored), panics_at: Some(5), most: 100 };
+    let loader: Loader = Box::new(move |serve| {
+        if std::mem::take(&mut damaged) {
+            return Err(ModelError::Unusable { path: "x.onnx".into(), problem: "is damaged".into() });
+        }
+        serve(&mut model);
+        Ok(())
+    });
+    (PassageScorer::start("reranker", ConfiguredModel::default(), loader).unwrap(), scored)
+}
+
+#[tokio::test]
+async fn scores_come_in_the_order_of_the_list() {
+    let (scorer, _) = start(Duration::ZERO, false);
+    assert_eq!((scorer.info(), scorer.status().borrow().clone()), (None, Status::Idle));
+    let passages = ["ab abc abcd", "x", "abc abcd abcde abcdef abcdefg", "ab"];
+    let answer = scorer.score(list("ab abc", &passages), &Call::local(), None).await.unwrap();
+    assert_eq!(answer.scores, vec![2.0, 0.0, 1.0, 1.0]);
+    assert_eq!((answer.tokens, answer.steps, scorer.scored()), (10, 1, 4));
+    assert!(scorer.info().is_some());
+    let empty = scorer.score(list("ab", &[]), &Call::local(), None).await.unwrap();
+    assert_eq!((empty.scores, empty.tokens, empty.steps), (vec![], 0, 0));
+}
+
+#[tokio::test]
+async fn a_list_that_does_not_fit_is_refused_before_any_work() {
+    let (scorer, scored) = start(Duration::ZERO, false);
+    let long = "a ".repeat(101);
+    let refused = scorer.score(list("ab", &["a", &long]), &Call::local(), None).await.unwrap_err();
+    assert_eq!(refused, ScoreError::TooLong { passage: Some(1), length: TooLong { needed: 101, available: 100 } });
+    let refused = scorer.score(list(&long, &["a"]), &Call::local(), None).await.unwrap_err();
+    assert!(matches!(refused, ScoreError::TooLong { passage: None, .. }), "{refused}");
+    let refused = scorer.score(List { tokens: 5, ..many(2) }, &Call::local(), None).await.unwrap_err();
+    assert_eq!(refused, ScoreError::Budget { needed: 6, allowed: 5 });
+    assert_eq!(scored.load(Ordering::SeqCst), 0);
+    let cut = List { shortening: Shortening { truncate: true, ..WHOLE }, ..list("a", &[&long]) };
+    assert_eq!(scorer.score(cut, &Call::local(), None).await.unwrap().cut, vec![1]);
+}
+
+#[tokio::test]
+async fn progress_is_told_and_ends_at_the_total() {
+    let (scorer, _) = start(Duration::ZERO, false);
+    let (sender, mut events) = unbounded_channel();
+    scorer.score(many(150), &Call::local(), Some(sender)).await.unwrap();
+    let mut seen = Vec::new();
+    while let Some(progress) = events.recv().await {
+        assert_eq!((progress.total, progress.longest), (450, 3));
+        seen.push(progress.done);
+    }
+    assert_eq!(seen, vec![0, 192, 384, 450]);
+}
+
+#[tokio::test]
+async fn a_short_list_does_not_wait_for_a_long_one() {
+    let (scorer, _) = start(Duration::from_millis(1), false);
+    let (other, started) = (scorer.clone(), Instant::now());
+    let long =
+        tokio::spawn(async move { other.score(many(400), &Call::local(), None).await.map(|_| started.elapsed()) });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    scorer.score(many(1), &Call::local(), None).await.unwrap();
+    let short = started.elapsed();
+    assert!(short * 2 < long.await.unwrap().unwrap(), "{short:?}");
+}
+
+#[tokio::test]
+async fn deadlines_and_departures_stop_the_work() {
+    let (scorer, scored) = start(Duration::from_millis(1), false);
+    let hurried = Call::local_with(Some(Instant::now() + Duration::from_millis(50)));
+    let late = scorer.score(many(4_000), &hurried, None).await;
+    assert_eq!(late, Err(ScheduleError::Stopped(Stopped::DeadlineExceeded).into()));
+    let other = scorer.clone();
+    let left = tokio::spawn(async move { other.score(many(4_000), &Call::local(), None).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    left.abort();
+    scorer.score(many(1), &Call::local(), None).await.unwrap();
+    assert!(scored.load(Ordering::SeqCst) < 1_000);
+}
+
+#[tokio::test]
+async fn a_failed_load_is_reported_and_tried_again() {
+    let (scorer, _) = start(Duration::ZERO, true);
+    let failed = scorer.score(many(1), &Call::local(), None).await.unwrap_err();
+    assert_eq!(failed.to_string(), "x.onnx: is damaged");
+    assert!(scorer.score(many(1), &Call::local(), None).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_fault_fails_its_own_list_only() {
+    let (scorer, _) = start(Duration::from_millis(1), false);
+    let refused = scorer.score(list("two", &["two", "thirteenbytes"]), &Call::local(), None).await.unwrap_err();
+    assert!(refused.to_string().contains("passages[1] is NaN"), "{refused}");
+    let other = scorer.clone();
+    let long = tokio::spawn(async move { other.score(many(200), &Call::local(), None).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let panicked = scorer.score(list("a b c d e", &["a"]), &Call::local(), None).await;
+    assert_eq!(panicked, Err(ScheduleError::Unavailable.into()));
+    assert_eq!(long.await.unwrap().unwrap().scores.len(), 200);
+}

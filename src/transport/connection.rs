@@ -1,0 +1,327 @@
+//! One connection of HTTP/1.1 or HTTP/2: its bounds, its end, and responses that are not taken.
+//!
+//! hyper runs every stream of an HTTP/2 connection as a task of its own, through the executor that it is given. `Streams` is
+//! that executor. It counts the streams, so that a connection without any can be closed, and ends a stream whose response the
+//! client does not take. An HTTP/1.1 connection has one request at a time, which is counted where it is handled. `Patient`
+//! ends a connection of either protocol whose client takes nothing, or does not end its header.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::Peer;
+use super::in_flight::{Counted, InFlight};
+use super::patient::Patient;
+
+/// What a listener speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// Bounds on connections, so that no client holds more of the server than they say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most connections at once. Further ones are closed as soon as they are accepted.
+    pub connections: usize,
+    /// Most requests in progress on one HTTP/2 connection; HTTP/1.1 has one at a time.
+    pub streams: u32,
+    /// Most bytes of the header fields of a request. A request over HTTP/1.1 has at most [`HEADER_FIELDS`] of them.
+    pub header_bytes: u32,
+    /// Most streams that a client may have reset before the server took them up. More close the connection: this is the
+    /// pattern of the rapid-reset attack (CVE-2023-44487).
+    pub pending_resets: usize,
+    /// Longest TLS handshake.
+    pub handshake: Duration,
+    /// How long a connection may have no request; `None` for no bound.
+    pub idle: Option<Duration>,
+    /// How old a connection may become; `None` for no bound. It differs by up to a tenth between connections, so that the
+    /// clients of a server do not connect again all at once.
+    pub age: Option<Duration>,
+    /// How long requests may go on after the connection has reached its age.
+    pub age_grace: Duration,
+    /// Time between HTTP/2 pings; `None` for none.
+    pub keepalive: Option<Duration>,
+    /// How long a client may take to answer a ping.
+    pub keepalive_timeout: Duration,
+    /// How long a client may leave a part of a response unread.
+    pub unread: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            streams: 256,
+            header_bytes: 16_384,
+            pending_resets: 20,
+            handshake: Duration::from_secs(10),
+            idle: Some(Duration::from_secs(900)),
+            age: None,
+            age_grace: Duration::from_secs(300),
+            keepalive: Some(Duration::from_secs(60)),
+            keepalive_timeout: Duration::from_secs(20),
+            unread: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Most header fields of a request over HTTP/1.1.
+pub const HEADER_FIELDS: usize = 100;
+
+/// Longest time from the first byte of a request over HTTP/1.1 to the end of its header.
+const HEADER: Duration = Duration::from_secs(30);
+
+/// Least buffer that hyper takes for HTTP/1.1.
+const LEAST_BUFFER: usize = 8_192;
+
+/// How long a closing connection without requests waits for the client to close.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// What all connections of a listener share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub protocol: Protocol,
+    pub bounds: Bounds,
+    /// Requests that a stopping server finishes.
+    pub requests: InFlight,
+    /// Whether a request of this path goes on for as long as the client likes, so that a stopping server does not wait for it.
+    pub endless: fn(&str) -> bool,
+    /// Ends the connections once their requests are answered.
+    pub stop: CancellationToken,
+}
+
+/// Serves one connection until it ends.
+pub(super) async fn serve<I, S, B>(io: I, peer: Peer, service: S, shared: Shared)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let Shared { protocol, bounds, requests, endless, stop } = shared;
+    let open = InFlight::default();
+    let service = TowerToHyperService::new(service);
+    let own = (protocol == Protocol::Http1).then(|| open.clone());
+    let handler = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        let counted = (!endless(request.uri().path())).then(|| requests.begin());
+        let counted = (counted, own.as_ref().map(InFlight::begin));
+        let answer = hyper::service::Service::call(&service, request);
+        async move { answer.await.map(|response| response.map(|body| Paced { inner: body, rest: Bytes::new(), counted })) }
+    });
+    let header = (protocol == Protocol::Http1).then_some(HEADER);
+    let io = TokioIo::new(Patient::new(io, bounds.unread, header, open.clone()));
+    let life = Life { peer, bounds, open: open.clone(), stop };
+    match protocol {
+        Protocol::Http1 => {
+            let bytes = bounds.header_bytes as usize;
+            let mut builder = http1::Builder::new();
+            // hyper's own timer for headers would also end connections that wait for their next request.
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(None)
+                .max_headers(HEADER_FIELDS)
+                .max_header_size(bytes)
+                .max_buf_size(bytes.max(LEAST_BUFFER));
+            life.lead(builder.serve_connection(io, handler)).await;
+        }
+        Protocol::Http2 => {
+            let mut builder = http2::Builder::new(Streams { open, patience: bounds.unread });
+            builder
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(bounds.streams)
+                .max_header_list_size(bounds.header_bytes)
+                .max_pending_accept_reset_streams(bounds.pending_resets)
+                .keep_alive_interval(bounds.keepalive)
+                .keep_alive_timeout(bounds.keepalive_timeout);
+            life.lead(builder.serve_connection(io, handler)).await;
+        }
+    }
+}
+
+/// When a connection ends.
+struct Life {
+    peer: Peer,
+    bounds: Bounds,
+    /// Its requests in progress.
+    open: InFlight,
+    stop: CancellationToken,
+}
+
+impl Life {
+    /// Serves the connection, and closes it when it is idle, old, or the server stops.
+    async fn lead(self, connection: impl GracefulConnection<Error = hyper::Error>) {
+        let Self { peer, bounds, open, stop } = self;
+        let mut connection = pin!(connection);
+        // Closes the connection once: first in agreement with the client, then without.
+        let mut closing = false;
+        let mut end = pin!(at(bounds.age.map(|age| Instant::now() + spread(age, peer))));
+        loop {
+            tokio::select! {
+                outcome = &mut connection => {
+                    if let Err(error) = outcome {
+                        tracing::debug!(peer = %peer.0, %error, "connection failed");
+                    }
+                    return;
+                }
+                () = &mut end => {
+                    if closing {
+                        tracing::debug!(peer = %peer.0, "connection cut");
+                        return;
+                    }
+                    end.set(at(Some(Instant::now() + bounds.age_grace)));
+                }
+                () = unused(&open, bounds.idle), if !closing => end.set(at(Some(Instant::now() + CLOSING))),
+                // The drain of the server bounds what is left.
+                () = stop.cancelled(), if !closing => end.set(at(None)),
+            }
+            closing = true;
+            connection.as_mut().graceful_shutdown();
+        }
+    }
+}
+
+/// Sleeps until `end`, or for ever.
+async fn at(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => pending().await,
+    }
+}
+
+/// An age between nine tenths and all of `age`, by the client's port.
+fn spread(age: Duration, peer: Peer) -> Duration {
+    age * (1_000 - u32::from(peer.0.port() % 100)) / 1_000
+}
+
+/// Resolves when there were no open streams for the time of `bound`.
+async fn unused(open: &InFlight, bound: Option<Duration>) {
+    let Some(bound) = bound else { return pending().await };
+    loop {
+        match open.idle_since() {
+            None => open.none().await,
+            Some(since) if since.elapsed() >= bound => return,
+            Some(since) => tokio::time::sleep_until(since + bound).await,
+        }
+    }
+}
+
+tokio::task_local! {
+    /// In the task of a stream: when the part of the response was handed out that the client has not yet taken.
+    static OFFERED: Cell<Option<Instant>>;
+}
+
+/// Runs the streams of one connection.
+#[derive(Clone)]
+pub(super) struct Streams {
+    open: InFlight,
+    patience: Duration,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        let (counted, patience) = (self.open.begin(), self.patience);
+        tokio::spawn(async move {
+            let _counted = counted;
+            if !taken(stream, patience).await {
+                tracing::warn!(seconds = patience.as_secs(), "the client did not read its response: stream reset");
+            }
+        });
+    }
+}
+
+/// Runs a stream. Drops it, which resets it, and returns false where a part of its response is not taken within `patience`.
+async fn taken(stream: impl Future<Output = ()>, patience: Duration) -> bool {
+    let watched = async move {
+        let mut stream = pin!(stream);
+        let mut timer = pin!(tokio::time::sleep(patience));
+        poll_fn(|context| {
+            if stream.as_mut().poll(context).is_ready() {
+                return Poll::Ready(true);
+            }
+            let Some(since) = OFFERED.with(Cell::get) else { return Poll::Pending };
+            if timer.deadline() != since + patience {
+                timer.as_mut().reset(since + patience);
+            }
+            timer.as_mut().poll(context).map(|()| false)
+        })
+        .await
+    };
+    OFFERED.scope(Cell::new(None), watched).await
+}
+
+/// Largest part of a response that is handed to HTTP/2 at once. HTTP/2 buffers what it is given, so without this a response
+/// would wait in memory for a client that does not read, and nobody would know.
+const PART: usize = 16 << 10;
+
+pin_project_lite::pin_project! {
+    /// A response body in parts.
+    pub(super) struct Paced<B> {
+        #[pin]
+        inner: B,
+        rest: Bytes,
+        counted: (Option<Counted>, Option<Counted>),
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for Paced<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        offer(None);
+        if this.rest.is_empty() {
+            match ready!(this.inner.poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => *this.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        offer(Some(Instant::now()));
+        let part = this.rest.split_to(this.rest.len().min(PART));
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+/// Notes that a part was handed out, or that the last one was taken. Outside a stream's task there is nothing to note.
+fn offer(at: Option<Instant>) {
+    let _ = OFFERED.try_with(|offered| offered.set(at));
+}

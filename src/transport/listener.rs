@@ -1,0 +1,142 @@
+//! The accept loop.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service;
+
+use super::connection::{self, Bounds, Protocol, Shared};
+use super::{InFlight, Peer, Tls};
+
+/// What the listener needs to know beside its service.
+#[derive(Clone)]
+pub struct Options {
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Bounds on connections.
+    pub bounds: Bounds,
+    /// TLS of new connections; `None` for plain text.
+    pub tls: Option<std::sync::Arc<Tls>>,
+    /// Counts the requests that a stopping server finishes.
+    pub requests: InFlight,
+    /// Whether a request of this path goes on for as long as the client likes. Such requests are not counted.
+    pub endless: fn(&str) -> bool,
+}
+
+impl Options {
+    /// A listener for plain text in this protocol, whose requests all end.
+    #[must_use]
+    pub fn new(protocol: Protocol, bounds: Bounds) -> Self {
+        Self { protocol, bounds, tls: None, requests: InFlight::default(), endless: |_| false }
+    }
+}
+
+/// Pause after a failed accept. The usual cause is a lack of file descriptors, and connections have to end first.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Least time between two log lines of the same trouble.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+
+/// Accepts connections and serves requests on them until `stop`. Then the listener closes, connections end when their requests
+/// are answered, and the future resolves after the last of them. Dropping it ends all connections at once.
+pub async fn serve<S, B>(listener: TcpListener, service: S, options: Options, stop: CancellationToken)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let Options { protocol, bounds, tls, requests, endless } = options;
+    let shared = Shared { protocol, bounds, requests, endless, stop: stop.clone() };
+    let mut connections = JoinSet::new();
+    let mut trouble = Seldom::default();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((socket, _)) if connections.len() >= bounds.connections => {
+                drop(socket);
+                if trouble.is_due() {
+                    tracing::warn!(limit = bounds.connections, "connections.limit reached: new connections are closed");
+                }
+            }
+            Ok((socket, address)) => {
+                let (service, shared, tls) = (service.clone(), shared.clone(), tls.clone());
+                connections.spawn(async move {
+                    match tls {
+                        None => connection::serve(nodelay(socket), Peer(address), service, shared).await,
+                        Some(tls) => {
+                            let handshake = tls.acceptor(shared.protocol).accept(nodelay(socket));
+                            match tokio::time::timeout(bounds.handshake, handshake).await {
+                                Ok(Ok(io)) => connection::serve(io, Peer(address), service, shared).await,
+                                Ok(Err(error)) => tracing::debug!(peer = %address, %error, "TLS handshake failed"),
+                                Err(_) => tracing::debug!(peer = %address, "TLS handshake not complete in time"),
+                            }
+                        }
+                    }
+                });
+            }
+            Err(error) => {
+                if trouble.is_due() {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// [`serve`] until `stop` resolves; what is in flight then has at most `drain` to end.
+pub async fn serve_until<S, B>(
+    listener: TcpListener,
+    service: S,
+    options: Options,
+    stop: impl Future<Output = ()> + Send,
+    drain: Duration,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stopping = CancellationToken::new();
+    let mut serving = std::pin::pin!(serve(listener, service, options, stopping.clone()));
+    tokio::select! {
+        () = &mut serving => return,
+        () = stop => stopping.cancel(),
+    }
+    let _ = tokio::time::timeout(drain, serving).await;
+}
+
+/// Small answers must not wait for the acknowledgement of the ones before them.
+fn nodelay(socket: TcpStream) -> TcpStream {
+    let _ = socket.set_nodelay(true);
+    socket
+}
+
+/// Keeps a flood of connections from becoming a flood of log lines.
+#[derive(Default)]
+struct Seldom(Option<Instant>);
+
+impl Seldom {
+    fn is_due(&mut self) -> bool {
+        let due = self.0.is_none_or(|last| last.elapsed() >= BETWEEN_LINES);
+        if due {
+            self.0 = Some(Instant::now());
+        }
+        due
+    }
+}

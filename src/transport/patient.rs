@@ -1,0 +1,189 @@
+//! A connection whose client must go on: it takes what is written, and ends the headers that it begins.
+
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::in_flight::InFlight;
+
+/// The connection. Reads and writes fail with `TimedOut` once the client has kept the server waiting for too long.
+pub(super) struct Patient<I> {
+    inner: I,
+    /// How long a write may wait for the client to read.
+    unread: Duration,
+    /// How long the header of a request may take; `None` for no bound.
+    header: Option<Duration>,
+    /// Requests in progress on the connection.
+    open: InFlight,
+    /// When the first byte of a header came whose request has not begun.
+    began: Option<Instant>,
+    writing: Timer,
+    reading: Timer,
+}
+
+impl<I> Patient<I> {
+    pub fn new(inner: I, unread: Duration, header: Option<Duration>, open: InFlight) -> Self {
+        Self { inner, unread, header, open, began: None, writing: Timer::default(), reading: Timer::default() }
+    }
+
+    /// Forgets a header whose request began: one is in progress, or was meanwhile.
+    fn look(&mut self) {
+        let begun = |began: &Instant| self.open.idle_since().is_none_or(|since| since > *began);
+        if self.began.as_ref().is_some_and(begun) {
+            self.began = None;
+        }
+    }
+}
+
+/// Sleeps until a point in time that changes.
+#[derive(Default)]
+struct Timer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    running: bool,
+}
+
+impl Timer {
+    fn stop(&mut self) {
+        self.running = false;
+    }
+
+    /// Whether `end` has come. Starts the timer where it does not run; a timer that runs keeps its end.
+    fn poll(&mut self, context: &mut Context<'_>, end: impl FnOnce() -> Instant) -> Poll<Error> {
+        let sleep = match &mut self.sleep {
+            Some(sleep) => {
+                if !self.running {
+                    sleep.as_mut().reset(end());
+                }
+                sleep
+            }
+            none => none.insert(Box::pin(sleep_until(end()))),
+        };
+        self.running = true;
+        sleep.as_mut().poll(context).map(|()| Error::from(ErrorKind::TimedOut))
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Patient<I> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let before = into.filled().len();
+        let read = Pin::new(&mut this.inner).poll_read(context, into);
+        let Some(header) = this.header else { return read };
+        this.look();
+        if this.began.is_none() {
+            this.reading.stop();
+            if into.filled().len() > before && this.open.idle_since().is_some() {
+                this.began = Some(Instant::now());
+            }
+        }
+        match (&read, this.began) {
+            (Poll::Pending, Some(began)) => this.reading.poll(context, || began + header).map(Err),
+            _ => read,
+        }
+    }
+}
+
+impl<I: AsyncWrite + Unpin> Patient<I> {
+    fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
+        if written.is_ready() {
+            self.writing.stop();
+            return written;
+        }
+        let unread = self.unread;
+        self.writing.poll(context, || Instant::now() + unread).map(|late| {
+            tracing::warn!(seconds = unread.as_secs(), "the client did not read its response: connection cut");
+            Err(late)
+        })
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Patient<I> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.written(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(context, parts);
+        self.written(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let flushed = Pin::new(&mut self.inner).poll_flush(context);
+        self.written(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let shut = Pin::new(&mut self.inner).poll_shutdown(context);
+        self.written(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_write_waits_so_long_for_its_reader() {
+        let (near, mut far) = duplex(8);
+        let mut io = Patient::new(near, SHORT, None, InFlight::default());
+        io.write_all(b"12345678").await.unwrap();
+        assert_eq!(io.write_all(b"9").await.unwrap_err().kind(), ErrorKind::TimedOut);
+        far.read_exact(&mut [0; 8]).await.unwrap();
+        io.write_all(b"9").await.unwrap();
+    }
+
+    /// A part that is taken gives the next one the whole time.
+    #[tokio::test]
+    async fn a_slow_reader_goes_on() {
+        let (near, mut far) = duplex(1);
+        let mut io = Patient::new(near, LONG, None, InFlight::default());
+        let reader = tokio::spawn(async move {
+            let mut text = [0; 8];
+            for byte in &mut text {
+                tokio::task::yield_now().await;
+                *byte = far.read_u8().await.unwrap();
+            }
+            text
+        });
+        io.write_all(b"12345678").await.unwrap();
+        assert_eq!(&reader.await.unwrap(), b"12345678");
+    }
+
+    #[tokio::test]
+    async fn a_header_that_was_begun_must_end() {
+        let (near, mut far) = duplex(64);
+        let open = InFlight::default();
+        let mut io = Patient::new(near, LONG, Some(SHORT), open.clone());
+        // A connection that waits for a request is not concerned.
+        let silent = tokio::time::timeout(SHORT * 4, io.read_u8()).await;
+        assert!(silent.is_err());
+        far.write_all(b"GE").await.unwrap();
+        assert_eq!(io.read_u16().await.unwrap(), u16::from_be_bytes(*b"GE"));
+        assert_eq!(io.read_u8().await.unwrap_err().kind(), ErrorKind::TimedOut);
+        // Nor is the body of a request, or the wait after it.
+        let request = open.begin();
+        assert!(tokio::time::timeout(SHORT * 4, io.read_u8()).await.is_err());
+        far.write_all(b"x").await.unwrap();
+        assert_eq!(io.read_u8().await.unwrap(), b'x');
+        drop(request);
+        assert!(tokio::time::timeout(SHORT * 4, io.read_u8()).await.is_err());
+    }
+}

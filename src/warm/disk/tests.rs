@@ -1,0 +1,119 @@
+use super::*;
+
+fn key(number: usize) -> Key {
+    Key::of_generator(&number.to_string())
+}
+
+fn open(folder: &Path, bytes: u64) -> Disk {
+    Disk::open(&DiskOptions { folder: folder.to_owned(), bytes }).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn states_survive_a_restart_and_damaged_ones_are_deleted() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 1 << 20);
+    (0..4).for_each(|number| disk.write(key(number), Arc::new(vec![u8::try_from(number).unwrap(); 100])));
+    drop(disk);
+    assert_eq!(files(&folder).len(), 4);
+    // Cut off, flipped, and another state's file.
+    std::fs::File::options().write(true).open(path(&folder, &key(1))).unwrap().set_len(90).unwrap();
+    let mut flipped = std::fs::read(path(&folder, &key(2))).unwrap();
+    flipped[150] ^= 4;
+    std::fs::write(path(&folder, &key(2)), flipped).unwrap();
+    std::fs::copy(path(&folder, &key(0)), path(&folder, &key(3))).unwrap();
+    let disk = open(&folder, 1 << 20);
+    assert_eq!(disk.read(&key(0)), Some(vec![0; 100]));
+    assert!(disk.holds(&key(3)));
+    assert_eq!([1, 2, 3, 4].map(|number| disk.read(&key(number))), [None, None, None, None]);
+    assert_eq!(files(&folder), vec![path(&folder, &key(0))]);
+}
+
+#[test]
+fn the_folder_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("a/b");
+    drop(open(&folder, 1_000));
+    assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o757)).unwrap();
+    assert!(
+        Disk::open(&DiskOptions { folder, bytes: 1_000 }).is_none(),
+        "a folder that everybody may write to is refused"
+    );
+    let taken = scratch.path().join("file");
+    std::fs::write(&taken, "").unwrap();
+    assert!(Disk::open(&DiskOptions { folder: taken, bytes: 1_000 }).is_none());
+}
+
+#[test]
+fn the_files_used_longest_ago_go_first_and_nobody_elses() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    drop(open(&folder, 10_000));
+    std::fs::write(folder.join("notes.txt"), "mine").unwrap();
+    for number in 0..30 {
+        let disk = open(&folder, 10_000);
+        disk.write(key(number), Arc::new(vec![1; 1_000]));
+        assert!(number == 0 || disk.read(&key(0)).is_some(), "it is used in every turn");
+    }
+    let kept: u64 = files(&folder).iter().map(|path| path.metadata().unwrap().len()).sum();
+    assert!(kept <= 10_000 && kept > 6_000, "{kept}");
+    let disk = open(&folder, 10_000);
+    assert!(disk.holds(&key(0)) && disk.holds(&key(29)) && !disk.holds(&key(1)));
+    assert!(folder.join("notes.txt").exists());
+}
+
+#[test]
+fn two_servers_share_a_folder() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let (one, two) = (open(&folder, 1 << 20), open(&folder, 1 << 20));
+    for number in 0..20 {
+        one.write(key(number), Arc::new(vec![3; 500]));
+        two.write(key(number), Arc::new(vec![3; 500]));
+    }
+    drop(one);
+    drop(two);
+    let three = open(&folder, 1 << 20);
+    assert!((0..20).all(|number| three.read(&key(number)) == Some(vec![3; 500])));
+    assert_eq!(files(&folder).len(), 20, "no temporary file is left");
+}
+
+#[test]
+fn a_folder_that_vanishes_costs_nothing_but_the_states() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 1 << 20);
+    std::fs::remove_dir_all(&folder).unwrap();
+    disk.write(key(0), Arc::new(vec![3; 500]));
+    assert_eq!(disk.read(&key(0)), None);
+    drop(disk);
+    assert!(!folder.exists());
+}
+
+#[test]
+fn a_folder_of_another_user_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(owned(7, 7, 0o700), Ok(()));
+    assert_eq!(owned(7, 7, 0o500), Ok(()));
+    assert!(owned(0, 7, 0o700).unwrap_err().contains("belongs to user 0"));
+    assert_eq!(owned(7, 7, 0o770), Ok(()), "its group may use it: a volume");
+    for mode in [0o777, 0o702] {
+        assert!(owned(7, 7, mode).unwrap_err().contains("should be 700"), "{mode:o}");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let options = |name: &str| DiskOptions { folder: scratch.path().join(name), bytes: 1 };
+    assert_eq!(options("missing").check(), Ok(()), "it will be made");
+    std::fs::create_dir(scratch.path().join("open")).unwrap();
+    std::fs::set_permissions(scratch.path().join("open"), PermissionsExt::from_mode(0o777)).unwrap();
+    assert!(options("open").check().is_err());
+    let volume = scratch.path().join("open");
+    std::fs::set_permissions(&volume, PermissionsExt::from_mode(0o770)).unwrap();
+    private_folder(&volume).unwrap();
+    assert_eq!(std::fs::metadata(&volume).unwrap().permissions().mode() & 0o777, 0o700, "it is closed to the group");
+}

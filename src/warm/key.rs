@@ -1,0 +1,89 @@
+//! Names of states: a hash of everything that their bytes depend on.
+
+use sha2::{Digest, Sha256};
+
+use crate::plan::{NodeId, Plan, Token};
+
+/// SHA-256 of a generator's identity and of the segments from the root to the end of a node, in turn: the key of the
+/// segment before, then the segment's tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(pub [u8; 32]);
+
+impl Key {
+    /// The key before any token. `identity` names the generator's file, its cells, its runtime and its prompts.
+    #[must_use]
+    pub fn of_generator(identity: &str) -> Self {
+        Self(Sha256::digest(identity.as_bytes()).into())
+    }
+
+    /// The key after one more segment.
+    #[must_use]
+    pub fn after(&self, tokens: &[Token]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(self.0);
+        for token in tokens {
+            hash.update(token.to_le_bytes());
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+/// The context-only nodes of a plan below its roots, each with its key, in the plan's order.
+#[must_use]
+pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
+    let mut all: Vec<Key> = Vec::with_capacity(plan.len());
+    let mut found = Vec::new();
+    // A parent comes before its children.
+    for node in (0..plan.len()).map(NodeId) {
+        let parent = plan.parent(node);
+        let before = parent.and_then(|parent| all.get(parent.0)).unwrap_or(generator);
+        // A leaf names no other node.
+        let key = if plan.is_leaf(node) { *before } else { before.after(plan.tokens(node)) };
+        all.push(key);
+        if parent.is_some() && plan.is_context(node) {
+            found.push((node, key));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Segment;
+
+    fn plan(segments: &[&[Token]]) -> Plan {
+        let mut plan = Plan::new();
+        let (last, context) = segments.split_last().unwrap();
+        let mut all: Vec<Segment> = context.iter().map(|tokens| Segment::context(*tokens)).collect();
+        all.push(Segment::scored(*last, 1));
+        plan.add(&all);
+        plan
+    }
+
+    #[test]
+    fn a_key_depends_on_generator_tokens_and_segments_and_on_nothing_behind_them() {
+        let generator = Key::of_generator("a");
+        let passage = |plan: &Plan, generator: &Key| keys(plan, generator)[0].1;
+        let known = passage(&plan(&[&[1, 2], &[3, 4], &[5, 6]]), &generator);
+        assert_eq!(passage(&plan(&[&[1, 2], &[3, 4], &[7, 8, 9]]), &generator), known, "the query is no part of it");
+        assert_ne!(passage(&plan(&[&[1, 2], &[3, 4], &[5, 6]]), &Key::of_generator("b")), known);
+        assert_ne!(passage(&plan(&[&[1, 9], &[3, 4], &[5, 6]]), &generator), known, "another opening");
+        assert_ne!(passage(&plan(&[&[1, 2], &[3, 9], &[5, 6]]), &generator), known, "another passage");
+        assert_ne!(
+            passage(&plan(&[&[1], &[2, 3, 4], &[5, 6]]), &generator),
+            known,
+            "other positions of the same tokens"
+        );
+    }
+
+    #[test]
+    fn roots_and_scored_segments_have_no_state() {
+        let generator = Key::of_generator("a");
+        let mut plan = Plan::new();
+        let scored = Segment::scored([3, 4], 0);
+        plan.add(&[Segment::context([1, 2]), scored, Segment::context([5]), Segment::scored([6, 7], 1)]);
+        let found: Vec<usize> = keys(&plan, &generator).into_iter().map(|(node, _)| node.0).collect();
+        assert_eq!(found, vec![2], "the opening is a root, the passage and the query are scored");
+    }
+}

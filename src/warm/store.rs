@@ -1,0 +1,297 @@
+//! The states in memory, under the policy, and those on disk. One lock; nothing under it waits.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::Key;
+use super::disk::{Disk, DiskOptions};
+use super::policy::{Candidate, Policy};
+use crate::plan::{NodeId, Plan};
+
+/// The bytes of a state. Requests that restore it share them.
+pub type State = Arc<Vec<u8>>;
+
+/// How much is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Most bytes of states in memory; 0 keeps none.
+    pub memory_bytes: u64,
+    /// Where states are kept beyond the process, if anywhere.
+    pub disk: Option<DiskOptions>,
+}
+
+/// What the store holds and has done since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Bytes of states in memory.
+    pub bytes: u64,
+    /// Most bytes of states in memory.
+    pub limit: u64,
+    /// States in memory.
+    pub states: u64,
+    /// States that requests asked for and found.
+    pub hits: u64,
+    /// States that requests asked for and did not find.
+    pub misses: u64,
+    /// States that made way for others.
+    pub evictions: u64,
+    /// States that were read from disk.
+    pub read: u64,
+}
+
+/// States that were read from disk for a request. Their bytes count until it is dropped.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    states: HashMap<Key, State>,
+    bytes: u64,
+    held: Arc<AtomicU64>,
+}
+
+impl Fetched {
+    fn insert(&mut self, key: Key, state: Vec<u8>) {
+        let bytes = wide(state.len());
+        self.bytes += bytes;
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.states.insert(key, Arc::new(state));
+    }
+
+    /// The state of a key, if it was read.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<&State> {
+        self.states.get(key)
+    }
+}
+
+impl Drop for Fetched {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+struct Inner {
+    policy: Policy,
+    states: HashMap<Key, State>,
+    /// Bytes and tokens of the states so far: an estimate of a state's size before it is saved.
+    size: (u64, u64),
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+    read: u64,
+}
+
+/// Keeps states. Shared by the generator's worker and the requests in front of it.
+pub struct Store {
+    generator: OnceLock<Key>,
+    inner: Mutex<Inner>,
+    disk: Option<Disk>,
+    /// Bytes of all [`Fetched`].
+    fetched: Arc<AtomicU64>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Store").field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// An empty store; `None` where nothing shall be kept.
+    #[must_use]
+    pub fn new(options: &Options) -> Option<Self> {
+        let policy = (options.memory_bytes > 0).then(|| Policy::new(options.memory_bytes))?;
+        let inner = Inner { policy, states: HashMap::new(), size: (0, 0), hits: 0, misses: 0, evictions: 0, read: 0 };
+        let disk = options.disk.as_ref().and_then(Disk::open);
+        Some(Self { generator: OnceLock::new(), inner: Mutex::new(inner), disk, fetched: Arc::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Between any two statements under the lock the entries are usable, if not all counted.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the generator whose states are kept. Returns false for another one than before, whose states must not be
+    /// mixed with these.
+    pub fn serves(&self, identity: &str) -> bool {
+        let key = Key::of_generator(identity);
+        *self.generator.get_or_init(|| key) == key
+    }
+
+    /// The states of `keys`, as far as they are kept. Each sight counts for the policy.
+    #[must_use]
+    pub fn find(&self, keys: &[Key]) -> Vec<Option<State>> {
+        let mut inner = self.lock();
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            let state = if inner.policy.see(key) { inner.states.get(key).cloned() } else { None };
+            *(if state.is_some() { &mut inner.hits } else { &mut inner.misses }) += 1;
+            found.push(state);
+        }
+        found
+    }
+
+    /// The nodes of a plan whose states can be kept, each with its key; none until the generator is loaded.
+    #[must_use]
+    pub fn keys(&self, plan: &Plan) -> Vec<(NodeId, Key)> {
+        self.generator.get().map_or_else(Vec::new, |generator| super::keys(plan, generator))
+    }
+
+    /// Tokens of the nodes whose states are in memory now or were fetched. Counts for nothing.
+    #[must_use]
+    pub fn known(&self, plan: &Plan, keys: &[(NodeId, Key)], fetched: &Fetched) -> usize {
+        let inner = self.lock();
+        let there = |key: &Key| inner.states.contains_key(key) || fetched.get(key).is_some();
+        keys.iter().filter(|(_, key)| there(key)).map(|(node, _)| plan.length(*node)).sum()
+    }
+
+    /// The states of `keys` that are on disk and not in memory, as far as all requests together may hold them: a quarter of
+    /// the bound. Reads files: not for the generator's thread.
+    #[must_use]
+    pub fn fetch(&self, keys: &[(NodeId, Key)]) -> Fetched {
+        let mut found = Fetched { states: HashMap::new(), bytes: 0, held: Arc::clone(&self.fetched) };
+        let Some(disk) = &self.disk else { return found };
+        let most = self.lock().policy.limit() / 4;
+        for (_, key) in keys {
+            if self.fetched.load(Ordering::Relaxed) >= most {
+                break;
+            }
+            if found.get(key).is_none()
+                && !self.lock().states.contains_key(key)
+                && let Some(state) = disk.read(key)
+            {
+                found.insert(*key, state);
+            }
+        }
+        self.lock().read += wide(found.states.len());
+        found
+    }
+
+    /// Whether nothing waits to be written to disk.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.disk.as_ref().is_none_or(Disk::is_settled)
+    }
+
+    /// Whether the state of a key is there, in memory or on disk.
+    #[must_use]
+    pub fn holds(&self, key: &Key) -> bool {
+        let in_memory = self.lock().states.contains_key(key);
+        in_memory || self.disk.as_ref().is_some_and(|disk| disk.holds(key))
+    }
+
+    /// Whether a state of so many tokens would be kept, before it is saved. `at_once`: at the first sight of its key.
+    #[must_use]
+    pub fn wants(&self, key: &Key, tokens: usize, at_once: bool) -> bool {
+        let inner = self.lock();
+        let (bytes, of_tokens) = inner.size;
+        let each = bytes.checked_div(of_tokens).unwrap_or(1);
+        let bytes = each.saturating_mul(wide(tokens));
+        let candidate = Candidate { key: *key, tokens, bytes, at_once };
+        inner.price(&candidate).is_some()
+    }
+
+    /// Whether states are written to disk.
+    #[must_use]
+    pub const fn writes(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// Keeps a new state in memory if the policy allows, and on disk, where there is one, if it does or if `to_disk`. Returns
+    /// whether it is in memory.
+    pub fn keep(&self, key: Key, tokens: usize, state: Vec<u8>, at_once: bool, to_disk: bool) -> bool {
+        let state = Arc::new(state);
+        let kept = self.admit(key, tokens, &state, at_once);
+        if let (true, Some(disk)) = (kept || to_disk, &self.disk) {
+            disk.write(key, state);
+        }
+        kept
+    }
+
+    /// Keeps a state in memory if the policy allows. Returns whether it does.
+    pub fn admit(&self, key: Key, tokens: usize, state: &State, at_once: bool) -> bool {
+        let bytes = wide(state.len());
+        let mut inner = self.lock();
+        inner.size = (inner.size.0.saturating_add(bytes), inner.size.1.saturating_add(wide(tokens)));
+        let candidate = Candidate { key, tokens, bytes, at_once };
+        let Some(evicted) = inner.price(&candidate) else { return false };
+        inner.policy.admit(&candidate, &evicted);
+        inner.evictions += wide(evicted.len());
+        for gone in &evicted {
+            inner.states.remove(gone);
+        }
+        inner.states.insert(key, Arc::clone(state));
+        true
+    }
+
+    /// Drops a state that could not be restored.
+    pub fn drop_state(&self, key: &Key) {
+        let mut inner = self.lock();
+        inner.policy.remove(key);
+        inner.states.remove(key);
+        drop(inner);
+        if let Some(disk) = &self.disk {
+            disk.remove(key);
+        }
+    }
+
+    /// What is held, and what was done.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let inner = self.lock();
+        Figures {
+            bytes: inner.policy.bytes(),
+            limit: inner.policy.limit(),
+            states: wide(inner.policy.len()),
+            hits: inner.hits,
+            misses: inner.misses,
+            evictions: inner.evictions,
+            read: inner.read,
+        }
+    }
+}
+
+impl Inner {
+    /// A state that a request is about to restore occupies its memory also when it is evicted: it stays.
+    fn price(&self, candidate: &Candidate) -> Option<Vec<Key>> {
+        let in_use = |key: &Key| self.states.get(key).is_some_and(|state| Arc::strong_count(state) > 1);
+        self.policy.price(candidate, in_use)
+    }
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u32) -> Key {
+        Key::of_generator(&number.to_string())
+    }
+
+    #[test]
+    fn states_in_use_are_not_counted_away() {
+        let store = Store::new(&Options { memory_bytes: 100, disk: None }).unwrap();
+        assert!(store.keep(key(0), 10, vec![7; 100], true, false));
+        let held = store.find(&[key(0)])[0].clone();
+        (0..9).for_each(|_| assert_eq!(store.find(&[key(1)]), vec![None]));
+        assert!(!store.wants(&key(1), 10, true), "the only state is in use");
+        drop(held);
+        assert!(store.wants(&key(1), 10, true) && store.keep(key(1), 10, vec![8; 100], true, false));
+        let kept: Vec<bool> = store.find(&[key(0), key(1)]).iter().map(Option::is_some).collect();
+        assert_eq!(kept, vec![false, true]);
+        let figures = store.figures();
+        assert_eq!((figures.bytes, figures.states, figures.evictions), (100, 1, 1));
+        assert_eq!((figures.hits, figures.misses), (2, 10));
+        store.drop_state(&key(1));
+        assert_eq!(store.figures().bytes, 0);
+    }
+
+    #[test]
+    fn nothing_is_kept_without_memory_and_for_one_generator_only() {
+        assert!(Store::new(&Options::default()).is_none());
+        let store = Store::new(&Options { memory_bytes: 1, disk: None }).unwrap();
+        assert!(store.serves("a") && store.serves("a") && !store.serves("b"));
+    }
+}

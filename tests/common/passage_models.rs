@@ -1,0 +1,58 @@
+//! Servers with the tiny models of golden/rerankers, and what tests ask of them.
+
+use std::path::{Path, PathBuf};
+
+use rerankd::app;
+use rerankd::config::Config;
+use rerankd::engine::Engine;
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+
+use super::{Running, Scripted, wire};
+
+/// A file or folder of golden/rerankers.
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rerankers").join(name)
+}
+
+/// A scripted generator beside the models that these settings name.
+pub async fn serve(settings: &[(&str, &str)]) -> Running {
+    let flags: Vec<_> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let config = Config::load(None, &flags).unwrap();
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let models = app::with_passage_models(engine.models().clone(), &config).unwrap();
+    super::serve(Engine::new(models, *engine.limits()), observed, queue_length).await
+}
+
+/// The same with one model.
+pub async fn serve_model(section: &str, path: &Path) -> Running {
+    serve(&[(&format!("{section}.model"), path.to_str().unwrap())]).await
+}
+
+/// A request whose query the golden values have.
+pub fn request(method: v1::Method, passages: &[&str]) -> v1::RerankRequest {
+    v1::RerankRequest { method: method.into(), ..wire("what makes the tide", passages) }
+}
+
+pub async fn rerank(running: &Running, request: v1::RerankRequest) -> Result<v1::RerankResponse, tonic::Status> {
+    running.client().await.rerank(request).await.map(tonic::Response::into_inner)
+}
+
+pub async fn info(running: &Running) -> v1::GetServerInfoResponse {
+    let mut client = ModelServiceClient::new(running.channel().await);
+    client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner()
+}
+
+/// The utility of each passage, in the order of the request.
+pub fn utilities(response: &v1::RerankResponse) -> Vec<f64> {
+    let mut results = response.results.clone();
+    results.sort_by_key(|result| result.original_index);
+    results.iter().map(|result| result.utility).collect()
+}
+
+pub fn assert_close(tolerance: f64, found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < tolerance, "{found} found, {expected} expected");
+    }
+}

@@ -1,0 +1,177 @@
+//! Log lines of a running server: request ids, one line a request, no text of requests.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::io::Write;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use common::scripted::Fault;
+use common::{Scripted, wire};
+use rerankd::config::Config;
+use rerankd::rpc::v1;
+use rerankd::telemetry;
+use serde_json::Value;
+use tonic::{Code, Request};
+
+const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log of this process, as JSON.
+static LOG: LazyLock<Lines> = LazyLock::new(|| {
+    let lines = Lines::default();
+    let flags = [("log.format".to_owned(), "json".to_owned())];
+    let config = Config::from_parts(None, &[], &flags).unwrap();
+    let writer = lines.clone();
+    let (subscriber, export) = telemetry::subscriber(&config, false, move || writer.clone()).unwrap();
+    assert!(export.is_none());
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    lines
+});
+
+fn all() -> Vec<Value> {
+    let bytes = LOG.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Whether a line belongs to a request: by a field of its own, or by a span around it.
+fn belongs(line: &Value, id: &str) -> bool {
+    let spans = line["spans"].as_array().cloned().unwrap_or_default();
+    line["fields"]["id"] == id || spans.iter().any(|span| span["id"] == id)
+}
+
+/// The line that says how a request was answered.
+async fn answered(id: &str) -> Value {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let lines: Vec<Value> =
+            all().into_iter().filter(|line| belongs(line, id) && line["fields"]["message"] == "answered").collect();
+        assert!(lines.len() < 2, "{lines:?}");
+        if let Some(line) = lines.into_iter().next() {
+            return line["fields"].clone();
+        }
+        assert!(Instant::now() < end, "{id}: {:?}", all());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn asked(id: &str, request: v1::RerankRequest) -> Request<v1::RerankRequest> {
+    let mut request = Request::new(request);
+    request.metadata_mut().insert("x-request-id", id.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn a_request_has_one_line_with_its_id_and_counts() {
+    LazyLock::force(&LOG);
+    let server = Scripted::default().serve().await;
+    let answer = server.client().await.rerank(asked("one-1", wire("alpha gamma?", &PASSAGES))).await.unwrap();
+    assert_eq!(answer.metadata().get("x-request-id").unwrap(), "one-1");
+    let line = answered("one-1").await;
+    assert_eq!(line["method"], "rerankd.v1.RerankService/Rerank");
+    assert_eq!((&line["code"], &line["passages"]), (&Value::from("OK"), &Value::from(4)));
+    assert_eq!(line["tokens"], Value::from(answer.into_inner().usage.unwrap().tokens));
+    assert!(line["milliseconds"].as_f64().unwrap() > 0.0);
+    assert!(line["caller"].as_str().unwrap().starts_with("127.0.0.1:"));
+    let text = all().into_iter().filter(|line| belongs(line, "one-1")).map(|line| line.to_string()).collect::<String>();
+    assert!(!text.contains("alpha") && !text.contains("gamma"), "{text}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_id_is_made_cleaned_and_bounded() {
+    LazyLock::force(&LOG);
+    let server = Scripted::default().serve().await;
+    let id = async |given: Option<&str>| {
+        let mut request = Request::new(wire("who?", &PASSAGES));
+        if let Some(given) = given {
+            request.metadata_mut().insert("x-request-id", given.parse().unwrap());
+        }
+        let answer = server.client().await.rerank(request).await.unwrap();
+        answer.metadata().get("x-request-id").unwrap().to_str().unwrap().to_owned()
+    };
+    assert_eq!(id(Some("a b\"c\\d{e}=1")).await, "abcde=1");
+    let made = [id(None).await, id(Some(&"x".repeat(129))).await, id(Some("\"\"")).await];
+    assert!(made.iter().all(|id| !id.is_empty() && id.len() < 40 && !id.contains('x')), "{made:?}");
+    assert!(made[0] != made[1] && made[1] != made[2]);
+    assert_eq!(answered(&made[0]).await["code"], "OK");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn refused_cancelled_and_late_requests_have_their_line_too() {
+    LazyLock::force(&LOG);
+    let server = Scripted { delay: Duration::from_millis(2), queue_length: 1, ..Scripted::default() }.serve().await;
+    let refused = server.client().await.rerank(asked("bad-1", wire("", &PASSAGES))).await.unwrap_err();
+    assert_eq!(refused.metadata().get("x-request-id").unwrap(), "bad-1");
+    assert_eq!(answered("bad-1").await["code"], "InvalidArgument");
+    let mut client = server.client().await;
+    let gone = tokio::spawn(async move { client.rerank(asked("gone-1", wire("who?", &PASSAGES))).await });
+    while server.admission.in_flight() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let full = server.client().await.rerank(asked("full-1", wire("who?", &PASSAGES))).await.unwrap_err();
+    assert_eq!(full.metadata().get("x-request-id").unwrap(), "full-1");
+    assert_eq!(answered("full-1").await["code"], "ResourceExhausted");
+    gone.abort();
+    assert_eq!(answered("gone-1").await["code"], "Canceled");
+    while server.admission.in_flight() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut late = asked("late-1", wire("who?", &PASSAGES));
+    late.set_timeout(Duration::from_millis(400));
+    assert_eq!(server.client().await.rerank(late).await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(answered("late-1").await["code"], "DeadlineExceeded");
+    server.stop().await;
+}
+
+/// The fault was logged after the span of the call was left, without its id.
+#[tokio::test]
+async fn a_fault_is_logged_under_the_id_of_its_request() {
+    LazyLock::force(&LOG);
+    let server = Scripted { fault: Some(Fault::Error(1)), ..Scripted::default() }.serve().await;
+    let status = server.client().await.rerank(asked("fault-1", wire("who?", &PASSAGES))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Internal);
+    let lines = all();
+    let fault = |line: &&Value| belongs(line, "fault-1") && line["fields"]["message"] == "request failed";
+    let line = lines.iter().find(fault).unwrap();
+    assert!(line["fields"]["error"].as_str().unwrap().contains("injected"), "{line}");
+    server.stop().await;
+}
+
+/// Probes come every few seconds; a line for each would bury the others.
+#[tokio::test]
+async fn health_checks_have_no_line() {
+    LazyLock::force(&LOG);
+    let server = Scripted::default().serve().await;
+    let mut client = tonic_health::pb::health_client::HealthClient::new(server.channel().await);
+    let mut request = Request::new(tonic_health::pb::HealthCheckRequest { service: String::new() });
+    request.metadata_mut().insert("x-request-id", "health-1".parse().unwrap());
+    client.check(request).await.unwrap();
+    assert!(!all().iter().any(|line| belongs(line, "health-1")));
+    server.stop().await;
+}

@@ -1,0 +1,227 @@
+//! The page of metrics of a running server, before, during and after requests of each outcome.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+#[path = "common/page.rs"]
+mod page;
+
+use std::time::Duration;
+
+use common::scripted::Fault;
+use common::{Scripted, wire};
+use page::{Observable, Page, get, observable};
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
+use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use tonic::{Code, Request};
+
+const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
+const RERANK: [(&str, &str); 2] = [("grpc_service", "rerankd.v1.RerankService"), ("grpc_method", "Rerank")];
+
+async fn start(scripted: Scripted) -> Observable {
+    let (engine, observed, queue_length) = scripted.engine().await;
+    observable(engine, observed, queue_length).await
+}
+
+fn handled(page: &Page, code: &str) -> f64 {
+    page.sum("grpc_server_handled_total", &[RERANK[0], RERANK[1], ("grpc_code", code)])
+}
+
+fn refused(page: &Page, reason: &str) -> f64 {
+    page.sum("rerankd_requests_refused_total", &[("reason", reason)])
+}
+
+#[tokio::test]
+async fn a_server_that_was_asked_nothing_shows_zeros() {
+    let observable = start(Scripted::default()).await;
+    let page = observable.scrape().await;
+    let unary = [RERANK[0], RERANK[1], ("grpc_type", "unary")];
+    assert!(
+        page.samples
+            .keys()
+            .any(|series| series.starts_with("grpc_server_started_total") && series.contains("\"Rerank\""))
+    );
+    assert_eq!((page.sum("grpc_server_started_total", &unary), handled(&page, "OK")), (0.0, 0.0));
+    assert_eq!(page.sum("rerankd_model_ready", &[("model", "scripted"), ("role", "generator")]), 1.0);
+    assert_eq!(page.sum("rerankd_model_info", &[("name", "scripted"), ("encoding", "as shipped")]), 1.0);
+    assert_eq!(page.sum("rerankd_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    assert_eq!(page.sum("rerankd_batch_tokens", &[]), 64.0);
+    assert!(!page.samples.keys().any(|series| series.contains("grpc.health") || series.contains("reflection")));
+    if cfg!(target_os = "linux") {
+        for metric in ["process_resident_memory_bytes", "process_open_fds", "process_start_time_seconds"] {
+            assert!(page.sum(metric, &[]) > 0.0, "{metric}");
+        }
+        assert!(page.has("process_cpu_seconds_total"));
+    }
+}
+
+#[tokio::test]
+async fn an_answered_request_counts_once_with_its_stages_and_tokens() {
+    let observable = start(Scripted::default()).await;
+    let request = v1::RerankRequest { method: v1::Method::Moi.into(), ..wire("alpha gamma?", &PASSAGES) };
+    let usage = observable.server.client().await.rerank(request).await.unwrap().into_inner().usage.unwrap();
+    let page = observable.scrape_until("the call ended", |page| page.sum("rerankd_fits_total", &[]) > 0.0).await;
+    assert_eq!((page.sum("grpc_server_started_total", &RERANK), handled(&page, "OK")), (1.0, 1.0));
+    assert_eq!(page.sum("grpc_server_handling_seconds_count", &RERANK), 1.0);
+    for stage in ["tokenise", "queue", "score", "fit"] {
+        let count = format!("rerankd_request_{stage}_seconds_count");
+        assert_eq!(page.sum(&count, &[("method", "moi"), ("model", "scripted")]), 1.0, "{stage}");
+    }
+    let tokens = |kind| page.sum("rerankd_tokens_total", &[("kind", kind), ("model", "scripted")]);
+    assert_eq!(tokens("evaluated"), usage.tokens as f64);
+    assert_eq!(tokens("naive"), usage.naive_tokens as f64);
+    assert_eq!(tokens("cached"), 0.0);
+    assert_eq!(page.sum("rerankd_step_tokens_sum", &[]), usage.tokens as f64);
+    assert_eq!(page.sum("rerankd_step_tokens_count", &[]), f64::from(usage.steps));
+    assert_eq!(page.sum("rerankd_step_tokens_bucket", &[("le", "64")]), f64::from(usage.steps), "a batch has 64");
+    assert_eq!(page.sum("rerankd_request_passages_bucket", &[("le", "4")]), 1.0);
+    assert_eq!(page.sum("rerankd_request_passages_bucket", &[("le", "2")]), 0.0);
+    assert!(page.sum("rerankd_model_busy_seconds_total", &[]) > 0.0);
+}
+
+#[tokio::test]
+async fn a_request_that_runs_is_seen_and_one_beside_it_is_refused() {
+    let observable = start(Scripted { queue_length: 1, delay: Duration::from_millis(2), ..Scripted::default() }).await;
+    let mut client = observable.server.client().await;
+    let running = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
+    let busy = |page: &Page| page.sum("rerankd_requests_running", &[]) == 1.0;
+    let page = observable.scrape_until("the request runs", busy).await;
+    assert_eq!((page.sum("grpc_server_started_total", &RERANK), handled(&page, "OK")), (1.0, 0.0));
+    assert!(page.sum("rerankd_backlog_tokens", &[]) > 0.0);
+    let held = |page: &Page| page.sum("rerankd_cache_cells_used_ratio", &[]) > 0.0;
+    observable.scrape_until("cells are held", held).await;
+    let status = observable.server.client().await.rerank(wire("who?", &PASSAGES)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let page = observable.scrape().await;
+    assert_eq!((refused(&page, "queue_full"), handled(&page, "ResourceExhausted")), (1.0, 1.0));
+    running.await.unwrap().unwrap();
+    let idle = |page: &Page| page.sum("rerankd_requests_running", &[]) == 0.0;
+    let page = observable.scrape_until("the request ended", idle).await;
+    assert_eq!((handled(&page, "OK"), page.sum("rerankd_backlog_tokens", &[])), (1.0, 0.0));
+}
+
+#[tokio::test]
+async fn an_invalid_request_and_one_beyond_its_budget_are_refused_for_their_reasons() {
+    let observable = start(Scripted::default()).await;
+    let mut client = observable.server.client().await;
+    assert_eq!(client.rerank(wire("", &PASSAGES)).await.unwrap_err().code(), Code::InvalidArgument);
+    let moi = v1::MoiOptions { token_budget: 1, ..v1::MoiOptions::default() };
+    let dear = v1::RerankRequest { moi: Some(moi), ..wire("who?", &PASSAGES) };
+    let status = client.rerank(dear).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let page = observable.scrape().await;
+    assert_eq!((refused(&page, "invalid"), refused(&page, "budget"), refused(&page, "queue_full")), (1.0, 1.0, 0.0));
+    assert_eq!((handled(&page, "InvalidArgument"), handled(&page, "OK")), (1.0, 0.0));
+    assert_eq!(page.sum("rerankd_request_score_seconds_count", &[]), 0.0, "the generator did not work");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_is_counted_as_cancelled_and_abandoned() {
+    let observable = start(Scripted { delay: Duration::from_millis(2), ..Scripted::default() }).await;
+    let mut client = observable.server.client().await;
+    let gone = tokio::spawn(async move { client.rerank(wire("who?", &PASSAGES)).await });
+    observable.scrape_until("it runs", |page| page.sum("rerankd_requests_running", &[]) == 1.0).await;
+    gone.abort();
+    let page = observable
+        .scrape_until("it was abandoned", |page| page.sum("rerankd_requests_abandoned_total", &[]) == 1.0)
+        .await;
+    assert_eq!((handled(&page, "Canceled"), handled(&page, "OK")), (1.0, 0.0));
+    assert_eq!(page.sum("rerankd_requests_refused_total", &[]), 0.0, "a caller that leaves is no refusal");
+}
+
+#[tokio::test]
+async fn a_passed_deadline_is_a_refusal_only_if_nothing_was_evaluated() {
+    let observable = start(Scripted { delay: Duration::from_millis(4), ..Scripted::default() }).await;
+    let ask = async |timeout: Duration| {
+        let mut request = Request::new(wire("who?", &PASSAGES));
+        request.set_timeout(timeout);
+        observable.server.client().await.rerank(request).await.unwrap_err().code()
+    };
+    assert_eq!(ask(Duration::from_millis(400)).await, Code::DeadlineExceeded);
+    let page = observable
+        .scrape_until("it was abandoned", |page| page.sum("rerankd_requests_abandoned_total", &[]) == 1.0)
+        .await;
+    assert_eq!((handled(&page, "DeadlineExceeded"), refused(&page, "deadline")), (1.0, 0.0));
+    // The speed is known now, and the work surely takes longer than this.
+    assert_eq!(ask(Duration::from_millis(30)).await, Code::DeadlineExceeded);
+    let page = observable.scrape().await;
+    assert_eq!((handled(&page, "DeadlineExceeded"), refused(&page, "deadline")), (2.0, 1.0));
+}
+
+#[tokio::test]
+async fn a_lost_model_is_counted() {
+    let observable = start(Scripted { fault: Some(Fault::Panic(1)), ..Scripted::default() }).await;
+    assert!(observable.server.client().await.rerank(wire("who?", &PASSAGES)).await.is_err());
+    let restarted = |page: &Page| page.sum("rerankd_worker_restarts_total", &[("role", "generator")]) == 1.0;
+    observable.scrape_until("the model was lost", restarted).await;
+    observable.scrape_until("it is back", |page| page.sum("rerankd_model_ready", &[]) == 1.0).await;
+}
+
+#[tokio::test]
+async fn pairs_are_counted_by_where_their_verdict_comes_from() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
+    let observable = observable(engine, observed, queue_length).await;
+    let mut client = BeliefServiceClient::new(observable.server.channel().await);
+    let pair = |premise: &str| v1::EntailmentPair { premise: premise.into(), hypothesis: "a b".into() };
+    for _ in 0..2 {
+        let request = v1::EntailRequest { pairs: vec![pair("a b c"), pair("d")], ..v1::EntailRequest::default() };
+        client.entail(request).await.unwrap();
+    }
+    let page = observable.scrape().await;
+    let pairs = |source| page.sum("rerankd_entailment_pairs_total", &[("source", source)]);
+    assert_eq!((pairs("model"), pairs("cache")), (2.0, 2.0));
+}
+
+#[tokio::test]
+async fn questions_of_a_stream_are_refused_one_by_one() {
+    let observable = start(Scripted::default()).await;
+    let mut client = UtilityServiceClient::new(observable.server.channel().await);
+    let question = |id: &str| v1::MeasureUtilityStreamRequest { id: id.into(), request: None };
+    let questions = tokio_stream::iter([question("a"), question("b")]);
+    let mut answers = client.measure_utility_stream(questions).await.unwrap().into_inner();
+    while answers.message().await.unwrap().is_some() {}
+    let page = observable.scrape().await;
+    assert_eq!(refused(&page, "invalid"), 2.0);
+    let stream = [("grpc_method", "MeasureUtilityStream"), ("grpc_type", "bidi_stream"), ("grpc_code", "OK")];
+    let answered = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 1.0;
+    observable.scrape_until("the stream was answered", answered).await;
+}
+
+/// The path of a request is the caller's text: it must not become a label.
+#[tokio::test]
+async fn a_method_that_there_is_not_makes_no_series_of_its_own() {
+    let observable = start(Scripted::default()).await;
+    let mut client = tonic::client::Grpc::new(observable.server.channel().await);
+    client.ready().await.unwrap();
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/secret.Service/Text");
+    let codec = tonic_prost::ProstCodec::<v1::RerankRequest, v1::RerankResponse>::default();
+    let status = client.unary(Request::new(wire("who?", &PASSAGES)), path, codec).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented);
+    let page = observable.scrape().await;
+    assert_eq!(
+        page.sum("grpc_server_handled_total", &[("grpc_method", "unknown"), ("grpc_code", "Unimplemented")]),
+        1.0
+    );
+    assert!(!page.samples.keys().any(|series| series.contains("secret")));
+}
+
+#[tokio::test]
+async fn the_port_answers_probes_and_nothing_else() {
+    let observable = start(Scripted::default()).await;
+    for (path, status) in [("/healthz", "200"), ("/readyz", "200"), ("/", "404"), ("/metrics/x", "404")] {
+        let (head, _) = get(&observable.page, path).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {head}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Calibrated scores and fusion weights over a real channel, with a scripted generator and real files.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Running, Scripted, wire};
+use rerankd::config::Config;
+use rerankd::fusion::calibration::{Calibration, Mix, Source};
+use rerankd::fusion::platt::Platt;
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+
+fn request() -> v1::RerankRequest {
+    let mut request = wire("which mill race?", &["the weir", "the mill race", "the sluice", "bread"]);
+    for (index, passage) in request.passages.iter_mut().enumerate() {
+        passage.retriever_score = Some(9.0 - index as f64);
+    }
+    request
+}
+
+fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
+    let score = Platt { intercept: -2.0, slope: 3.0 };
+    Calibration { method: method.into(), mix, score, lists: 40, passages: 800, calibration_error: Some(0.04) }
+}
+
+async fn ask(server: &Running, request: v1::RerankRequest) -> v1::RerankResponse {
+    server.client().await.rerank(request).await.unwrap().into_inner()
+}
+
+fn logit(score: f64) -> f64 {
+    (score / (1.0 - score)).ln()
+}
+
+#[tokio::test]
+async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, format!("[models]\nstore = {:?}", folder.path())).unwrap();
+    let store = Config::load(Some(&config), &[]).unwrap().store;
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let file = rerankd::app::calibration_file(&store, "scripted");
+    let following =
+        tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(5)));
+    let alone = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..request() };
+    let (mixed_before, alone_before) = (ask(&server, request()).await, ask(&server, alone.clone()).await);
+    assert!(!mixed_before.score_calibrated && !alone_before.score_calibrated);
+
+    let mix = Mix { source: Source::Retriever, weight: 0.85 };
+    file.save(&[calibration("cascade", Some(mix)), calibration("query-generation", None)]).unwrap();
+    wait_until(|| generator.calibrations.all().len() == 2).await;
+    let (mixed, alone_after) = (ask(&server, request()).await, ask(&server, alone).await);
+    assert!(mixed.score_calibrated && alone_after.score_calibrated);
+    assert_eq!(mixed.fusion.as_ref().unwrap().weight, 0.85);
+    for (before, after) in alone_before.results.iter().zip(&alone_after.results) {
+        assert_eq!((&before.id, before.utility), (&after.id, after.utility), "utilities stay the model's own");
+        assert!((logit(after.score) - (3.0 * logit(before.score) - 2.0)).abs() < 1e-9);
+    }
+    let info = ModelServiceClient::new(server.channel().await);
+    let info = { info }.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.calibrations.len(), 2);
+    let told = &info.calibrations[0];
+    assert_eq!(
+        (told.method.as_str(), told.fused_with.as_str(), told.fusion_weight),
+        ("cascade", "retriever", Some(0.85))
+    );
+    assert_eq!((told.intercept, told.slope, told.lists, told.passages), (-2.0, 3.0, 40, 800));
+
+    // A fusion of the caller's own is another mix than the calibrated one.
+    let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
+    let answer = ask(&server, v1::RerankRequest { fusion: Some(own), ..request() }).await;
+    assert!(!answer.score_calibrated);
+    let mut unscored = request();
+    unscored.passages.iter_mut().for_each(|passage| passage.retriever_score = None);
+    assert!(!ask(&server, unscored).await.score_calibrated, "BM25 is another side than the calibrated one");
+
+    // The threshold is one of probability.
+    let bound = mixed.results[1].score;
+    let cut = ask(&server, v1::RerankRequest { score_threshold: Some(bound), ..request() }).await;
+    assert_eq!(cut.results.len(), 2);
+
+    std::fs::write(file.path(), "{").unwrap();
+    wait_until(|| !file.path().exists()).await;
+    assert!(ask(&server, request()).await.score_calibrated, "the earlier calibration stays in use");
+    following.abort();
+    server.stop().await;
+}
+
+async fn wait_until(done: impl Fn() -> bool) {
+    let done = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
+}

@@ -1,0 +1,251 @@
+//! `RerankStream`: many queries on one stream, over a real channel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Running, Scripted, wire};
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::rerank_stream_response::Outcome;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Streaming};
+
+const PASSAGES: [&str; 3] = ["zzzz yyyy", "the question is here", "question question"];
+
+/// Requests of one stream that the server works on at once.
+const IN_FLIGHT: usize = 4;
+
+fn ask(id: &str, request: v1::RerankRequest) -> v1::RerankStreamRequest {
+    v1::RerankStreamRequest { request_id: id.to_owned(), request: Some(request) }
+}
+
+/// A request of about `repeats` times 20 tokens a passage.
+fn long(repeats: usize) -> v1::RerankRequest {
+    let text = "the long question is ".repeat(repeats);
+    wire("question", &[&text, "question"])
+}
+
+struct Stream {
+    requests: mpsc::Sender<v1::RerankStreamRequest>,
+    answers: Streaming<v1::RerankStreamResponse>,
+}
+
+async fn open(server: &Running, headers: &[(&'static str, &str)]) -> Stream {
+    let (requests, receiver) = mpsc::channel(64);
+    let mut call = Request::new(ReceiverStream::new(receiver));
+    for (key, value) in headers {
+        call.metadata_mut().insert(*key, value.parse().unwrap());
+    }
+    let answers = server.client().await.rerank_stream(call).await.unwrap().into_inner();
+    Stream { requests, answers }
+}
+
+impl Stream {
+    async fn next(&mut self) -> v1::RerankStreamResponse {
+        let answer = tokio::time::timeout(Duration::from_secs(20), self.answers.next()).await;
+        answer.expect("no answer came").expect("the stream ended").unwrap()
+    }
+}
+
+fn response(answer: v1::RerankStreamResponse) -> v1::RerankResponse {
+    match answer.outcome.unwrap() {
+        Outcome::Response(response) => response,
+        Outcome::Error(error) => panic!("{error:?}"),
+    }
+}
+
+fn error(answer: v1::RerankStreamResponse) -> v1::RerankStreamError {
+    match answer.outcome.unwrap() {
+        Outcome::Error(error) => error,
+        Outcome::Response(response) => panic!("{response:?}"),
+    }
+}
+
+#[tokio::test]
+async fn answers_are_those_of_unary_calls_and_carry_their_ids() {
+    let server = Scripted::default().serve().await;
+    let alone = server.client().await.rerank(wire("question", &PASSAGES)).await.unwrap().into_inner();
+    let mut stream = open(&server, &[]).await;
+    // Ids are the caller's: an empty one and two equal ones are returned as they came.
+    for id in ["a", "b", "b", ""] {
+        stream.requests.send(ask(id, wire("question", &PASSAGES))).await.unwrap();
+    }
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let answer = stream.next().await;
+        ids.push(answer.request_id.clone());
+        let results = response(answer).results;
+        // Requests share steps, in which rounding may differ.
+        let order = |results: &[v1::RankedPassage]| results.iter().map(|each| each.id.clone()).collect::<Vec<_>>();
+        assert_eq!(order(&results), order(&alone.results));
+    }
+    ids.sort();
+    assert_eq!(ids, ["", "a", "b", "b"]);
+    drop(stream.requests);
+    assert!(stream.answers.next().await.is_none());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_short_request_overtakes_a_long_one() {
+    let delay = Duration::from_micros(200);
+    let server = Scripted { delay, ..Scripted::default() }.serve().await;
+    let mut stream = open(&server, &[]).await;
+    stream.requests.send(ask("long", long(60))).await.unwrap();
+    common::wait_for("the long request begins", || server.admission.in_flight() == 1).await;
+    // It asks no model, so it does not depend on how the scheduler shares steps.
+    let short = v1::RerankRequest { method: v1::Method::Retriever.into(), ..wire("q", &["q"]) };
+    stream.requests.send(ask("short", short)).await.unwrap();
+    assert_eq!(stream.next().await.request_id, "short");
+    assert_eq!(stream.next().await.request_id, "long");
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_is_an_answer_and_not_the_end() {
+    let server = Scripted::default().serve().await;
+    let mut stream = open(&server, &[]).await;
+    let unknown = v1::RerankRequest { method: 99, ..wire("question", &PASSAGES) };
+    let over = v1::RerankRequest {
+        moi: Some(v1::MoiOptions { token_budget: 3, ..v1::MoiOptions::default() }),
+        method: v1::Method::Moi.into(),
+        ..wire("question", &PASSAGES)
+    };
+    let rows = [
+        ("no query", Some(wire("", &PASSAGES)), Code::InvalidArgument, "query: must not be empty"),
+        ("no passages", Some(wire("q", &[])), Code::InvalidArgument, "passages: must not be empty"),
+        ("nothing", None, Code::InvalidArgument, "request: must be set"),
+        ("method", Some(unknown), Code::InvalidArgument, "method: unknown value 99"),
+        ("budget", Some(over), Code::ResourceExhausted, "the request needs"),
+    ];
+    for (id, request, code, message) in rows {
+        stream.requests.send(v1::RerankStreamRequest { request_id: id.into(), request }).await.unwrap();
+        let answer = stream.next().await;
+        assert_eq!(answer.request_id, id);
+        let error = error(answer);
+        assert_eq!(Code::from(error.code), code, "{id}: {}", error.message);
+        assert!(error.message.starts_with(message), "{id}: {}", error.message);
+    }
+    stream.requests.send(ask("good", wire("question", &PASSAGES))).await.unwrap();
+    assert_eq!(response(stream.next().await).results.len(), 3);
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_half_closed_stream_is_answered_in_full() {
+    let server = Scripted::default().serve().await;
+    let requests: Vec<v1::RerankStreamRequest> =
+        (0..30).map(|index| ask(&index.to_string(), wire("question", &PASSAGES))).collect();
+    // The request side ends before the first answer is read.
+    let answers = server.client().await.rerank_stream(tokio_stream::iter(requests)).await.unwrap().into_inner();
+    let mut ids: Vec<usize> =
+        answers.map(|answer| answer.unwrap().request_id.parse().unwrap()).collect::<Vec<usize>>().await;
+    ids.sort_unstable();
+    assert_eq!(ids, (0..30).collect::<Vec<_>>());
+    common::wait_for("places are free", || server.admission.in_flight() == 0).await;
+    server.stop().await;
+}
+
+/// A caller that does not read its answers stops being read, too, and holds no places meanwhile.
+#[tokio::test]
+async fn a_caller_that_does_not_read_is_not_read() {
+    let server = Scripted { queue_length: 64, ..Scripted::default() }.serve().await;
+    let text = "x".repeat(1 << 20);
+    // Answers carry the passages, so a few fill the windows of the transport.
+    let request = v1::RerankRequest {
+        method: v1::Method::Retriever.into(),
+        return_passages: true,
+        ..wire("question", &[&text, "question"])
+    };
+    let (requests, receiver) = mpsc::channel(1);
+    let answers = server.client().await.rerank_stream(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut sent = 0;
+    while tokio::time::timeout(Duration::from_secs(2), requests.send(ask("x", request.clone()))).await.is_ok() {
+        sent += 1;
+        assert!(sent < 60, "the server reads without bound");
+    }
+    assert!(sent >= IN_FLIGHT, "{sent}");
+    common::wait_for("places are free", || server.admission.in_flight() == 0).await;
+    drop(requests);
+    // The request that was being sent when the time was over is lost by the caller, no other one.
+    assert_eq!(answers.collect::<Vec<_>>().await.len(), sent);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_has_few_requests_in_flight() {
+    let delay = Duration::from_micros(200);
+    let server = Scripted { queue_length: 64, delay, ..Scripted::default() }.serve().await;
+    let stream = open(&server, &[]).await;
+    for index in 0..20 {
+        stream.requests.send(ask(&index.to_string(), long(20))).await.unwrap();
+    }
+    let end = Instant::now() + Duration::from_millis(300);
+    let mut most = 0;
+    while Instant::now() < end {
+        most = most.max(server.admission.in_flight());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(most, IN_FLIGHT);
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_of_a_stream_waits_for_a_place() {
+    let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
+    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let mut stream = open(&server, &[]).await;
+    stream.requests.send(ask("a", wire("question", &PASSAGES))).await.unwrap();
+    let waiting = tokio::time::timeout(Duration::from_millis(100), stream.answers.next()).await;
+    assert!(waiting.is_err(), "{waiting:?}");
+    drop(held);
+    assert_eq!(response(stream.next().await).results.len(), 3);
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_deadline_of_a_stream_is_that_of_its_requests() {
+    let delay = Duration::from_millis(2);
+    let server = Scripted { delay, ..Scripted::default() }.serve().await;
+    let mut stream = open(&server, &[("grpc-timeout", "400m")]).await;
+    stream.requests.send(ask("late", long(40))).await.unwrap();
+    let answer = stream.next().await;
+    assert_eq!(Code::from(error(answer).code), Code::DeadlineExceeded);
+    common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_frees_the_worker() {
+    let delay = Duration::from_millis(1);
+    let server = Scripted { delay, ..Scripted::default() }.serve().await;
+    let stream = open(&server, &[]).await;
+    for index in 0..8 {
+        stream.requests.send(ask(&index.to_string(), long(50))).await.unwrap();
+    }
+    common::wait_for("requests are in flight", || server.admission.in_flight() == IN_FLIGHT).await;
+    drop(stream);
+    common::wait_for("places are free", || server.admission.in_flight() == 0).await;
+    let answer = server.client().await.rerank(wire("q", &["q"])).await.unwrap().into_inner();
+    assert_eq!(answer.results.len(), 1);
+    server.stop().await;
+}
