@@ -18,7 +18,7 @@ const ADDED: u64 = 128;
 /// Bytes of one weight in the target type.
 const WEIGHT: u64 = 2;
 
-/// Size in bytes of the file at `path` after re-encoding to BF16 or F16. The real file is at most [`ADDED`] bytes smaller;
+/// Size in bytes of the file at `path` after re-encoding to BF16 or F16. The real file is at most 128 bytes smaller;
 /// for architectures with special tensors (convolutions, position embeddings), which llama.cpp leaves as they are, the
 /// figure differs by the size of those tensors.
 ///
