@@ -85,7 +85,7 @@ fn difference(left: &Reranked, right: &Reranked) -> f64 {
 #[tokio::test]
 async fn a_list_asked_twice_evaluates_only_the_query() {
     let (warm, cold) = (engine("536870912").await, engine("0").await);
-    for method in ["query-generation", "moi", "long-llm-lingua", "cascade", "listwise-bayes"] {
+    for method in ["query-generation", "moi", "long-llm-lingua", "cascade", "listwise-bayes", "bayes-saliency"] {
         for (turn, query) in QUERIES.iter().enumerate() {
             let request = request(query, method);
             let (restored, evaluated) = (rerank(&warm, &request).await, rerank(&cold, &request).await);
@@ -101,6 +101,10 @@ async fn a_list_asked_twice_evaluates_only_the_query() {
                 // The cue's last token and the query but for its last token, after each passage and after none.
                 assert_eq!(restored.usage.tokens, 6 * tokens);
                 assert_eq!(restored.usage.tokens + restored.usage.cached_tokens, evaluated.usage.tokens);
+            }
+            if method == "bayes-saliency" && turn > 0 {
+                let tokens = common::generator(&warm).language.query(query).len();
+                assert_eq!(restored.usage.tokens, 5 * tokens, "the passages' scores are kept with their states");
             }
         }
     }

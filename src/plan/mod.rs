@@ -287,6 +287,18 @@ impl Plan {
         !self.nodes[node.0].children.is_empty() && self.rows(node.0) == 0
     }
 
+    /// Whether a node has children, all of its own tokens are scored, and no logits of its last token are read. Its cells and
+    /// these log-probabilities are then its only results, and both together replace its evaluation.
+    #[must_use]
+    pub fn is_scored_context(&self, node: NodeId) -> bool {
+        let here = &self.nodes[node.0];
+        let Some(last) = here.tokens.len().checked_sub(1) else { return false };
+        !here.children.is_empty()
+            && here.scored_from == Some(0)
+            && self.targets(node.0, last).is_empty()
+            && self.draws(node.0, last).is_empty()
+    }
+
     /// Index of the first scored token of a node; the node's length if no token is scored.
     #[must_use]
     pub fn first_scored(&self, node: NodeId) -> usize {

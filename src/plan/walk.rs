@@ -201,11 +201,13 @@ impl Walk {
     }
 
     /// Tokens predicted after each token of a piece: `(offset, node, index, token)`. `node` and `index` locate the
-    /// predicted token.
+    /// predicted token. What was registered with [`Walk::restore`] is known.
     pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId, usize, Token)> {
         let node = piece.node.0;
         piece.tokens.clone().flat_map(move |offset| {
-            self.plan.targets(node, offset).into_iter().map(move |(owner, index, token)| (offset, owner, index, token))
+            let unknown = move |(owner, ..): &(NodeId, usize, Token)| !self.given.contains_key(&owner.0);
+            let targets = self.plan.targets(node, offset).into_iter().filter(unknown);
+            targets.map(move |(owner, index, token)| (offset, owner, index, token))
         })
     }
 

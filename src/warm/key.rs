@@ -26,9 +26,15 @@ impl Key {
         }
         Self(hash.finalize().into())
     }
+
+    /// The key of the same state with the log-probabilities of its tokens behind it.
+    fn with_scores(&self) -> Self {
+        Self(Sha256::new().chain_update(self.0).chain_update("with scores").finalize().into())
+    }
 }
 
-/// The context-only nodes of a plan below its roots, each with its key, in the plan's order.
+/// The nodes of a plan below its roots whose evaluation a state replaces, each with its key, in the plan's order. A node
+/// whose tokens are scored has a key of its own.
 #[must_use]
 pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
     let mut all: Vec<Key> = Vec::with_capacity(plan.len());
@@ -40,8 +46,13 @@ pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
         // A leaf names no other node.
         let key = if plan.is_leaf(node) { *before } else { before.after(plan.tokens(node)) };
         all.push(key);
-        if parent.is_some() && plan.is_context(node) {
+        if parent.is_none() {
+            continue;
+        }
+        if plan.is_context(node) {
             found.push((node, key));
+        } else if plan.is_scored_context(node) {
+            found.push((node, key.with_scores()));
         }
     }
     found
@@ -78,12 +89,26 @@ mod tests {
     }
 
     #[test]
-    fn roots_and_scored_segments_have_no_state() {
+    fn a_scored_passage_has_a_name_of_its_own_where_nothing_else_is_read() {
         let generator = Key::of_generator("a");
-        let mut plan = Plan::new();
-        let scored = Segment::scored([3, 4], 0);
-        plan.add(&[Segment::context([1, 2]), scored, Segment::context([5]), Segment::scored([6, 7], 1)]);
-        let found: Vec<usize> = keys(&plan, &generator).into_iter().map(|(node, _)| node.0).collect();
-        assert_eq!(found, vec![2], "the opening is a root, the passage and the query are scored");
+        let named = |passage: Segment, behind: Segment| {
+            let mut plan = Plan::new();
+            plan.add(&[Segment::context([1, 2]), passage, behind, Segment::scored([6, 7], 1)]);
+            keys(&plan, &generator)
+        };
+        let nodes = |keys: &[(NodeId, Key)]| keys.iter().map(|(node, _)| node.0).collect::<Vec<_>>();
+        let plain = named(Segment::context([3, 4]), Segment::context([5]));
+        let scored = named(Segment::scored([3, 4], 0), Segment::context([5]));
+        assert_eq!(
+            (nodes(&plain), nodes(&scored)),
+            (vec![1, 2], vec![1, 2]),
+            "the opening is a root, the query a leaf"
+        );
+        assert_ne!(plain[0].1, scored[0].1);
+        assert_eq!(plain[1].1, scored[1].1, "the cells behind it are the same");
+        let in_part = named(Segment::scored([3, 4], 1), Segment::context([5]));
+        assert_eq!(nodes(&in_part), vec![2]);
+        let read = named(Segment::scored([3, 4], 0), Segment::scored([5, 5], 0));
+        assert_eq!(nodes(&read), vec![2], "the passage's last logits score what follows");
     }
 }

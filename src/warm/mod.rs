@@ -6,10 +6,12 @@
 //!
 //! `key` names a state by what it depends on, `policy` decides what is kept, and [`Store`] holds the bytes, in memory and
 //! maybe on `disk`. A state holds the cells of one segment only; it is restored behind the cells of the segments before it.
+//! Where a method scores the segment itself, its log-probabilities lie behind the cells ([`scores`]).
 
 mod disk;
 mod key;
 pub mod policy;
+pub mod scores;
 mod sketch;
 mod store;
 

@@ -13,8 +13,8 @@ pub(super) enum Given {
 
 impl Walk {
     /// Registers the caller's sequence `kept`, which holds the tokens of the root `node`. The node is then copied from
-    /// it instead of evaluated. Returns the number of tokens saved; 0 if the node has started, is not a root, or is not
-    /// context-only, in which case nothing is registered.
+    /// it instead of evaluated. Returns the number of tokens saved; 0 if the node has started, is not a root, or has
+    /// logits that are read, in which case nothing is registered. What [`Walk::restore`] registers before is not read.
     pub fn adopt(&mut self, node: NodeId, kept: usize) -> usize {
         if self.plan.nodes[node.0].parent.is_some() {
             return 0;
@@ -22,20 +22,34 @@ impl Walk {
         self.give(node, Given::Kept(kept))
     }
 
-    /// Registers that the caller has the saved state of `node`, which is then restored instead of evaluated. Returns
-    /// the number of tokens saved; 0 as for [`Walk::adopt`], but for any depth.
+    /// Registers that the caller has the saved state of `node`, and its log-probabilities where its tokens are scored. The
+    /// node is then restored instead of evaluated, and its tokens are no targets. Returns the number of tokens saved; 0
+    /// as for [`Walk::adopt`], but for any depth.
     pub fn restore(&mut self, node: NodeId) -> usize {
         self.give(node, Given::Saved)
     }
 
     fn give(&mut self, node: NodeId, given: Given) -> usize {
         let known = self.given.contains_key(&node.0);
-        if known || self.states[node.0] != State::Waiting || !self.plan.is_context(node) {
+        let replaceable = match given {
+            Given::Kept(_) => self.is_unread(node),
+            Given::Saved => self.plan.is_context(node) || self.plan.is_scored_context(node),
+        };
+        if known || self.states[node.0] != State::Waiting || !replaceable {
             return 0;
         }
         self.given.insert(node.0, given);
         self.remaining -= self.limit[node.0];
         self.limit[node.0]
+    }
+
+    /// Whether a node has children and no logits of it are read that are not known.
+    fn is_unread(&self, node: NodeId) -> bool {
+        let known = |offset| {
+            let mut targets = self.plan.targets(node.0, offset).into_iter();
+            self.plan.draws(node.0, offset).is_empty() && targets.all(|(owner, ..)| self.given.contains_key(&owner.0))
+        };
+        !self.plan.is_leaf(node) && (0..self.plan.length(node)).all(known)
     }
 
     /// Sequences registered with [`Walk::adopt`] that are not copied yet.

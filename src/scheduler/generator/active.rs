@@ -137,6 +137,19 @@ impl Active {
         }
     }
 
+    /// Records the log-probabilities of a node that is restored.
+    pub fn known(&mut self, node: NodeId, scores: &[f64]) {
+        let first = self.job.plan.first_scored(node);
+        for (index, &score) in scores.iter().enumerate() {
+            self.score(node, first + index, score);
+        }
+    }
+
+    /// The log-probabilities of a node whose evaluation is complete; none for one whose tokens are not scored.
+    pub fn scores(&self, node: NodeId) -> &[f64] {
+        &self.scores[node.0]
+    }
+
     /// Records the end of a step and reports progress.
     pub fn stepped(&mut self) {
         self.evaluated += self.step.tokens();

@@ -42,16 +42,18 @@ impl Openings {
         self.entries.iter_mut().find(|entry| entry.tokens == tokens)
     }
 
-    /// Promises the openings of its plan to a new request, which protects them from eviction. Returns the tokens saved.
+    /// Promises the openings of its plan to a new request, which protects them from eviction. Returns the tokens saved. What
+    /// the request has from elsewhere is registered before: the logits of an opening may be read for it.
     pub fn adopt(&mut self, active: &mut Active) -> usize {
         self.clock += 1;
         let (clock, mut saved) = (self.clock, 0);
         let plan = std::sync::Arc::clone(&active.job.plan);
         for node in (0..plan.len()).map(NodeId).filter(|&node| is_opening(&plan, node)) {
             if let Some(entry) = self.find(plan.tokens(node)) {
+                let tokens = active.walk.adopt(node, entry.sequence);
                 entry.used = clock;
-                entry.promised += 1;
-                saved += active.walk.adopt(node, entry.sequence);
+                entry.promised += usize::from(tokens > 0);
+                saved += tokens;
             }
         }
         saved
@@ -95,5 +97,5 @@ impl Openings {
 }
 
 fn is_opening(plan: &Plan, node: NodeId) -> bool {
-    plan.parent(node).is_none() && plan.is_context(node)
+    plan.parent(node).is_none() && !plan.is_leaf(node) && plan.scored_tokens(node) == 0
 }

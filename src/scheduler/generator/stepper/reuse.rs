@@ -6,6 +6,7 @@ use super::super::active::Active;
 use super::{Stepper, lost, wide};
 use crate::model::{Batch, ModelError, Row};
 use crate::plan::{NodeId, Step};
+use crate::warm::scores;
 
 /// A segment after a passage up to this length is saved at first sight, as the passage is: the cue before the query.
 const SHORT: usize = 16;
@@ -14,8 +15,6 @@ impl Stepper<'_> {
     /// Gives a new request the openings and states that are there.
     pub(super) fn reuse(&mut self, active: &mut Active) {
         let Some(store) = self.store else { return };
-        let adopted = self.openings.adopt(active);
-        active.reused(adopted);
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
         for (index, state) in store.find(&keys).into_iter().enumerate() {
             let (node, key) = active.job.keys[index];
@@ -25,20 +24,28 @@ impl Stepper<'_> {
                 Some(state)
             };
             if let Some(state) = state.or_else(from_disk) {
+                let Some((_, scores)) = scores::split(&state, active.job.plan.scored_tokens(node)) else {
+                    store.drop_state(&key);
+                    continue;
+                };
                 let tokens = active.walk.restore(node);
                 active.reused(tokens);
+                active.known(node, &scores);
                 active.states.insert(node, (key, state));
             }
         }
+        let adopted = self.openings.adopt(active);
+        active.reused(adopted);
     }
 
     /// Appends the state of a node to a sequence of the generator. A state that cannot be restored is dropped, and its tokens
-    /// are evaluated at once.
+    /// are evaluated at once; its log-probabilities are known and stay.
     pub(super) fn restore(&mut self, index: usize, node: NodeId, sequence: usize) -> Result<(), ModelError> {
         let active = &mut self.active[index];
         let (key, state) = active.states.remove(&node).ok_or_else(|| lost("a state that the request does not hold"))?;
         let positions = active.job.plan.positions(node);
-        let Err(error) = self.generator.restore(&state, sequence, positions.clone()) else { return Ok(()) };
+        let cells = scores::split(&state, active.job.plan.scored_tokens(node)).map_or(&state[..], |(cells, _)| cells);
+        let Err(error) = self.generator.restore(cells, sequence, positions.clone()) else { return Ok(()) };
         tracing::warn!(%error, "a passage's state cannot be restored; the passage is read again");
         if let Some(store) = self.store {
             store.drop_state(&key);
@@ -83,7 +90,8 @@ impl Stepper<'_> {
                 continue;
             }
             match self.generator.save(sequence, plan.positions(node)) {
-                Ok(state) => {
+                Ok(mut state) => {
+                    scores::append(&mut state, active.scores(node));
                     store.keep(key, tokens, state, at_once, to_disk);
                 }
                 Err(error) => tracing::warn!(%error, "a passage's state cannot be saved"),

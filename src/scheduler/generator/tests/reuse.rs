@@ -46,6 +46,61 @@ fn a_short_segment_after_the_first_passage_is_kept_at_once() {
     assert_eq!((again.tokens, again.scores), (2 * 2, directly(&with_cue)));
 }
 
+/// Scored passages between an opening, a cue and a scored query, as Bayes saliency asks.
+fn joint(passages: &[Vec<Token>], query: &[Token]) -> Arc<Plan> {
+    let mut plan = Plan::new();
+    for passage in passages {
+        plan.add(&[
+            Segment::context(vec![1; 4]),
+            Segment::scored(passage.clone(), 0),
+            Segment::context(vec![9; 3]),
+            Segment::scored(query.to_vec(), 1),
+        ]);
+    }
+    Arc::new(plan)
+}
+
+#[test]
+fn the_scores_of_a_passage_are_kept_with_its_state() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let passages: Vec<Vec<Token>> = vec![(0..30).collect(), (10..45).collect()];
+    let first = joint(&passages, &[7, 8, 8]);
+    assert_eq!(bench.run(&first).unwrap().scores, directly(&first));
+    let second = joint(&passages, &[7, 5, 6, 4]);
+    let warm = bench.run(&second).unwrap();
+    assert_eq!(warm.scores, directly(&second));
+    assert_eq!(warm.tokens, 2 * 3, "the opening is not read for logits that are known");
+    let mixed = joint(&[passages[0].clone(), (40..60).collect()], &[7, 8]);
+    let outcome = bench.run(&mixed).unwrap();
+    assert_eq!(outcome.scores, directly(&mixed));
+    assert_eq!(outcome.cached_tokens, 30 + 3, "the opening's last logits score the passage that is new");
+    assert_eq!(bench.settled_cells(), 4, "the opening");
+}
+
+#[test]
+fn scores_are_kept_apart_from_the_state_alone() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let passage: Vec<Token> = (0..30).collect();
+    let mut plain = Plan::new();
+    plain.add(&[Segment::context(vec![1; 4]), Segment::context(passage.clone()), Segment::scored([7, 8], 1)]);
+    let plain = Arc::new(plain);
+    let scored = joint(&[passage], &[7, 8]);
+    for plan in [&plain, &scored, &plain, &scored] {
+        assert_eq!(bench.run(plan).unwrap().scores, directly(plan));
+    }
+    assert_eq!(bench.scheduler.store().unwrap().figures().states, 3, "the passage twice, and the cue");
+}
+
+#[test]
+fn the_scores_stay_where_the_state_cannot_be_restored() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![Fault::Restore(1)]);
+    let plan = joint(&[(0..30).collect()], &[7, 8, 8]);
+    bench.run(&plan).unwrap();
+    let outcome = bench.run(&plan).unwrap();
+    assert_eq!(outcome.scores, directly(&plan));
+    assert_eq!(outcome.tokens, 30 + 2);
+}
+
 #[test]
 fn nothing_is_kept_without_memory() {
     let bench = bench(0, Duration::ZERO, vec![]);
