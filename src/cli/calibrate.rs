@@ -106,7 +106,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let profiles = if args.add { file.load().map_err(anyhow::Error::from)? } else { Profiles::default() };
     let mut measured = Measured { profiles, refused: BTreeMap::new() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
-    let bar = output::progress(questions.len());
+    let bar = output::progress(questions.len(), "questions");
     let mut failed = Vec::new();
     for (index, question) in questions.iter().enumerate() {
         if let Err(error) = measure(&engine, question, &args, &mut measured).await {

@@ -34,7 +34,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     file.load().map_err(anyhow::Error::from)?;
     // The utilities must not depend on what an earlier calibration found.
     generator.calibrations.replace(Vec::new());
-    let bar = output::progress(data.questions.len() * methods.len());
+    let bar = output::progress(data.questions.len() * methods.len(), "rankings");
     let (mut fitted, mut problems) = (Vec::new(), Vec::new());
     for method in methods {
         let mut answers = Answers::new(method);

@@ -108,7 +108,7 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let data = sources.load()?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.questions.len();
-    let (bar, mut spinner, mut started) = (output::progress(questions), None, false);
+    let (bar, mut spinner, mut started) = (output::progress(questions, "questions"), None, false);
     let show = |event: Event<'_>| match event {
         Event::Done(done) => {
             bar.set_position(done as u64);

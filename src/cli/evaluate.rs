@@ -146,7 +146,7 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let plan = Plan::new(settings, &data)?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.queries.len();
-    let (bar, mut spinner, mut started) = (output::progress(questions), None, false);
+    let (bar, mut spinner, mut started) = (output::progress(questions, "questions"), None, false);
     let show = |event: Event<'_>| match event {
         Event::Done(done) => {
             bar.set_position(done as u64);

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, plot};
@@ -20,14 +20,36 @@ pub(super) fn progress_wanted() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// A progress bar over so many questions, with a message and the time left; hidden where standard error is no terminal.
-pub(super) fn progress(questions: usize) -> ProgressBar {
+/// How often long work says how far it is where standard error is no terminal.
+const TELL_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// A progress bar over so many questions, or whatever is counted, with a message and the time left. Where standard error is no terminal, such as a
+/// log, a line now and then instead.
+pub(super) fn progress(count: usize, of: &'static str) -> ProgressBar {
     let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(questions as u64), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} questions {msg} {eta} left") {
+    let bar = ProgressBar::with_draw_target(Some(count as u64), target).with_prefix(of);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {prefix} {msg} {eta} left") {
         bar.set_style(style);
     }
+    if !progress_wanted() {
+        let weak = bar.downgrade();
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(TELL_EVERY);
+                let Some(bar) = weak.upgrade().filter(|bar| !bar.is_finished()) else { return };
+                complain(&progress_line(&bar));
+            }
+        });
+    }
     bar
+}
+
+fn progress_line(bar: &ProgressBar) -> String {
+    let (done, all) = (bar.position(), bar.length().unwrap_or_default());
+    let left = if done > 0 { format!(", about {} left", HumanDuration(bar.eta())) } else { String::new() };
+    let message = bar.message();
+    let parted = if message.is_empty() { "" } else { ", " };
+    format!("{done}/{all} {}{parted}{message}{left}", bar.prefix())
 }
 
 /// A spinner for work without steps; hidden where standard error is no terminal.
@@ -290,6 +312,16 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_in_a_log_names_what_is_counted() {
+        let bar = ProgressBar::hidden().with_prefix("passages");
+        bar.set_length(8);
+        assert_eq!(progress_line(&bar), "0/8 passages");
+        bar.set_position(2);
+        bar.set_message("700 tokens/s");
+        assert!(progress_line(&bar).starts_with("2/8 passages, 700 tokens/s, about "));
+    }
 
     #[test]
     fn long_text_is_cut_at_characters() {

@@ -101,7 +101,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
-    let bar = output::progress(questions.len());
+    let bar = output::progress(questions.len(), "questions");
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
     for question in &questions {
         match backend.utility(&args.request(question), args.samples).await {

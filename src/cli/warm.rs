@@ -48,7 +48,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         }
         None => Some(app::engine(&config).await?),
     };
-    let bar = output::progress(passages.len());
+    let bar = output::progress(passages.len(), "passages");
     let mut total = v1::WarmPassagesResponse::default();
     for part in parts(&passages) {
         let done = match (&args.server, &engine) {
