@@ -5,7 +5,7 @@
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
 # make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies
-.PHONY: help setup setup-ci build models demo serve test test-clients test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-hostile bench-load bench-warm bench-soak
+.PHONY: help setup setup-ci build models demo serve test test-clients test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -100,6 +100,12 @@ bench-load: setup
 # rates by simulation, and how far equal requests differ. MODEL is another GGUF file. Makes its own passages.
 bench-warm: setup
 	@$(CARGO) bench --locked --bench warm -- $(if $(MODEL),--model $(MODEL))
+
+# What an accelerator does: agreement with the CPU, seconds of methods, batches, memory, and prefill beside a bare loop. MODEL is another GGUF
+# file, such as one of scripts/random-gguf.py. Runs without an accelerator, too, to see that it works: GPU='--passages 3,5 --rounds 1'.
+bench-gpu: setup
+	@$(CARGO) bench --locked $(FEATURES) --bench gpu -- $(if $(MODEL),--model $(MODEL)) $(GPU)
+	@$(CARGO) bench --locked $(FEATURES) --bench scoring -- engine --only prefill --concurrent 1,4,16,64 --rounds $(or $(ROUNDS),5) $(if $(MODEL),--model $(MODEL))
 
 # Mixed calls for SECONDS with everything on: memory, descriptors and threads in the last third beside the third before.
 bench-soak: setup

@@ -34,6 +34,7 @@ class Shape:
 SHAPES = {
     # Heads of 64, the smallest that fused attention on GPUs supports.
     "tiny": Shape("llama", "llama-bpe", 512, 8192, 4, 256, 768, 4, 2, 10_000.0, 1e-5, False, False),
+    "qwen2.5-0.5b": Shape("qwen2", "qwen2", 151_936, 32_768, 24, 896, 4864, 14, 2, 1_000_000.0, 1e-6, True, True),
     "qwen2.5-1.5b": Shape("qwen2", "qwen2", 151_936, 32_768, 28, 1536, 8960, 12, 2, 1_000_000.0, 1e-6, True, True),
     "llama-3.1-8b": Shape("llama", "llama-bpe", 128_256, 131_072, 32, 4096, 14_336, 32, 8, 500_000.0, 1e-5, False, False),
 }

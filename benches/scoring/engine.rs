@@ -30,11 +30,17 @@ const PROMPT: usize = 1024;
 const NEIGHBOUR: usize = 3;
 
 pub fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let path = data::option(arguments, "data").context("--data FILE is missing")?;
     let only = data::option(arguments, "only");
-    let questions = data::read(Path::new(path), 40)?;
+    let questions = match data::option(arguments, "data") {
+        Some(path) => data::read(Path::new(path), 40)?,
+        // It makes its own prompts.
+        None if only.is_some_and(|only| only == "prefill") => Vec::new(),
+        None => anyhow::bail!("--data FILE is missing"),
+    };
     let runtime = Runtime::new()?;
-    let config = Config::load(None, &[("warm.memory_bytes".to_owned(), "0".to_owned())])?;
+    let mut flags = vec![("warm.memory_bytes".to_owned(), "0".to_owned())];
+    flags.extend(data::option(arguments, "model").map(|model| ("generator.model".to_owned(), model.to_owned())));
+    let config = Config::load(None, &flags)?;
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
     report::about(&engine.generator()?.info);
     let wanted = |name: &str| only.is_none_or(|only| only == name);

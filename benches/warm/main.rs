@@ -1,8 +1,9 @@
 //! Passages that were read before: seconds of a rerank, and a stream of requests under a bound.
 //!
-//! `cargo bench --bench warm -- [--model FILE] [--only rerank|stream|simulate|equal|cells|evaluate|shapes] [--requests 300]`. Passages and queries are words of a
-//! seeded generator, cut to a number of tokens. The server is a process of its own, asked over gRPC. Figures of seconds are
-//! ratios within one run: the server with the store and the one without take turns.
+//! `cargo bench --bench warm -- [--model FILE] [--only rerank|stream|simulate|equal|cells|evaluate|shapes] [--requests 300]
+//! [--passages 10,20,50,100]`. Passages and queries are words of a seeded generator, cut to a number of tokens. The server is a
+//! process of its own, asked over gRPC. Figures of seconds are ratios within one run: the server with the store and the one
+//! without take turns.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +37,9 @@ fn main() -> anyhow::Result<()> {
     let texts = texts::Texts::load(model)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if wanted("rerank") {
-        runtime.block_on(rerank::run(model, &texts))?;
+        let sizes = value("--passages").map_or("", String::as_str).split(',').filter(|size| !size.is_empty());
+        let sizes: Vec<usize> = sizes.map(str::parse).collect::<Result<_, _>>()?;
+        runtime.block_on(rerank::run(model, &texts, &sizes))?;
     }
     if wanted("stream") {
         let requests = value("--requests").map_or(Ok(300), |number| number.parse())?;

@@ -12,12 +12,14 @@ const QUERY: usize = 17;
 /// Number of passages, rounds, and the goal for the ratio.
 const SIZES: [(usize, u64, Option<f64>); 4] = [(10, 5, Some(4.5)), (20, 5, None), (50, 3, None), (100, 3, Some(4.0))];
 
-pub async fn run(model: Option<&str>, texts: &Texts) -> anyhow::Result<()> {
+pub async fn run(model: Option<&str>, texts: &Texts, wanted: &[usize]) -> anyhow::Result<()> {
     // Enough for all passages of a round: 100 of 110 tokens take 250 MB with the default generator.
     let server = Server::start(model, 4 << 30).await?;
     server.rerank(Method::QueryGeneration, &texts.query(1, QUERY), &[texts.passage(1, PASSAGE)]).await?;
     for (method, name) in [(Method::QueryGeneration, "query-generation"), (Method::Unspecified, "the default")] {
-        for (number, rounds, goal) in SIZES {
+        for (number, rounds, goal) in
+            SIZES.into_iter().filter(|(number, ..)| wanted.is_empty() || wanted.contains(number))
+        {
             let (mut cold, mut warm, mut ratios, mut tokens) = (Vec::new(), Vec::new(), Vec::new(), (0, 0));
             for round in 0..rounds {
                 let seed = 1_000_000 * (u64::from(method as u8) + 1) + 10_000 * number as u64 + 1_000 * round;

@@ -33,6 +33,16 @@ impl Server {
 
     /// [`Server::start`] with settings, `section.key=value`.
     pub async fn with(model: Option<&str>, memory_bytes: u64, settings: &[String]) -> anyhow::Result<Self> {
+        Self::with_environment(model, memory_bytes, settings, &[]).await
+    }
+
+    /// [`Server::with`] in an environment with these variables, for what only llama.cpp reads.
+    pub async fn with_environment(
+        model: Option<&str>,
+        memory_bytes: u64,
+        settings: &[String],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir()?;
         let address_file = scratch.path().join("address");
         let mut command = Command::new(env!("CARGO_BIN_EXE_rerankd"));
@@ -41,6 +51,7 @@ impl Server {
         for setting in settings {
             command.args(["--set", setting]);
         }
+        command.envs(environment.iter().copied());
         if let Some(model) = model {
             command.args(["--model", model]);
         }
