@@ -114,6 +114,32 @@ async fn reading_ahead_ends_where_there_is_no_room() {
 }
 
 #[tokio::test]
+async fn a_passage_too_long_to_be_kept_does_not_end_a_repeated_reading() {
+    let server = scripted(1_500).serve().await;
+    let long = "a passage that goes on ".repeat(20);
+    let texts = [TEXTS[0], TEXTS[1], &long, TEXTS[2]];
+    for turn in 0..2 {
+        let last = warm(&server, passages(&texts)).await.unwrap().pop().unwrap();
+        assert_eq!((last.passages, last.present, last.kept), (4, 3 * turn, 3 - 3 * turn), "turn {turn}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reading_ahead_ends_where_the_disk_is_full_and_deletes_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = Some(DiskOptions { folder: scratch.path().join("warm"), bytes: 6_000 });
+    let server = Scripted { warm: Options { memory_bytes: 200, disk }, ..Scripted::default() }.serve().await;
+    let texts: Vec<String> = (0..100).map(|number| format!("passage {number} of a hundred short ones")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let last = warm(&server, passages(&texts)).await.unwrap().pop().unwrap();
+    assert!(last.passages < 100 && last.kept > 0, "{last:?}");
+    let again = warm(&server, passages(&texts[..1])).await.unwrap().pop().unwrap();
+    assert_eq!((again.present, again.tokens), (1, 0), "the first one is still there");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn the_states_survive_on_disk_beyond_the_bound_of_memory() {
     let scratch = tempfile::tempdir().unwrap();
     let disk = Some(DiskOptions { folder: scratch.path().join("warm"), bytes: 1 << 20 });

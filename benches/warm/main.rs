@@ -1,6 +1,6 @@
 //! Passages that were read before: seconds of a rerank, and a stream of requests under a bound.
 //!
-//! `cargo bench --bench warm -- [--model FILE] [--only rerank|stream|simulate|equal|cells|evaluate|shapes] [--requests 300]
+//! `cargo bench --bench warm -- [--model FILE] [--only rerank|stream|simulate|equal|cells|evaluate|shapes|streams] [--requests 300]
 //! [--passages 10,20,50,100]`. Passages and queries are words of a seeded generator, cut to a number of tokens. The server is a
 //! process of its own, asked over gRPC. Figures of seconds are ratios within one run: the server with the store and the one
 //! without take turns.
@@ -26,6 +26,7 @@ mod server;
 mod shapes;
 mod simulate;
 mod stream;
+mod streams;
 mod texts;
 
 fn main() -> anyhow::Result<()> {
@@ -53,6 +54,9 @@ fn main() -> anyhow::Result<()> {
     }
     if wanted("evaluate") {
         runtime.block_on(evaluate::run(model, &texts))?;
+    }
+    if wanted("streams") {
+        streams::run(model)?;
     }
     if wanted("shapes") {
         shapes::run(model, &texts)?;

@@ -102,6 +102,11 @@ impl Tally {
         self.add(|tally| &tally.cached_tokens, wide(number));
     }
 
+    /// Takes back tokens that an earlier request's prefix seemed to spare.
+    pub fn remove_cached_tokens(&self, number: usize) {
+        self.add(|tally| &tally.cached_tokens, wide(number).wrapping_neg());
+    }
+
     /// Adds the time of a stage.
     pub fn add_time(&self, stage: Stage, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);

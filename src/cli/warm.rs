@@ -46,7 +46,14 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
                 "warm.disk: must be set, or --server: states in memory end with this command".into(),
             ));
         }
-        None => Some(app::engine(&config).await?),
+        None => {
+            let engine = app::engine(&config).await?;
+            if !engine.keeps_on_disk()? {
+                let problem = "warm.disk: no states can be kept in this folder; the log above says why";
+                return Err(Failure::Input(problem.into()));
+            }
+            Some(engine)
+        }
     };
     let bar = output::progress(passages.len(), "passages");
     let mut total = v1::WarmPassagesResponse::default();
@@ -63,7 +70,9 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         total.kept += done.kept;
         total.tokens += done.tokens;
         if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
-            output::complain("there is no room for more states: raise warm.memory_bytes, or set warm.disk");
+            output::complain(
+                "there is no room for more states: raise warm.memory_bytes or warm.disk_bytes, or delete files of warm.disk",
+            );
             break;
         }
     }

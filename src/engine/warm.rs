@@ -3,6 +3,7 @@
 //! The prompt is the one of question generation, which the default method, `moi`, `query-generation` and `listwise-bayes`
 //! begin with. What is there already is skipped, so that a run that was broken off goes on where it ended.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::truncate::{Fit, fit_passages};
 use super::{Engine, EngineError, estimate};
 use crate::call::Call;
 use crate::plan::{NodeId, Plan, Segment, Token};
+use crate::warm::{Key, Store};
 
 /// Most passages of a request.
 pub const MOST_PASSAGES: usize = 10_000;
@@ -51,10 +53,12 @@ impl Engine {
         self.check_warm(&passages)?;
         let generator = self.generator()?;
         if generator.scheduler.store().is_none() {
-            return Err(EngineError::Precondition("no states of passages are kept: set warm.memory_bytes".into()));
+            let problem = "no states of passages are kept: set warm.memory_bytes, and generator.reproducible to false";
+            return Err(EngineError::Precondition(problem.into()));
         }
-        let bytes: usize = passages.iter().map(|passage| passage.text.len() + passage.title.len()).sum();
-        generator.scheduler.admit(call, estimate::tokens_of_text(bytes))?;
+        // Only a group is ahead of other requests at a time, and what is there already costs nothing.
+        let bytes = |group: &[Passage]| group.iter().map(|passage| passage.text.len() + passage.title.len()).sum();
+        generator.scheduler.admit(call, estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes)))?;
         let mut progress = WarmProgress::default();
         let passages: Arc<[Passage]> = passages.into();
         for start in (0..passages.len()).step_by(GROUP) {
@@ -75,15 +79,14 @@ impl Engine {
                 let plan = Arc::new(plan);
                 progress.tokens += generator.scheduler.fill(Arc::clone(&plan), call).await?.tokens;
                 let model = Arc::clone(&generator);
-                written(&model, call).await?;
-                let count = move |_: &Call| {
-                    Ok::<_, EngineError>(nodes.iter().filter(|nodes| is_kept(&model, &plan, nodes)).count())
-                };
+                written(&model, &plan, call).await?;
+                let count = move |_: &Call| Ok::<_, EngineError>(kept_of(&model, &plan, &nodes).count());
                 kept = call.compute(count).await?;
             }
             progress.present += group - read;
             progress.kept += kept;
-            if read > 0 && kept == 0 {
+            // A passage here and there may be too long to be kept. Where a whole group was refused there is no room.
+            if read == group && kept == 0 {
                 break;
             }
             progress.done += group;
@@ -93,6 +96,14 @@ impl Engine {
         }
         tracing::info!(done = progress.done, present = progress.present, tokens = progress.tokens, "passages read");
         Ok(progress)
+    }
+
+    /// Whether states are written to disk: the folder is configured, and it can be used.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while there is no generator.
+    pub fn keeps_on_disk(&self) -> Result<bool, EngineError> {
+        Ok(self.generator()?.scheduler.store().is_some_and(Store::writes))
     }
 
     fn check_warm(&self, passages: &[Passage]) -> Result<(), EngineError> {
@@ -151,23 +162,36 @@ fn plan(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> (Plan, Vec<Vec<No
 }
 
 /// Waits until the states of a group are on disk, so that no more are made than the disk takes.
-async fn written(model: &ServedGenerator, call: &Call) -> Result<(), EngineError> {
-    while model.scheduler.store().is_some_and(|store| !store.is_settled()) {
+async fn written(model: &Arc<ServedGenerator>, plan: &Arc<Plan>, call: &Call) -> Result<(), EngineError> {
+    let (named, of) = (Arc::clone(model), Arc::clone(plan));
+    let keys = move |_: &Call| {
+        let keys = named.scheduler.store().map_or_else(Vec::new, |store| store.keys(&of));
+        Ok::<_, EngineError>(keys.into_iter().map(|(_, key)| key).collect::<Vec<Key>>())
+    };
+    let keys = call.compute(keys).await?;
+    while model.scheduler.store().is_some_and(|store| store.is_writing(&keys)) {
         call.check()?;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }
 
-fn is_kept(model: &ServedGenerator, plan: &Plan, nodes: &[NodeId]) -> bool {
-    let Some(store) = model.scheduler.store() else { return false };
-    let keys = store.keys(plan);
-    keys.iter().filter(|(node, _)| nodes.contains(node)).all(|(_, key)| store.holds(key))
+/// The places of the passages whose states are there, each given by the nodes of its prompt.
+fn kept_of(model: &ServedGenerator, plan: &Plan, nodes: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
+    let store = model.scheduler.store();
+    let keys = store.map_or_else(Vec::new, |store| store.keys(plan));
+    let holds = |nodes: &Vec<NodeId>| {
+        let mut keys = keys.iter().filter(|(node, _)| nodes.contains(node));
+        store.is_some_and(|store| keys.all(|(_, key)| store.holds(key)))
+    };
+    let there: Vec<usize> = (0..nodes.len()).filter(|&place| holds(&nodes[place])).collect();
+    there.into_iter()
 }
 
 /// The passages whose states are not there.
 fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Vec<Arc<[Token]>> {
     let (plan, nodes) = plan(model, passages);
-    let there = nodes.iter().map(|nodes| is_kept(model, &plan, nodes));
-    passages.iter().zip(there).filter(|(_, there)| !there).map(|(passage, _)| Arc::clone(passage)).collect()
+    let there: HashSet<usize> = kept_of(model, &plan, &nodes).collect();
+    let missing = passages.iter().enumerate().filter(|(place, _)| !there.contains(place));
+    missing.map(|(_, passage)| Arc::clone(passage)).collect()
 }

@@ -201,7 +201,7 @@ impl Walk {
     }
 
     /// Tokens predicted after each token of a piece: `(offset, node, index, token)`. `node` and `index` locate the
-    /// predicted token. What was registered with [`Walk::restore`] is known.
+    /// predicted token. Tokens of nodes that [`Walk::restore`] registered are left out until these nodes start.
     pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId, usize, Token)> {
         let node = piece.node.0;
         piece.tokens.clone().flat_map(move |offset| {

@@ -127,6 +127,12 @@ impl Store {
             *(if state.is_some() { &mut inner.hits } else { &mut inner.misses }) += 1;
             found.push(state);
         }
+        drop(inner);
+        if let Some(disk) = &self.disk {
+            for (key, _) in keys.iter().zip(&found).filter(|(_, state)| state.is_some()) {
+                disk.used(key);
+            }
+        }
         found
     }
 
@@ -166,6 +172,12 @@ impl Store {
         found
     }
 
+    /// Whether one of the states still waits to be written to disk.
+    #[must_use]
+    pub fn is_writing(&self, keys: &[Key]) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.is_writing(keys))
+    }
+
     /// Whether nothing waits to be written to disk.
     #[must_use]
     pub fn is_settled(&self) -> bool {
@@ -202,7 +214,7 @@ impl Store {
         let state = Arc::new(state);
         let kept = self.admit(key, tokens, &state, at_once);
         if let (true, Some(disk)) = (kept || to_disk, &self.disk) {
-            disk.write(key, state);
+            disk.write(key, state, to_disk);
         }
         kept
     }
@@ -216,10 +228,15 @@ impl Store {
         let Some(evicted) = inner.price(&candidate) else { return false };
         inner.policy.admit(&candidate, &evicted);
         inner.evictions += wide(evicted.len());
-        for gone in &evicted {
-            inner.states.remove(gone);
-        }
+        let gone: Vec<_> = evicted.iter().filter_map(|gone| Some((*gone, inner.states.remove(gone)?))).collect();
         inner.states.insert(key, Arc::clone(state));
+        drop(inner);
+        // The file may have been deleted while memory had the state. Where it is there, nothing is written.
+        if let Some(disk) = &self.disk {
+            for (key, state) in gone {
+                disk.write(key, state, false);
+            }
+        }
         true
     }
 
@@ -293,5 +310,27 @@ mod tests {
         assert!(Store::new(&Options::default()).is_none());
         let store = Store::new(&Options { memory_bytes: 1, disk: None }).unwrap();
         assert!(store.serves("a") && store.serves("a") && !store.serves("b"));
+    }
+
+    #[test]
+    fn states_on_disk_of_another_generator_are_not_asked_for() {
+        let scratch = tempfile::tempdir().unwrap();
+        let disk = Some(DiskOptions { folder: scratch.path().join("warm"), bytes: 1 << 20 });
+        let store = |generator: &str| {
+            let store = Store::new(&Options { memory_bytes: 1_000, disk: disk.clone() }).unwrap();
+            assert!(store.serves(generator));
+            store
+        };
+        let mut plan = Plan::new();
+        let segments = [crate::plan::Segment::context([1, 2]), crate::plan::Segment::context([3, 4])];
+        plan.add(&[&segments[..], &[crate::plan::Segment::scored([5, 6], 1)]].concat());
+        let first = store("a");
+        let keys = first.keys(&plan);
+        first.keep(keys[0].1, 2, vec![7; 100], true, true);
+        drop(first);
+        let found = |store: &Store| {
+            store.keys(&plan).iter().filter_map(|key| store.fetch(&[*key]).get(&key.1).cloned()).count()
+        };
+        assert_eq!([found(&store("b")), found(&store("a"))], [0, 1]);
     }
 }

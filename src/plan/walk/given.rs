@@ -14,7 +14,8 @@ pub(super) enum Given {
 impl Walk {
     /// Registers the caller's sequence `kept`, which holds the tokens of the root `node`. The node is then copied from
     /// it instead of evaluated. Returns the number of tokens saved; 0 if the node has started, is not a root, or has
-    /// logits that are read, in which case nothing is registered. What [`Walk::restore`] registers before is not read.
+    /// logits that are read, in which case nothing is registered. Logits that only score nodes which [`Walk::restore`]
+    /// registered before are not read.
     pub fn adopt(&mut self, node: NodeId, kept: usize) -> usize {
         if self.plan.nodes[node.0].parent.is_some() {
             return 0;

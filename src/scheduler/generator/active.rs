@@ -117,6 +117,7 @@ impl Active {
         self.cached -= tokens;
         self.evaluated += tokens;
         self.job.call.tally().add_tokens(tokens);
+        self.job.call.tally().remove_cached_tokens(tokens);
         self.job.call.spend(tokens);
     }
 
@@ -138,7 +139,7 @@ impl Active {
     }
 
     /// Records the log-probabilities of a node that is restored.
-    pub fn known(&mut self, node: NodeId, scores: &[f64]) {
+    pub fn record(&mut self, node: NodeId, scores: &[f64]) {
         let first = self.job.plan.first_scored(node);
         for (index, &score) in scores.iter().enumerate() {
             self.score(node, first + index, score);
@@ -202,12 +203,17 @@ impl Active {
         }
     }
 
+    /// Whether a score is not a number.
+    pub fn is_broken(&self) -> bool {
+        self.scores.iter().flatten().any(|score| !score.is_finite())
+    }
+
     /// Sends the result to the caller, or an error if a score is not finite.
     pub fn finish(self, now: Instant) {
         self.scoring.record_tokens(self.evaluated, self.cached);
+        let broken = self.is_broken();
         let samples: HashMap<NodeId, Sample> =
             self.samples.into_iter().map(|(node, growing)| (node, growing.sample)).collect();
-        let broken = self.scores.iter().flatten().any(|score| !score.is_finite());
         let outcome = Outcome {
             scores: self.scores,
             samples,

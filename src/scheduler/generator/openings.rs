@@ -51,8 +51,11 @@ impl Openings {
         for node in (0..plan.len()).map(NodeId).filter(|&node| is_opening(&plan, node)) {
             if let Some(entry) = self.find(plan.tokens(node)) {
                 let tokens = active.walk.adopt(node, entry.sequence);
-                entry.used = clock;
-                entry.promised += usize::from(tokens > 0);
+                // One whose last logits every request reads is of no use, and ages.
+                if tokens > 0 {
+                    entry.used = clock;
+                    entry.promised += 1;
+                }
                 saved += tokens;
             }
         }

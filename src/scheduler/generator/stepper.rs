@@ -15,8 +15,9 @@ use crate::model::{Batch, Capacity, Generator, ModelError, Row};
 use crate::plan::{NodeId, Source, Step, Walk};
 use crate::warm::Store;
 
-/// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower.
-const BREADTH: usize = 1;
+/// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower, unless
+/// they are restored: then few of them have rows in a step, and more of them make it fuller.
+const BREADTH: std::ops::RangeInclusive<usize> = 1..=3;
 
 /// The share of the cells that openings may hold: one in so many.
 const OPENINGS: usize = 8;
@@ -164,7 +165,12 @@ impl<'a> Stepper<'a> {
             self.line.began(&next, &waiting);
             let job = self.waiting.swap_remove(first);
             // Each sample grows one token per step, so more parallel samples make fuller steps.
-            let breadth = if job.plan.has_samples() { self.capacity.cells } else { BREADTH * self.capacity.batch };
+            let breadth = if job.plan.has_samples() {
+                self.capacity.cells
+            } else {
+                let spared = job.cost.tokens / job.expected.max(1);
+                spared.clamp(*BREADTH.start(), *BREADTH.end()) * self.capacity.batch
+            };
             let useful = job.cost.total_cells.min(job.cost.path_cells + breadth);
             let cells = useful.min(least_cells.max(free_cells / 2));
             let sequences = least_sequences.max(free_sequences / 2);
@@ -320,6 +326,7 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             self.active[index].stepped();
             if self.active[index].walk.finished() {
+                self.distrust(index);
                 self.active.swap_remove(index).finish(now);
             }
         }

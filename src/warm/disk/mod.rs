@@ -2,21 +2,25 @@
 //!
 //! A file is written beside its place and renamed, on a thread of its own. Its bytes are verified whenever it is read
 //! (`file`); a damaged one is deleted, and its passage is read again. When the folder exceeds its bound, the files that were
-//! used longest ago are deleted. Several servers may share a folder: a file that another one deleted is read again. No fault of
-//! the folder fails a request; the first of a series is logged.
+//! used longest ago are deleted, also where their states were used from memory. Several servers may share a folder: a file
+//! that another one deleted is read again. No fault of the folder fails a request; the first of a series is logged.
 
 mod file;
+mod writer;
 
-use std::io::Write;
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Key;
 use super::store::State;
+use writer::Writer;
 
 /// Where states are kept on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,26 +46,49 @@ impl DiskOptions {
 const WAITING: usize = 64;
 const WAITING_BYTES: usize = 256 << 20;
 
-/// Files written between two looks at the whole folder, which another server may fill as well.
-const BETWEEN_LOOKS: usize = 64;
-
 /// How long the end of the process waits for the states that are being written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// A temporary file that is older was left by a process that ended.
-const ABANDONED: Duration = Duration::from_secs(600);
+/// States whose use from memory is noted for the order in which files are deleted. More are not.
+const NOTED: usize = 1 << 16;
 
 const EXTENSION: &str = "state";
+
+/// A state to be written.
+struct Item {
+    key: Key,
+    state: State,
+    /// Whether it is read ahead of time. It then takes free room only.
+    fills: bool,
+}
+
+/// What the threads in front of the writer leave for it.
+#[derive(Default)]
+struct Pending {
+    /// States in the queue and in the writer's hands, each with its bytes.
+    waiting: HashMap<Key, usize>,
+    bytes: usize,
+    /// States that were used from memory. Their files count as used.
+    used: HashSet<Key>,
+}
+
+impl Pending {
+    fn lock(pending: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.bytes -= self.waiting.remove(key).unwrap_or(0);
+    }
+}
 
 /// The folder, and the thread that writes to it.
 pub(super) struct Disk {
     folder: PathBuf,
     /// `None` only while it is dropped.
-    queue: Option<SyncSender<(Key, State)>>,
+    queue: Option<Sender<Item>>,
     writer: Option<JoinHandle<()>>,
-    /// States in the queue and in the writer's hands.
-    waiting: Arc<AtomicUsize>,
-    waiting_bytes: Arc<AtomicUsize>,
+    pending: Arc<Mutex<Pending>>,
     unreadable: AtomicBool,
 }
 
@@ -74,20 +101,14 @@ impl Disk {
             tracing::error!(folder = shown, %problem, "no states of passages are kept on disk");
             return None;
         }
-        let (queue, states) = sync_channel(WAITING);
-        let (waiting, waiting_bytes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let writing = Writer {
-            folder: folder.clone(),
-            limit: bytes,
-            failing: false,
-            waiting: Arc::clone(&waiting),
-            waiting_bytes: Arc::clone(&waiting_bytes),
-        };
+        let (queue, states) = channel();
+        let pending = Arc::<Mutex<Pending>>::default();
+        let writing = Writer::new(folder.clone(), bytes, Arc::clone(&pending));
         let writer = std::thread::Builder::new().name("warm-disk".into()).spawn(move || writing.run(&states));
         match writer {
             Ok(writer) => {
                 let (queue, writer) = (Some(queue), Some(writer));
-                Some(Self { folder, queue, writer, waiting, waiting_bytes, unreadable: AtomicBool::new(false) })
+                Some(Self { folder, queue, writer, pending, unreadable: AtomicBool::new(false) })
             }
             Err(problem) => {
                 tracing::error!(folder = shown, %problem, "no states of passages are kept on disk");
@@ -96,15 +117,14 @@ impl Disk {
         }
     }
 
-    /// The state of a key; `None` if it is not there or damaged. A damaged file is deleted.
+    /// The state of a key; `None` if it is not there, damaged, or another user's. A damaged file is deleted.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let path = path(&self.folder, key);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match own(&path) {
             Ok(bytes) => bytes,
             Err(problem) => {
-                let missing = problem.kind() == std::io::ErrorKind::NotFound;
-                if !missing && !self.unreadable.swap(true, Ordering::Relaxed) {
-                    tracing::error!(path = %path.display(), %problem, "a passage's state cannot be read from disk");
+                if problem.kind() != std::io::ErrorKind::NotFound {
+                    self.cannot(&path, &problem, "a passage's state cannot be read from disk");
                 }
                 return None;
             }
@@ -115,10 +135,23 @@ impl Disk {
                 Some(state)
             }
             Err(problem) => {
-                tracing::warn!(path = %path.display(), %problem, "a passage's state on disk is damaged; it is deleted");
-                let _ = std::fs::remove_file(&path);
+                match std::fs::remove_file(&path) {
+                    Ok(()) => {
+                        tracing::warn!(path = %path.display(), %problem, "a passage's state on disk is damaged; it is deleted");
+                    }
+                    Err(error) => {
+                        self.cannot(&path, &error, "a passage's state on disk is damaged and cannot be deleted");
+                    }
+                }
                 None
             }
+        }
+    }
+
+    /// Logs the first of a series of faults.
+    fn cannot(&self, path: &Path, problem: &std::io::Error, what: &str) {
+        if !self.unreadable.swap(true, Ordering::Relaxed) {
+            tracing::error!(path = %path.display(), %problem, "{what}");
         }
     }
 
@@ -127,25 +160,39 @@ impl Disk {
         path(&self.folder, key).exists()
     }
 
-    /// Has a state written, unless too many wait already.
-    pub fn write(&self, key: Key, state: State) {
-        if let Some(queue) = &self.queue {
-            let bytes = state.len();
-            if self.waiting_bytes.load(Ordering::SeqCst).saturating_add(bytes) > WAITING_BYTES {
-                return;
-            }
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            self.waiting_bytes.fetch_add(bytes, Ordering::SeqCst);
-            if queue.try_send((key, state)).is_err() {
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
-                self.waiting_bytes.fetch_sub(bytes, Ordering::SeqCst);
-            }
+    /// Has a state written, unless too many wait already. Those that `fills` are exempt, because their caller waits for them.
+    pub fn write(&self, key: Key, state: State, fills: bool) {
+        let Some(queue) = &self.queue else { return };
+        let bytes = state.len();
+        let mut pending = Pending::lock(&self.pending);
+        let crowded = pending.waiting.len() >= WAITING || pending.bytes.saturating_add(bytes) > WAITING_BYTES;
+        if pending.waiting.contains_key(&key) || (crowded && !fills) {
+            return;
+        }
+        // Under the lock, so that the writer does not end what is not entered yet.
+        if queue.send(Item { key, state, fills }).is_ok() {
+            pending.waiting.insert(key, bytes);
+            pending.bytes += bytes;
+        }
+    }
+
+    /// Notes that the state of a key was used from memory.
+    pub fn used(&self, key: &Key) {
+        let mut pending = Pending::lock(&self.pending);
+        if pending.used.len() < NOTED {
+            pending.used.insert(*key);
         }
     }
 
     /// Whether every state that was to be written is written, or has failed.
     pub fn is_settled(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) == 0
+        Pending::lock(&self.pending).waiting.is_empty()
+    }
+
+    /// Whether one of the states still waits to be written.
+    pub fn is_writing(&self, keys: &[Key]) -> bool {
+        let pending = Pending::lock(&self.pending);
+        keys.iter().any(|key| pending.waiting.contains_key(key))
     }
 
     /// Deletes the file of a state that could not be restored.
@@ -172,9 +219,25 @@ fn path(folder: &Path, key: &Key) -> PathBuf {
     folder.join(name).with_extension(EXTENSION)
 }
 
+/// The bytes of a file of this user. What another user left in the folder before it was closed is not parsed.
+fn own(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let about = file.metadata()?;
+    #[cfg(unix)]
+    {
+        let owner = std::os::unix::fs::MetadataExt::uid(&about);
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(std::io::Error::other(format!("it belongs to user {owner}")));
+        }
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or(0));
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The time of the last use is the file's modification time.
 fn touch(path: &Path) {
-    if let Ok(file) = std::fs::File::options().append(true).open(path) {
+    if let Ok(file) = File::options().append(true).open(path) {
         let _ = file.set_modified(SystemTime::now());
     }
 }
@@ -228,91 +291,6 @@ fn owned(owner: u32, user: u32, mode: u32) -> Result<(), String> {
         return Err(format!("everybody may write to the folder: its mode is {mode:o}, should be 700"));
     }
     Ok(())
-}
-
-struct Writer {
-    folder: PathBuf,
-    limit: u64,
-    /// Whether the last write failed, which is logged once.
-    failing: bool,
-    waiting: Arc<AtomicUsize>,
-    waiting_bytes: Arc<AtomicUsize>,
-}
-
-impl Writer {
-    fn run(mut self, states: &Receiver<(Key, State)>) {
-        let mut bytes = self.look(0);
-        for (number, (key, state)) in states.iter().enumerate() {
-            let size = u64::try_from(state.len()).unwrap_or(u64::MAX);
-            if number % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 || bytes.saturating_add(size) > self.limit {
-                bytes = self.look(size);
-            }
-            if size <= self.limit / 2 {
-                match self.write(&key, &state) {
-                    Ok(written) => {
-                        self.failing = false;
-                        bytes += written;
-                    }
-                    Err(problem) => self.fails(&problem),
-                }
-            }
-            self.waiting.fetch_sub(1, Ordering::SeqCst);
-            self.waiting_bytes.fetch_sub(state.len(), Ordering::SeqCst);
-        }
-    }
-
-    fn fails(&mut self, problem: &std::io::Error) {
-        if !std::mem::replace(&mut self.failing, true) {
-            let folder = self.folder.display().to_string();
-            tracing::error!(folder, %problem, "states of passages cannot be written; they are kept in memory only");
-        }
-    }
-
-    /// Writes a state beside its place and moves it there. Returns the bytes written.
-    fn write(&self, key: &Key, state: &[u8]) -> std::io::Result<u64> {
-        let path = path(&self.folder, key);
-        if path.exists() {
-            return Ok(0);
-        }
-        let mut file = tempfile::Builder::new().prefix("writing-").tempfile_in(&self.folder)?;
-        let header = file::header(key, state);
-        file.write_all(&header)?;
-        file.write_all(state)?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(u64::try_from(header.len() + state.len()).unwrap_or(u64::MAX))
-    }
-
-    /// Deletes the files used longest ago, where files and `coming` bytes exceed the bound, until they take nine tenths of it.
-    /// Returns the bytes of the files.
-    fn look(&self, coming: u64) -> u64 {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
-            let used = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
-                files.push((used, path, about.len()));
-            } else if entry.file_name().to_string_lossy().starts_with("writing-")
-                && used.elapsed().is_ok_and(|age| age > ABANDONED)
-            {
-                let _ = std::fs::remove_file(path);
-            }
-        }
-        let mut bytes: u64 = files.iter().map(|(_, _, size)| size).sum();
-        if bytes.saturating_add(coming) <= self.limit {
-            return bytes;
-        }
-        let room = self.limit - self.limit / 10;
-        files.sort();
-        for (_, path, size) in files {
-            if bytes.saturating_add(coming) <= room {
-                break;
-            }
-            if std::fs::remove_file(path).is_ok() {
-                bytes -= size;
-            }
-        }
-        bytes
-    }
 }
 
 #[cfg(test)]

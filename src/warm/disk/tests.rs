@@ -17,7 +17,7 @@ fn states_survive_a_restart_and_damaged_ones_are_deleted() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("warm");
     let disk = open(&folder, 1 << 20);
-    (0..4).for_each(|number| disk.write(key(number), Arc::new(vec![u8::try_from(number).unwrap(); 100])));
+    (0..4).for_each(|number| disk.write(key(number), Arc::new(vec![u8::try_from(number).unwrap(); 100]), false));
     drop(disk);
     assert_eq!(files(&folder).len(), 4);
     // Cut off, flipped, and another state's file.
@@ -58,7 +58,7 @@ fn the_files_used_longest_ago_go_first_and_nobody_elses() {
     std::fs::write(folder.join("notes.txt"), "mine").unwrap();
     for number in 0..30 {
         let disk = open(&folder, 10_000);
-        disk.write(key(number), Arc::new(vec![1; 1_000]));
+        disk.write(key(number), Arc::new(vec![1; 1_000]), false);
         assert!(number == 0 || disk.read(&key(0)).is_some(), "it is used in every turn");
     }
     let kept: u64 = files(&folder).iter().map(|path| path.metadata().unwrap().len()).sum();
@@ -74,8 +74,8 @@ fn two_servers_share_a_folder() {
     let folder = scratch.path().join("warm");
     let (one, two) = (open(&folder, 1 << 20), open(&folder, 1 << 20));
     for number in 0..20 {
-        one.write(key(number), Arc::new(vec![3; 500]));
-        two.write(key(number), Arc::new(vec![3; 500]));
+        one.write(key(number), Arc::new(vec![3; 500]), false);
+        two.write(key(number), Arc::new(vec![3; 500]), false);
     }
     drop(one);
     drop(two);
@@ -90,7 +90,7 @@ fn a_folder_that_vanishes_costs_nothing_but_the_states() {
     let folder = scratch.path().join("warm");
     let disk = open(&folder, 1 << 20);
     std::fs::remove_dir_all(&folder).unwrap();
-    disk.write(key(0), Arc::new(vec![3; 500]));
+    disk.write(key(0), Arc::new(vec![3; 500]), false);
     assert_eq!(disk.read(&key(0)), None);
     drop(disk);
     assert!(!folder.exists());
@@ -116,4 +116,45 @@ fn a_folder_of_another_user_is_refused() {
     std::fs::set_permissions(&volume, PermissionsExt::from_mode(0o770)).unwrap();
     private_folder(&volume).unwrap();
     assert_eq!(std::fs::metadata(&volume).unwrap().permissions().mode() & 0o777, 0o700, "it is closed to the group");
+}
+
+#[test]
+fn filling_takes_free_room_only() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 10_000);
+    (0..3).for_each(|number| disk.write(key(number), Arc::new(vec![1; 1_000]), false));
+    (3..90).for_each(|number| disk.write(key(number), Arc::new(vec![1; 1_000]), true));
+    drop(disk);
+    let disk = open(&folder, 10_000);
+    assert!((0..5).all(|number| disk.holds(&key(number))), "nothing that was there is deleted");
+    assert!(!disk.holds(&key(89)));
+    disk.write(key(100), Arc::new(vec![1; 1_000]), false);
+    drop(disk);
+    assert!(open(&folder, 10_000).holds(&key(100)), "traffic deletes what was used longest ago");
+}
+
+#[test]
+fn files_of_states_that_memory_serves_are_not_the_first_to_go() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 10_000);
+    for number in 0..30 {
+        disk.write(key(number), Arc::new(vec![1; 1_000]), false);
+        disk.used(&key(0));
+        while disk.is_writing(&[key(number)]) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert!(disk.holds(&key(0)) && !disk.holds(&key(1)));
+}
+
+#[test]
+fn a_damaged_file_that_cannot_be_deleted_is_not_used() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 10_000);
+    // A folder in the place of the file: it can be neither read nor removed as a file, whoever asks.
+    std::fs::create_dir(path(&folder, &key(0))).unwrap();
+    assert_eq!((disk.read(&key(0)), disk.read(&key(0))), (None, None));
 }

@@ -29,8 +29,11 @@ impl Stepper<'_> {
                     continue;
                 };
                 let tokens = active.walk.restore(node);
+                if tokens == 0 {
+                    continue;
+                }
                 active.reused(tokens);
-                active.known(node, &scores);
+                active.record(node, &scores);
                 active.states.insert(node, (key, state));
             }
         }
@@ -64,6 +67,15 @@ impl Stepper<'_> {
             self.stats.measure(rows.len(), started.elapsed(), self.capacity.batch);
         }
         Ok(())
+    }
+
+    /// Drops the states that a request made or restored whose scores are not numbers: one of them may be the cause, and the
+    /// next request with that passage would fail as well.
+    pub(super) fn distrust(&self, index: usize) {
+        let active = &self.active[index];
+        if let (Some(store), true) = (self.store, active.is_broken()) {
+            active.job.keys.iter().for_each(|(_, key)| store.drop_state(key));
+        }
     }
 
     /// Keeps the openings and the states of passages that the step completed.

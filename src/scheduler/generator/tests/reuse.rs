@@ -22,6 +22,16 @@ fn a_passage_is_read_once() {
 }
 
 #[test]
+fn a_request_whose_passages_are_kept_fills_its_steps() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let list = plan(&["a", "b", "c", "d", "e", "f"], "?xyz", 15);
+    bench.run(&list).unwrap();
+    let again = bench.run(&list).unwrap();
+    assert_eq!(again.tokens, 6 * 3);
+    assert_eq!(again.steps, 1, "eighteen rows beside ninety cells, in batches of 32");
+}
+
+#[test]
 fn a_deep_prefix_is_kept_at_its_second_sight() {
     let bench = bench(PLENTY, Duration::ZERO, vec![]);
     let twice = plan(&["abcd", "dcba"], "?x", 20);
@@ -99,6 +109,25 @@ fn the_scores_stay_where_the_state_cannot_be_restored() {
     let outcome = bench.run(&plan).unwrap();
     assert_eq!(outcome.scores, directly(&plan));
     assert_eq!(outcome.tokens, 30 + 2);
+}
+
+#[test]
+fn states_behind_scores_that_are_no_numbers_are_dropped() {
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (seen, honest) = (Arc::clone(&broken), overlap_script());
+    let script: Arc<crate::scripted::Script> =
+        Arc::new(
+            move |before: &[Token], token: Token| {
+                if seen.load(Ordering::SeqCst) { f64::NAN } else { honest(before, token) }
+            },
+        );
+    let bench = bench_of(PLENTY, Duration::ZERO, vec![], &script);
+    let plan = plan(&["a", "b"], "?x", 30);
+    assert!(bench.run(&plan).is_err());
+    assert_eq!(bench.scheduler.store().unwrap().figures().states, 0);
+    broken.store(false, Ordering::SeqCst);
+    assert_eq!(bench.run(&plan).unwrap().scores, directly(&plan));
+    assert_eq!(bench.scheduler.store().unwrap().figures().states, 2);
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! The thread that writes states and keeps the folder within its bound.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use super::{EXTENSION, Item, Pending, file, path, touch};
+use crate::warm::Key;
+
+/// Files written between two looks at the whole folder, which another server may fill as well.
+const BETWEEN_LOOKS: usize = 64;
+
+/// A temporary file that is older was left by a process that ended.
+const ABANDONED: Duration = Duration::from_secs(600);
+
+pub(super) struct Writer {
+    folder: PathBuf,
+    limit: u64,
+    /// Whether the last write failed, which is logged once.
+    failing: bool,
+    pending: Arc<Mutex<Pending>>,
+}
+
+/// Files of states: when they were used, where they are, and their bytes.
+type Files = Vec<(SystemTime, PathBuf, u64)>;
+
+impl Writer {
+    pub const fn new(folder: PathBuf, limit: u64, pending: Arc<Mutex<Pending>>) -> Self {
+        Self { folder, limit, failing: false, pending }
+    }
+
+    pub fn run(mut self, items: &Receiver<Item>) {
+        let mut bytes = self.make_room(0);
+        for (number, Item { key, state, fills }) in items.iter().enumerate() {
+            let size = u64::try_from(state.len()).unwrap_or(u64::MAX);
+            let is_full = |bytes: u64| bytes.saturating_add(size) > self.limit;
+            if number % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 || is_full(bytes) {
+                bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
+            }
+            // Filling deletes nothing: it would delete what it wrote itself, and what traffic needs.
+            let refused = size > self.limit / 2 || (fills && is_full(bytes));
+            if !refused {
+                match self.write(&key, &state) {
+                    Ok(written) => {
+                        self.failing = false;
+                        bytes += written;
+                    }
+                    Err(problem) => self.fails(&problem),
+                }
+            }
+            Pending::lock(&self.pending).remove(&key);
+        }
+        self.touch_used();
+    }
+
+    fn fails(&mut self, problem: &std::io::Error) {
+        if !std::mem::replace(&mut self.failing, true) {
+            let folder = self.folder.display().to_string();
+            tracing::error!(folder, %problem, "states of passages cannot be written; they are kept in memory only");
+        }
+    }
+
+    /// Writes a state beside its place and moves it there. Returns the bytes written.
+    fn write(&self, key: &Key, state: &[u8]) -> std::io::Result<u64> {
+        let path = path(&self.folder, key);
+        if path.exists() {
+            return Ok(0);
+        }
+        let mut file = tempfile::Builder::new().prefix("writing-").tempfile_in(&self.folder)?;
+        let header = file::header(key, state);
+        file.write_all(&header)?;
+        file.write_all(state)?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(u64::try_from(header.len() + state.len()).unwrap_or(u64::MAX))
+    }
+
+    /// States that are used from memory are not read from disk. Their files must not seem forgotten.
+    fn touch_used(&self) {
+        let used = std::mem::take(&mut Pending::lock(&self.pending).used);
+        for key in &used {
+            touch(&path(&self.folder, key));
+        }
+    }
+
+    /// The files of states. Deletes what a process left that ended while it wrote.
+    fn files(&self) -> Files {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
+            let used = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                files.push((used, path, about.len()));
+            } else if entry.file_name().to_string_lossy().starts_with("writing-")
+                && used.elapsed().is_ok_and(|age| age > ABANDONED)
+            {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        files
+    }
+
+    /// Deletes the files used longest ago, where files and `coming` bytes exceed the bound, until they take nine tenths of it.
+    /// Returns the bytes of the files.
+    fn make_room(&self, coming: u64) -> u64 {
+        let mut bytes = sum(&self.files());
+        if bytes.saturating_add(coming) <= self.limit {
+            return bytes;
+        }
+        self.touch_used();
+        let mut files = self.files();
+        files.sort();
+        let room = self.limit - self.limit / 10;
+        for (_, path, size) in files {
+            if bytes.saturating_add(coming) <= room {
+                break;
+            }
+            if std::fs::remove_file(path).is_ok() {
+                bytes = bytes.saturating_sub(size);
+            }
+        }
+        bytes
+    }
+}
+
+fn sum(files: &Files) -> u64 {
+    files.iter().map(|(_, _, size)| size).sum()
+}
