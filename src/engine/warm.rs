@@ -17,7 +17,6 @@ use super::truncate::{Fit, fit_passages};
 use super::{Engine, EngineError, estimate};
 use crate::call::Call;
 use crate::plan::{NodeId, Plan, Segment, Token};
-use crate::warm::{Key, Store};
 
 /// Most passages of a request.
 pub const MOST_PASSAGES: usize = 10_000;
@@ -103,7 +102,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Unavailable`] while there is no generator.
     pub fn keeps_on_disk(&self) -> Result<bool, EngineError> {
-        Ok(self.generator()?.scheduler.store().is_some_and(Store::writes))
+        Ok(self.generator()?.scheduler.keeps_on_disk())
     }
 
     fn check_warm(&self, passages: &[Passage]) -> Result<(), EngineError> {
@@ -166,7 +165,7 @@ async fn written(model: &Arc<ServedGenerator>, plan: &Arc<Plan>, call: &Call) ->
     let (named, of) = (Arc::clone(model), Arc::clone(plan));
     let keys = move |_: &Call| {
         let keys = named.scheduler.store().map_or_else(Vec::new, |store| store.keys(&of));
-        Ok::<_, EngineError>(keys.into_iter().map(|(_, key)| key).collect::<Vec<Key>>())
+        Ok::<_, EngineError>(keys.into_iter().map(|(_, key)| key).collect::<Vec<_>>())
     };
     let keys = call.compute(keys).await?;
     while model.scheduler.store().is_some_and(|store| store.is_writing(&keys)) {

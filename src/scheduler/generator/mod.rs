@@ -367,6 +367,12 @@ impl Scheduler {
         self.worker.restarts()
     }
 
+    /// Whether states are written to disk.
+    #[must_use]
+    pub fn keeps_on_disk(&self) -> bool {
+        self.store.as_deref().is_some_and(Store::writes)
+    }
+
     /// States of passages; `None` where none are kept.
     #[must_use]
     pub fn store(&self) -> Option<&Store> {

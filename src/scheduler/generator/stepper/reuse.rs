@@ -9,7 +9,7 @@ use crate::plan::{NodeId, Step};
 use crate::warm::scores;
 
 /// A segment after a passage up to this length is saved at first sight, as the passage is: the cue before the query.
-const SHORT: usize = 16;
+const SHORT: usize = 32;
 
 impl Stepper<'_> {
     /// Gives a new request the openings and states that are there.
