@@ -127,7 +127,7 @@ impl RerankService for Service {
     ) -> Result<Response<Self::RerankStreamStream>, Status> {
         let terms = admit::terms(&request)?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |wire| {
+        let answers = answer_each(request, move |wire: v1::RerankStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move { service.one_of_stream(terms, wire).await }
         });

@@ -82,7 +82,7 @@ impl UtilityService for Service {
         use v1::measure_utility_stream_response::Outcome;
         let terms = admit::terms(&request)?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |question: v1::MeasureUtilityStreamRequest| {
+        let answers = answer_each(request, move |question: v1::MeasureUtilityStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
                 let outcome = match question.request {
@@ -117,7 +117,7 @@ impl UtilityService for Service {
         use v1::evaluate_retrieval_stream_response::Outcome;
         let terms = admit::terms(&request)?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |question: v1::EvaluateRetrievalStreamRequest| {
+        let answers = answer_each(request, move |question: v1::EvaluateRetrievalStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
                 let outcome = match question.request {
