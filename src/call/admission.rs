@@ -4,6 +4,7 @@
 //! generator refuses nobody who does not need it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, Semaphore};
@@ -205,6 +206,8 @@ pub struct Admission {
     pools: Arc<Pools>,
     limit: usize,
     root: CancellationToken,
+    /// Permits in use when all calls were cancelled.
+    cut: Arc<AtomicUsize>,
     compute: Compute,
     observer: Arc<dyn Observer>,
 }
@@ -218,6 +221,7 @@ impl Admission {
             pools: Arc::new(Pools { generator: Pool::new(limit), beside: Pool::new(limit) }),
             limit,
             root: CancellationToken::new(),
+            cut: Arc::default(),
             compute: Compute::default(),
             observer: Arc::new(Nobody),
         }
@@ -289,9 +293,20 @@ impl Admission {
         self.limit
     }
 
-    /// Cancels all calls, current and future. Called when the shutdown's drain time is over.
+    /// Cancels all calls, current and future. Called when the shutdown's drain time is over, by each protocol for itself.
     pub fn cancel_all(&self) {
+        // Counted first: cancelled calls end at once.
+        let calls = self.in_flight();
+        if calls > self.cut.fetch_max(calls, Ordering::SeqCst) {
+            tracing::warn!(calls, "calls were still in flight: cancelled");
+        }
         self.root.cancel();
+    }
+
+    /// How many calls [`Admission::cancel_all`] found in flight.
+    #[must_use]
+    pub fn cut(&self) -> usize {
+        self.cut.load(Ordering::SeqCst)
     }
 
     /// Callers that hold a permit.

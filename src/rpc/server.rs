@@ -80,9 +80,16 @@ pub enum Ended {
     Cut(usize),
 }
 
-/// After a cancelled call this long is left for its last step: a computation looks at its call every few milliseconds, the
-/// generator before every step.
-const LAST_STEP: Duration = Duration::from_secs(1);
+impl Ended {
+    /// By the calls that were cancelled at the end of the drain, whatever protocol they came over.
+    #[must_use]
+    pub fn of(admission: &Admission) -> Self {
+        match admission.cut() {
+            0 => Self::Answered,
+            calls => Self::Cut(calls),
+        }
+    }
+}
 
 /// Names of the services whose health follows the generator's; the empty one is the server as a whole.
 const SERVICES: [&str; 6] = [
@@ -175,28 +182,21 @@ pub async fn serve(
         let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
     }
     stopping.cancel();
-    // The last step is part of the drain, so that whoever sends SIGTERM can count on it.
-    let last_step = LAST_STEP.min(options.drain / 5);
+    let last_step = listener::last_step(options.drain);
     // Clients that watch health keep their connections for as long as they can, so the end of the calls is what counts.
     let answered = |patience| tokio::time::timeout(patience, requests.none());
-    let mut ended = Ended::Answered;
     tokio::select! {
-        () = &mut server => return Ok(ended),
+        () = &mut server => return Ok(Ended::of(&admission)),
         outcome = answered(options.drain.saturating_sub(last_step)) => if outcome.is_err() {
-            let calls = admission.in_flight();
-            tracing::warn!(calls, "calls were still in flight near the end of the drain: cancelled");
-            if calls > 0 {
-                ended = Ended::Cut(calls);
-            }
             admission.cancel_all();
         }
     }
     tokio::select! {
-        () = &mut server => return Ok(ended),
+        () = &mut server => return Ok(Ended::of(&admission)),
         _ = answered(last_step) => {}
     }
     let _ = tokio::time::timeout(LAST_ANSWERS.min(last_step), &mut server).await;
-    Ok(ended)
+    Ok(Ended::of(&admission))
 }
 
 /// The services of the protocols, behind their permits.
