@@ -20,6 +20,7 @@ use common::{Running, Scripted, wire};
 use rerankd::rpc::server::{Ended, ServerOptions};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::rerank_stream_response::Outcome;
+use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use rerankd::transport::Bounds;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -229,6 +230,54 @@ async fn a_request_of_a_stream_waits_for_a_place() {
     assert!(waiting.is_err(), "{waiting:?}");
     drop(held);
     assert_eq!(response(stream.next().await).results.len(), 3);
+    drop(stream);
+    server.stop().await;
+}
+
+/// A question waited for its permit with whatever it held, before any limit was looked at. The contexts of a list, which are
+/// the square of its length, were made before its length was.
+#[tokio::test]
+async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
+    let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
+    let _held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let many = wire("question", &[""; 2_000]);
+    let check = |code: i32, message: &str| {
+        assert_eq!(Code::from(code), Code::InvalidArgument, "{message}");
+        assert_eq!(message, "passages: 2000 given, at most 20 allowed");
+    };
+    let mut stream = open(&server, &[]).await;
+    stream.requests.send(ask("many", many.clone())).await.unwrap();
+    let refused = error(stream.next().await);
+    check(refused.code, &refused.message);
+
+    let mut client = UtilityServiceClient::new(server.channel().await);
+    let request = v1::MeasureUtilityRequest {
+        question: "question".into(),
+        passages: many.passages.clone(),
+        measure_prefixes: true,
+        ..v1::MeasureUtilityRequest::default()
+    };
+    let asked = v1::MeasureUtilityStreamRequest { id: "many".into(), request: Some(request) };
+    let mut answers = client.measure_utility_stream(tokio_stream::iter([asked])).await.unwrap().into_inner();
+    let answer = tokio::time::timeout(Duration::from_secs(20), answers.next()).await.expect("it waits");
+    match answer.unwrap().unwrap().outcome.unwrap() {
+        v1::measure_utility_stream_response::Outcome::Error(refused) => check(refused.code, &refused.message),
+        other => panic!("{other:?}"),
+    }
+
+    let request = v1::EvaluateRetrievalRequest {
+        question: "question".into(),
+        passages: many.passages,
+        references: vec!["answer".into()],
+        ..v1::EvaluateRetrievalRequest::default()
+    };
+    let asked = v1::EvaluateRetrievalStreamRequest { id: "many".into(), request: Some(request) };
+    let mut answers = client.evaluate_retrieval_stream(tokio_stream::iter([asked])).await.unwrap().into_inner();
+    let answer = tokio::time::timeout(Duration::from_secs(20), answers.next()).await.expect("it waits");
+    match answer.unwrap().unwrap().outcome.unwrap() {
+        v1::evaluate_retrieval_stream_response::Outcome::Error(refused) => check(refused.code, &refused.message),
+        other => panic!("{other:?}"),
+    }
     drop(stream);
     server.stop().await;
 }

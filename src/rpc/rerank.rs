@@ -51,6 +51,8 @@ impl Service {
         wire: Option<v1::RerankRequest>,
     ) -> Result<v1::RerankResponse, Status> {
         let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
+        // Before it waits with all that it holds.
+        self.edge.engine.check_rerank(&request).map_err(|error| status::of(&error))?;
         let call = self.edge.admit_question(terms, id, self.edge.engine.place_of(&request)).await?;
         self.answered(&call, request, &sent).await
     }

@@ -17,7 +17,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower_layer::Layer;
 
-use super::admit::Admitted;
+use super::admit::{Admitted, Prompt};
 use super::edge::Edge;
 use super::operations::Operations;
 use super::readable::Readable;
@@ -112,6 +112,9 @@ macro_rules! bounded {
     };
 }
 
+/// Largest message of a request that takes no permit. Such a request carries a name at most, and may come without a token.
+const SMALL: usize = 16 << 10;
+
 /// How long connections may take to send the last answers after the last call has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
@@ -146,14 +149,16 @@ pub async fn serve(
         }
     }));
     let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
-    let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(health_service);
+    let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(Prompt::new(health_service.max_decoding_message_size(SMALL)));
     if options.reflection {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        routes = routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+        routes = routes
+            .add_service(reflection().build_v1()?.max_decoding_message_size(SMALL))
+            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(SMALL));
     }
     let gate = Authenticate::new(Arc::clone(&options.access.tokens), is_open, unauthenticated as fn(Refused) -> _);
     let (requests, stopping) = (InFlight::default(), CancellationToken::new());
@@ -199,7 +204,7 @@ pub async fn serve(
     Ok(Ended::of(&admission))
 }
 
-/// The services of the protocols, behind their permits.
+/// The services of the protocols, behind their permits, or with small requests that must come at once.
 fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
@@ -207,17 +212,17 @@ fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let metrics_service = metrics::Service { message_bytes: options.message_bytes };
     let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
     let models = models::Service { edge: edge.clone(), message_bytes: options.message_bytes };
-    let models = bounded!(ModelServiceServer::new(models), options);
+    let models = bounded!(ModelServiceServer::new(models), options).max_decoding_message_size(SMALL);
     let tei = tei::Service { edge: edge.clone(), options: options.tei, message_bytes: options.message_bytes };
-    let tei_info = bounded!(InfoServer::new(tei.clone()), options);
+    let tei_info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
     let tei_rerank = bounded!(RerankServer::new(tei), options);
     Routes::default()
         .add_service(Admitted::new(rerank, edge.clone()))
         .add_service(Admitted::new(beliefs, edge.clone()))
         .add_service(Admitted::new(utilities, edge.clone()))
         .add_service(Admitted::new(metrics, edge.clone()))
-        .add_service(models)
-        .add_service(tei_info)
+        .add_service(Prompt::new(models))
+        .add_service(Prompt::new(tei_info))
         .add_service(Admitted::new(tei_rerank, edge))
 }
 
