@@ -240,10 +240,10 @@ async fn a_request_of_a_stream_waits_for_a_place() {
 async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
     let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
     let _held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
-    let many = wire("question", &[""; 2_000]);
+    let many = wire("question", &[""; 1_000]);
     let check = |code: i32, message: &str| {
         assert_eq!(Code::from(code), Code::InvalidArgument, "{message}");
-        assert_eq!(message, "passages: 2000 given, at most 20 allowed");
+        assert_eq!(message, "passages: 1000 given, at most 20 allowed");
     };
     let mut stream = open(&server, &[]).await;
     stream.requests.send(ask("many", many.clone())).await.unwrap();
@@ -262,7 +262,7 @@ async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
     let answer = tokio::time::timeout(Duration::from_secs(20), answers.next()).await.expect("it waits");
     match answer.unwrap().unwrap().outcome.unwrap() {
         v1::measure_utility_stream_response::Outcome::Error(refused) => check(refused.code, &refused.message),
-        other => panic!("{other:?}"),
+        other @ v1::measure_utility_stream_response::Outcome::Response(_) => panic!("{other:?}"),
     }
 
     let request = v1::EvaluateRetrievalRequest {
@@ -276,7 +276,7 @@ async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
     let answer = tokio::time::timeout(Duration::from_secs(20), answers.next()).await.expect("it waits");
     match answer.unwrap().unwrap().outcome.unwrap() {
         v1::evaluate_retrieval_stream_response::Outcome::Error(refused) => check(refused.code, &refused.message),
-        other => panic!("{other:?}"),
+        other @ v1::evaluate_retrieval_stream_response::Outcome::Response(_) => panic!("{other:?}"),
     }
     drop(stream);
     server.stop().await;

@@ -156,8 +156,8 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let answer = tokio::time::timeout(self.patience, self.inner.call(request));
-        Box::pin(async move { answer.await.unwrap_or_else(|_| Ok(late())) })
+        let (answer, patience) = (self.inner.call(request), self.patience);
+        Box::pin(async move { tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Ok(late())) })
     }
 }
 

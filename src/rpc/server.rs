@@ -149,7 +149,8 @@ pub async fn serve(
         }
     }));
     let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
-    let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(Prompt::new(health_service.max_decoding_message_size(SMALL)));
+    let health_service = Prompt::new(health_service.max_decoding_message_size(SMALL));
+    let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(health_service);
     if options.reflection {
         let reflection = || {
             tonic_reflection::server::Builder::configure()

@@ -33,11 +33,7 @@ fn to_evaluate(wire: v1::EvaluateRetrievalRequest) -> Result<ToEvaluate, Status>
 }
 
 impl Service {
-    async fn measure(
-        &self,
-        call: &Call,
-        (request, whole): ToMeasure,
-    ) -> Result<v1::MeasureUtilityResponse, Status> {
+    async fn measure(&self, call: &Call, (request, whole): ToMeasure) -> Result<v1::MeasureUtilityResponse, Status> {
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
