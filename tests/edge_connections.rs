@@ -134,6 +134,25 @@ async fn unreadable_messages_are_the_callers_fault() {
     server.stop().await;
 }
 
+/// Sixteen megabytes could be stated and kept without a permit, and four, without a token, for health.
+#[tokio::test]
+async fn requests_that_take_no_permit_are_small() {
+    let server = Scripted::default().serve().await;
+    let mut raw = Raw::new(&server).await;
+    // A header alone, of a message of 64 KiB.
+    let header = vec![0, 0, 1, 0, 0];
+    for path in [
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+        "/rerankd.v1.ModelService/GetServerInfo",
+        "/rerankd.v1.ModelService/GetPositionBias",
+        "/tei.v1.Info/Info",
+    ] {
+        assert_eq!(raw.code(path, &[], header.clone()).await, Code::OutOfRange, "{path}");
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn malformed_frames_end_their_connection_and_nothing_else() {
     let server = Scripted::default().serve().await;

@@ -17,12 +17,15 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Running, Scripted, wire};
+use rerankd::rpc::server::{Ended, ServerOptions};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::rerank_stream_response::Outcome;
+use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use rerankd::transport::Bounds;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 const PASSAGES: [&str; 3] = ["zzzz yyyy", "the question is here", "question question"];
 
@@ -59,6 +62,16 @@ impl Stream {
         let answer = tokio::time::timeout(Duration::from_secs(20), self.answers.next()).await;
         answer.expect("no answer came").expect("the stream ended").unwrap()
     }
+
+    /// The end of a stream that the server ends.
+    async fn end(&mut self) -> Status {
+        let end = tokio::time::timeout(Duration::from_secs(20), self.answers.next()).await;
+        end.expect("the stream goes on").expect("the stream ended well").unwrap_err()
+    }
+}
+
+fn closes(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.message().starts_with("the server closes this connection")
 }
 
 fn response(answer: v1::RerankStreamResponse) -> v1::RerankResponse {
@@ -221,6 +234,54 @@ async fn a_request_of_a_stream_waits_for_a_place() {
     server.stop().await;
 }
 
+/// A question waited for its permit with whatever it held, before any limit was looked at. The contexts of a list, which are
+/// the square of its length, were made before its length was.
+#[tokio::test]
+async fn what_is_beyond_the_limits_is_refused_before_it_waits() {
+    let server = Scripted { queue_length: 1, ..Scripted::default() }.serve().await;
+    let _held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let many = wire("question", &[""; 1_000]);
+    let check = |code: i32, message: &str| {
+        assert_eq!(Code::from(code), Code::InvalidArgument, "{message}");
+        assert_eq!(message, "passages: 1000 given, at most 20 allowed");
+    };
+    let mut stream = open(&server, &[]).await;
+    stream.requests.send(ask("many", many.clone())).await.unwrap();
+    let refused = error(stream.next().await);
+    check(refused.code, &refused.message);
+
+    let mut client = UtilityServiceClient::new(server.channel().await);
+    let request = v1::MeasureUtilityRequest {
+        question: "question".into(),
+        passages: many.passages.clone(),
+        measure_prefixes: true,
+        ..v1::MeasureUtilityRequest::default()
+    };
+    let asked = v1::MeasureUtilityStreamRequest { id: "many".into(), request: Some(request) };
+    let mut answers = client.measure_utility_stream(tokio_stream::iter([asked])).await.unwrap().into_inner();
+    let answer = tokio::time::timeout(Duration::from_secs(20), answers.next()).await.expect("it waits");
+    match answer.unwrap().unwrap().outcome.unwrap() {
+        v1::measure_utility_stream_response::Outcome::Error(refused) => check(refused.code, &refused.message),
+        other @ v1::measure_utility_stream_response::Outcome::Response(_) => panic!("{other:?}"),
+    }
+
+    let request = v1::EvaluateRetrievalRequest {
+        question: "question".into(),
+        passages: many.passages,
+        references: vec!["answer".into()],
+        ..v1::EvaluateRetrievalRequest::default()
+    };
+    let asked = v1::EvaluateRetrievalStreamRequest { id: "many".into(), request: Some(request) };
+    let mut answers = client.evaluate_retrieval_stream(tokio_stream::iter([asked])).await.unwrap().into_inner();
+    let answer = tokio::time::timeout(Duration::from_secs(20), answers.next()).await.expect("it waits");
+    match answer.unwrap().unwrap().outcome.unwrap() {
+        v1::evaluate_retrieval_stream_response::Outcome::Error(refused) => check(refused.code, &refused.message),
+        other @ v1::evaluate_retrieval_stream_response::Outcome::Response(_) => panic!("{other:?}"),
+    }
+    drop(stream);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn the_deadline_of_a_stream_is_that_of_its_requests() {
     let delay = Duration::from_millis(2);
@@ -247,5 +308,52 @@ async fn a_caller_that_leaves_frees_the_worker() {
     common::wait_for("places are free", || server.admission.in_flight() == 0).await;
     let answer = server.client().await.rerank(wire("q", &["q"])).await.unwrap().into_inner();
     assert_eq!(answer.results.len(), 1);
+    server.stop().await;
+}
+
+/// Streams knew nothing of the stop: an idle one made the drain last its whole time, and a busy one was served new questions
+/// until they were cancelled.
+#[tokio::test]
+async fn a_stopping_server_answers_what_it_has_read_and_reads_no_more() {
+    let scripted = Scripted { delay: Duration::from_micros(200), ..Scripted::default() };
+    let options = ServerOptions { drain: Duration::from_secs(120), ..ServerOptions::default() };
+    let mut server = scripted.serve_with(options).await;
+    let (mut idle, mut busy) = (open(&server, &[]).await, open(&server, &[]).await);
+    idle.requests.send(ask("a", wire("question", &PASSAGES))).await.unwrap();
+    response(idle.next().await);
+    common::wait_for("its place is free", || server.admission.in_flight() == 0).await;
+    busy.requests.send(ask("long", long(60))).await.unwrap();
+    common::wait_for("the question is in work", || server.admission.in_flight() == 1).await;
+    let began = Instant::now();
+    server.begin_to_stop();
+    let end = idle.end().await;
+    assert!(closes(&end), "{end:?}");
+    let _ = busy.requests.send(ask("late", wire("question", &PASSAGES))).await;
+    let answer = busy.next().await;
+    assert_eq!(answer.request_id, "long");
+    response(answer);
+    let end = busy.end().await;
+    assert!(closes(&end), "{end:?}");
+    assert_eq!(server.stop_and_tell().await, Ended::Answered);
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+/// A stream older than its connection may become was cut with its questions in flight.
+#[tokio::test]
+async fn a_stream_on_an_old_connection_ends_between_questions() {
+    let bounds = Bounds { age: Some(Duration::from_millis(300)), ..Bounds::default() };
+    let server = Scripted::default().serve_with(ServerOptions { bounds, ..ServerOptions::default() }).await;
+    let mut stream = open(&server, &[]).await;
+    let end = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        assert!(Instant::now() < end, "the stream outlives its connection");
+        // One that is sent after the end of the stream is nobody's.
+        let _ = stream.requests.send(ask("x", wire("question", &PASSAGES))).await;
+        match stream.answers.next().await.expect("the stream ended well") {
+            Ok(answer) => assert_eq!(response(answer).results.len(), 3),
+            Err(status) => break status,
+        }
+    };
+    assert!(closes(&status), "{status:?}");
     server.stop().await;
 }

@@ -40,7 +40,6 @@ pub async fn serve(
     control: Control,
 ) -> anyhow::Result<Ended> {
     let Listeners { grpc, http } = listeners.into();
-    let both = http.is_some();
     let (heat, warm) = watch::channel(false);
     let (readiness, ready) = watch::channel(false);
     let _readiness = AbortOnDropHandle::new(tokio::spawn(follow_readiness(warm.clone(), control.clone(), readiness)));
@@ -75,15 +74,13 @@ pub async fn serve(
         heat,
     )));
     let ended = tokio::select! {
-        // The end of the calls over gRPC is known there; a computation that still stops is none of them.
-        ended = &mut serving => ended.map(|ended| if both { left_over(&admission, ended) } else { ended }),
+        // Either protocol may have cancelled the calls of both.
+        ended = &mut serving => ended.map(|_| Ended::of(&admission)),
         // A failed first load is a fault of the configuration and ends the server. Later failures lead to a reload.
         failed = first_failure(&engine) => Err(failed),
         () = control.stopped(2) => {
-            // Counted first: cancelled calls end at once.
-            let calls = admission.in_flight();
             admission.cancel_all();
-            Ok(if calls == 0 { Ended::Answered } else { Ended::Cut(calls) })
+            Ok(Ended::of(&admission))
         }
     };
     drop((beside, page));
@@ -91,19 +88,6 @@ pub async fn serve(
         generator.position_bias.save();
     }
     ended
-}
-
-/// Cancels the calls that are left once both protocols are at the end of their drain, and counts them.
-fn left_over(admission: &Admission, ended: Ended) -> Ended {
-    let calls = admission.in_flight();
-    if calls == 0 {
-        return ended;
-    }
-    admission.cancel_all();
-    match ended {
-        Ended::Answered => Ended::Cut(calls),
-        Ended::Cut(before) => Ended::Cut(before.max(calls)),
-    }
 }
 
 /// The sockets of a server.
@@ -156,7 +140,8 @@ async fn over_http(
     };
     let plain = listener::Options::new(Protocol::Http1, config.security.bounds);
     let options = listener::Options { tls: access.tls.clone(), ..plain };
-    listener::serve_until(listener, router, options, stop, config.server.drain).await;
+    // Calls over gRPC, whose drain ends at the same time, are cancelled with those over HTTP.
+    listener::serve_until(listener, router, options, stop, config.server.drain, || admission.cancel_all()).await;
 }
 
 /// Tells `ready` whether the generator was tried and the server does not stop.

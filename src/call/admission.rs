@@ -4,6 +4,7 @@
 //! generator refuses nobody who does not need it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, Semaphore};
@@ -14,6 +15,10 @@ use super::{Call, Compute, Observer, Stopped, Terms};
 
 /// One permit of so many is kept for callers that hold none, so that one caller cannot shut out the others.
 const NEWCOMERS: usize = 16;
+
+/// Of the permits that are not kept, the questions of streams hold at most this share. They wait for a permit and take it as soon
+/// as it comes back, so that a caller who does not wait would find none.
+const STREAMS: (usize, usize) = (3, 4);
 
 /// All permits are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +39,8 @@ pub enum Place {
 struct Pool {
     /// Permits for everybody.
     common: Semaphore,
+    /// How many more of them the questions of streams may take.
+    streams: Semaphore,
     /// Permits for callers that hold none.
     kept: usize,
     state: Mutex<State>,
@@ -52,8 +59,9 @@ struct State {
 impl Pool {
     fn new(limit: usize) -> Arc<Self> {
         let kept = limit / NEWCOMERS;
-        let state = Mutex::new(State { held: HashMap::new(), kept });
-        Arc::new(Self { common: Semaphore::new(limit - kept), kept, state, returned: Notify::new() })
+        let (common, state) = (limit - kept, Mutex::new(State { held: HashMap::new(), kept }));
+        let streams = Semaphore::new((common * STREAMS.0 / STREAMS.1).max(1));
+        Arc::new(Self { common: Semaphore::new(common), streams, kept, state, returned: Notify::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -69,7 +77,7 @@ impl Pool {
         match self.common.try_acquire() {
             Ok(place) => {
                 place.forget();
-                Ok(self.permit(&mut self.state(), caller))
+                Ok(self.permit(&mut self.state(), caller, false))
             }
             Err(_) => self.take_kept(caller),
         }
@@ -82,36 +90,33 @@ impl Pool {
             return Err(Full);
         }
         state.kept -= 1;
-        Ok(self.permit(&mut state, caller))
+        Ok(self.permit(&mut state, caller, false))
     }
 
-    /// Waits for a permit. Those who wait for a common one get it in the order in which they came.
+    /// Waits for a permit for a question of a stream. Those who wait for a common one get it in the order in which they came.
     async fn wait(self: &Arc<Self>, caller: &Arc<str>) -> Result<Permit, Full> {
-        if let Ok(permit) = self.take(caller) {
-            return Ok(permit);
-        }
-        let mut common = std::pin::pin!(self.common.acquire());
+        let mut common = std::pin::pin!(async {
+            let share = self.streams.acquire().await.map_err(|_| Full)?;
+            self.common.acquire().await.map_err(|_| Full)?.forget();
+            share.forget();
+            Ok(self.permit(&mut self.state(), caller, true))
+        });
         loop {
             let mut returned = std::pin::pin!(self.returned.notified());
             // Registered before the look, so that a permit that is returned in between is not missed.
             returned.as_mut().enable();
-            if let Ok(permit) = self.take_kept(caller) {
-                return Ok(permit);
-            }
             tokio::select! {
                 biased;
-                place = &mut common => {
-                    place.map_err(|_| Full)?.forget();
-                    return Ok(self.permit(&mut self.state(), caller));
-                }
+                permit = &mut common => return permit,
+                Ok(permit) = async { self.take_kept(caller) } => return Ok(permit),
                 () = returned => {}
             }
         }
     }
 
-    fn permit(self: &Arc<Self>, state: &mut State, caller: &Arc<str>) -> Permit {
+    fn permit(self: &Arc<Self>, state: &mut State, caller: &Arc<str>, streamed: bool) -> Permit {
         *state.held.entry(Arc::clone(caller)).or_default() += 1;
-        Permit { pool: Arc::clone(self), caller: Arc::clone(caller) }
+        Permit { pool: Arc::clone(self), caller: Arc::clone(caller), streamed }
     }
 }
 
@@ -120,10 +125,15 @@ impl Pool {
 struct Permit {
     pool: Arc<Pool>,
     caller: Arc<str>,
+    /// Whether it counts in the share of streams.
+    streamed: bool,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        if self.streamed {
+            self.pool.streams.add_permits(1);
+        }
         let mut state = self.pool.state();
         if let Some(number) = state.held.get_mut(&self.caller) {
             *number -= 1;
@@ -205,6 +215,8 @@ pub struct Admission {
     pools: Arc<Pools>,
     limit: usize,
     root: CancellationToken,
+    /// Permits in use when all calls were cancelled.
+    cut: Arc<AtomicUsize>,
     compute: Compute,
     observer: Arc<dyn Observer>,
 }
@@ -218,6 +230,7 @@ impl Admission {
             pools: Arc::new(Pools { generator: Pool::new(limit), beside: Pool::new(limit) }),
             limit,
             root: CancellationToken::new(),
+            cut: Arc::default(),
             compute: Compute::default(),
             observer: Arc::new(Nobody),
         }
@@ -262,7 +275,8 @@ impl Admission {
     }
 
     /// [`Admission::admit`], but waits for a permit until the deadline. For the questions of a stream: flow control
-    /// delays the next ones during the wait. A kept permit is taken only by a caller that holds none.
+    /// delays the next ones during the wait. A kept permit is taken only by a caller that holds none, and a part of the others
+    /// is left to calls that do not wait.
     ///
     /// # Errors
     /// [`Stopped`] if the deadline passes or the server shuts down first.
@@ -289,9 +303,20 @@ impl Admission {
         self.limit
     }
 
-    /// Cancels all calls, current and future. Called when the shutdown's drain time is over.
+    /// Cancels all calls, current and future. Called when the shutdown's drain time is over, by each protocol for itself.
     pub fn cancel_all(&self) {
+        // Counted first: cancelled calls end at once.
+        let calls = self.in_flight();
+        if calls > self.cut.fetch_max(calls, Ordering::SeqCst) {
+            tracing::warn!(calls, "calls were still in flight: cancelled");
+        }
         self.root.cancel();
+    }
+
+    /// How many calls [`Admission::cancel_all`] found in flight.
+    #[must_use]
+    pub fn cut(&self) -> usize {
+        self.cut.load(Ordering::SeqCst)
     }
 
     /// Callers that hold a permit.

@@ -150,10 +150,12 @@ async fn the_questions_of_a_stream_leave_the_kept_permits_to_newcomers() {
         let (admission, terms) = (admission.clone(), of(caller));
         tokio::spawn(async move { admission.admit_when_free(terms, Place::Generator).await.unwrap() })
     };
+    // Of 30 that are not kept, streams have three quarters; calls that do not wait take the others.
     let mut held = Vec::new();
-    for _ in 0..30 {
+    for _ in 0..22 {
         held.push(question("10.0.0.1:1").await.unwrap());
     }
+    held.extend((0..8).map(|_| admission.admit(of("10.0.0.1:1"), Place::Generator).unwrap()));
     let waiting = question("10.0.0.1:1");
     tokio::time::timeout(Duration::from_millis(50), async {
         while !waiting.is_finished() {
@@ -176,11 +178,45 @@ async fn the_questions_of_a_stream_leave_the_kept_permits_to_newcomers() {
     let second = second.await.unwrap();
     assert!(!waiting.is_finished(), "the newcomer holds none and takes the kept one");
     drop(second);
-    held.pop();
+    held.swap_remove(0);
     let last = waiting.await.unwrap();
     assert_eq!(admission.in_flight(), 30);
     drop((held, last));
     assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
+}
+
+/// A permit that came back went to the questions that waited for it, so that a caller who does not wait was let in once at a
+/// time, by a kept permit, while streams kept asking.
+#[tokio::test]
+async fn questions_that_wait_leave_permits_to_calls_that_do_not() {
+    let admission = Admission::new(32);
+    let of = |caller: &str| Terms { caller: caller.to_owned(), ..Terms::default() };
+    let mut asked: Vec<_> = (0..40)
+        .map(|_| {
+            let (admission, terms) = (admission.clone(), of("10.0.0.1:1"));
+            tokio::spawn(async move { admission.admit_when_free(terms, Place::Generator).await.unwrap() })
+        })
+        .collect();
+    let waiting = asked.split_off(22);
+    let mut held = Vec::new();
+    for question in asked {
+        held.push(question.await.unwrap());
+    }
+    let unary = || admission.admit(of("10.0.0.2:1"), Place::Generator);
+    let mut calls: Vec<Call> = (0..8).map(|_| unary().unwrap()).collect();
+    assert_eq!(unary().unwrap_err(), Full);
+    // Its permit is still there for the next one, though questions wait.
+    calls.pop();
+    tokio::task::yield_now().await;
+    calls.push(unary().unwrap());
+    assert!(waiting.iter().all(|question| !question.is_finished()));
+    // A question that ends makes room for one.
+    held.pop();
+    while !waiting[0].is_finished() {
+        tokio::task::yield_now().await;
+    }
+    assert!(waiting[1..].iter().all(|question| !question.is_finished()));
+    assert_eq!(admission.in_flight(), 30);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::belief::report::{self, BeliefReport, Response, Verdicts};
 use super::belief::texts::Texts;
 use super::belief::{
     Answer, BeliefEvent, BeliefRequest, MeasureOptions, SampleOptions, Sampled, check_orders, check_references,
+    check_texts,
 };
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits, milliseconds};
@@ -151,6 +152,8 @@ impl UtilityRequest {
     }
 
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        // First, because the contexts of a list take the square of its length.
+        check_texts(&self.question, &self.passages, limits)?;
         check_references(&self.references, limits)?;
         check_orders("subsets", &self.subsets, self.passages.len())?;
         if self.contexts().is_empty() {
@@ -161,6 +164,14 @@ impl UtilityRequest {
 }
 
 impl Engine {
+    /// Refuses a request that [`Engine::utility`] would refuse without a model. For one that has to wait for its permit.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field at fault.
+    pub fn check_utility(&self, request: &UtilityRequest) -> Result<(), EngineError> {
+        request.check(&self.limits)
+    }
+
     /// Measures utilities. One plan samples in all contexts. Context-free answers are cached for later requests with the same
     /// question and sampling options.
     ///

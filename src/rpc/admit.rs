@@ -114,8 +114,50 @@ async fn complete<R: Default>(
         () = tokio::time::sleep_until(deadline.map_or(end, |deadline| deadline.min(end)).into()) => {}
     }
     match place.take() {
-        Some(_) => Ok(Status::deadline_exceeded("the message was not received in time").into_http()),
+        Some(_) => Ok(late()),
         None => answer.await,
+    }
+}
+
+fn late<R: Default>() -> http::Response<R> {
+    Status::deadline_exceeded("the message was not received in time").into_http()
+}
+
+/// A service without permits, whose handlers begin to answer as soon as they have the message. What takes longer is a caller
+/// that sends its message slowly, or never: it must not keep what it has sent, nor a stopping server.
+#[derive(Clone)]
+pub(super) struct Prompt<S> {
+    inner: S,
+    patience: Duration,
+}
+
+impl<S> Prompt<S> {
+    pub const fn new(inner: S) -> Self {
+        Self { inner, patience: MESSAGE }
+    }
+}
+
+impl<S: NamedService> NamedService for Prompt<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S, B, R> Service<http::Request<B>> for Prompt<S>
+where
+    S: Service<http::Request<B>, Response = http::Response<R>, Error = Infallible>,
+    S::Future: Send + 'static,
+    R: Default + 'static,
+{
+    type Response = http::Response<R>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let (answer, patience) = (self.inner.call(request), self.patience);
+        Box::pin(async move { tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Ok(late())) })
     }
 }
 
@@ -135,6 +177,29 @@ mod tests {
         let answer = complete(never, place(&admission), Duration::from_millis(5)).await.unwrap();
         assert_eq!(answer.headers()["grpc-status"], "4");
         assert_eq!(admission.in_flight(), 0);
+    }
+
+    /// Health and `ModelService` waited for the rest of a message for ever, and nobody needs a token for health.
+    #[tokio::test]
+    async fn a_service_without_permits_waits_no_longer() {
+        #[derive(Clone)]
+        struct Never;
+        impl Service<http::Request<()>> for Never {
+            type Response = http::Response<()>;
+            type Error = Infallible;
+            type Future = std::future::Pending<Result<http::Response<()>, Infallible>>;
+
+            fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, _: http::Request<()>) -> Self::Future {
+                std::future::pending()
+            }
+        }
+        let mut service = Prompt { inner: Never, patience: Duration::from_millis(5) };
+        let answer = service.call(http::Request::new(())).await.unwrap();
+        assert_eq!(answer.headers()["grpc-status"], "4");
     }
 
     #[tokio::test]

@@ -55,11 +55,17 @@ impl Edge {
 
     /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`.
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
-        // An id stands in every log line, so only the beginning of a long one is taken.
-        let id = terms.id.as_ref().map(|stream| format!("{stream}/{}", question.chars().take(64).collect::<String>()));
+        let id = terms.id.as_deref().map(|stream| id_of_question(stream, question));
         let terms = Terms { id, ..terms };
         self.admission.admit_when_free(terms, place).await.map_err(|stopped| status::of(&stopped.into()))
     }
+}
+
+/// The id of a question of a stream in the log. It stands in every line, so that only the beginning of a long one is taken, and
+/// of that what [`Terms::usable_id`] leaves.
+fn id_of_question(stream: &str, question: &str) -> String {
+    let beginning: String = question.chars().take(64).collect();
+    format!("{stream}/{}", Terms::usable_id(&beginning).unwrap_or_default())
 }
 
 /// Runs the work of a call within its terms, and turns what went wrong into a status.
@@ -132,6 +138,18 @@ mod tests {
         assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
         for wrong in ["", "S", "5", "-5S", "123456789S", "5x", "é"] {
             assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    /// A line break in it began a line of its own in the log.
+    #[test]
+    fn the_id_of_a_question_forges_no_log_line() {
+        assert_eq!(id_of_question("stream", "q-1"), "stream/q-1");
+        let forged = "q\n2026-01-01 INFO answered id=\"other\" \u{1b}[31m";
+        assert_eq!(id_of_question("stream", forged), "stream/q2026-01-01INFOansweredid=other31m");
+        assert_eq!(id_of_question("stream", &"x".repeat(1_000)).len(), "stream/".len() + 64);
+        for unusable in ["", "\u{1f600}", "\r\n"] {
+            assert_eq!(id_of_question("stream", unusable), "stream/");
         }
     }
 

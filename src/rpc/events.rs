@@ -3,10 +3,14 @@
 use std::pin::Pin;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinError;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
+
+use super::status;
+use crate::engine::EngineError;
 
 /// Messages of a call.
 pub(super) type Events<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
@@ -26,8 +30,9 @@ where
     let (sender, events): (_, UnboundedReceiver<E>) = unbounded_channel();
     let work = AbortOnDropHandle::new(tokio::spawn(work(sender)));
     let events = UnboundedReceiverStream::new(events).map(move |event| Ok(message(event)));
-    let answer = tokio_stream::once(work)
-        .then(|work| async { work.await.unwrap_or_else(|error| Err(Status::internal(error.to_string()))) });
+    // A panic's text is for the log.
+    let panicked = |error: JoinError| Err(status::of(&EngineError::Internal(error.to_string())));
+    let answer = tokio_stream::once(work).then(move |work| async move { work.await.unwrap_or_else(panicked) });
     Box::pin(events.chain(answer))
 }
 
@@ -36,6 +41,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
+
+    use tonic::Code;
 
     use super::*;
 
@@ -56,6 +63,16 @@ mod tests {
         }
         let all: Vec<u32> = stream.map(Result::unwrap).collect().await;
         assert_eq!(all, [1, 2]);
+    }
+
+    /// The text of the panic was the text of the status.
+    #[tokio::test]
+    async fn a_panic_tells_the_caller_nothing_of_the_inside() {
+        let work = |_: UnboundedSender<u32>| async { std::panic::panic_any("secret") };
+        let mut stream = with_answer(work, |event| event);
+        let status = stream.next().await.unwrap().unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Internal, "internal error; see the server's log"));
+        assert!(stream.next().await.is_none());
     }
 
     #[tokio::test]

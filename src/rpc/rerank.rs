@@ -51,6 +51,8 @@ impl Service {
         wire: Option<v1::RerankRequest>,
     ) -> Result<v1::RerankResponse, Status> {
         let (request, sent) = read(wire.ok_or_else(|| status::unset("request"))?)?;
+        // Before it waits with all that it holds.
+        self.edge.engine.check_rerank(&request).map_err(|error| status::of(&error))?;
         let call = self.edge.admit_question(terms, id, self.edge.engine.place_of(&request)).await?;
         self.answered(&call, request, &sent).await
     }
@@ -127,7 +129,7 @@ impl RerankService for Service {
     ) -> Result<Response<Self::RerankStreamStream>, Status> {
         let terms = admit::terms(&request)?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |wire| {
+        let answers = answer_each(request, move |wire: v1::RerankStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move { service.one_of_stream(terms, wire).await }
         });

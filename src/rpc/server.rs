@@ -17,7 +17,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tower_layer::Layer;
 
-use super::admit::Admitted;
+use super::admit::{Admitted, Prompt};
 use super::edge::Edge;
 use super::operations::Operations;
 use super::readable::Readable;
@@ -80,9 +80,16 @@ pub enum Ended {
     Cut(usize),
 }
 
-/// After a cancelled call this long is left for its last step: a computation looks at its call every few milliseconds, the
-/// generator before every step.
-const LAST_STEP: Duration = Duration::from_secs(1);
+impl Ended {
+    /// By the calls that were cancelled at the end of the drain, whatever protocol they came over.
+    #[must_use]
+    pub fn of(admission: &Admission) -> Self {
+        match admission.cut() {
+            0 => Self::Answered,
+            calls => Self::Cut(calls),
+        }
+    }
+}
 
 /// Names of the services whose health follows the generator's; the empty one is the server as a whole.
 const SERVICES: [&str; 6] = [
@@ -104,6 +111,9 @@ macro_rules! bounded {
             .send_compressed(CompressionEncoding::Gzip)
     };
 }
+
+/// Largest message of a request that takes no permit. Such a request carries a name at most, and may come without a token.
+const SMALL: usize = 16 << 10;
 
 /// How long connections may take to send the last answers after the last call has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -139,6 +149,7 @@ pub async fn serve(
         }
     }));
     let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
+    let health_service = Prompt::new(health_service.max_decoding_message_size(SMALL));
     let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(health_service);
     if options.reflection {
         let reflection = || {
@@ -146,7 +157,9 @@ pub async fn serve(
                 .register_encoded_file_descriptor_set(DESCRIPTORS)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        routes = routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+        routes = routes
+            .add_service(reflection().build_v1()?.max_decoding_message_size(SMALL))
+            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(SMALL));
     }
     let gate = Authenticate::new(Arc::clone(&options.access.tokens), is_open, unauthenticated as fn(Refused) -> _);
     let (requests, stopping) = (InFlight::default(), CancellationToken::new());
@@ -175,31 +188,24 @@ pub async fn serve(
         let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
     }
     stopping.cancel();
-    // The last step is part of the drain, so that whoever sends SIGTERM can count on it.
-    let last_step = LAST_STEP.min(options.drain / 5);
+    let last_step = listener::last_step(options.drain);
     // Clients that watch health keep their connections for as long as they can, so the end of the calls is what counts.
     let answered = |patience| tokio::time::timeout(patience, requests.none());
-    let mut ended = Ended::Answered;
     tokio::select! {
-        () = &mut server => return Ok(ended),
+        () = &mut server => return Ok(Ended::of(&admission)),
         outcome = answered(options.drain.saturating_sub(last_step)) => if outcome.is_err() {
-            let calls = admission.in_flight();
-            tracing::warn!(calls, "calls were still in flight near the end of the drain: cancelled");
-            if calls > 0 {
-                ended = Ended::Cut(calls);
-            }
             admission.cancel_all();
         }
     }
     tokio::select! {
-        () = &mut server => return Ok(ended),
+        () = &mut server => return Ok(Ended::of(&admission)),
         _ = answered(last_step) => {}
     }
     let _ = tokio::time::timeout(LAST_ANSWERS.min(last_step), &mut server).await;
-    Ok(ended)
+    Ok(Ended::of(&admission))
 }
 
-/// The services of the protocols, behind their permits.
+/// The services of the protocols, behind their permits, or with small requests that must come at once.
 fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let rerank = bounded!(RerankServiceServer::new(rerank::Service { edge: edge.clone() }), options);
     let beliefs = bounded!(BeliefServiceServer::new(belief::Service { edge: edge.clone() }), options);
@@ -207,17 +213,17 @@ fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let metrics_service = metrics::Service { message_bytes: options.message_bytes };
     let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
     let models = models::Service { edge: edge.clone(), message_bytes: options.message_bytes };
-    let models = bounded!(ModelServiceServer::new(models), options);
+    let models = bounded!(ModelServiceServer::new(models), options).max_decoding_message_size(SMALL);
     let tei = tei::Service { edge: edge.clone(), options: options.tei, message_bytes: options.message_bytes };
-    let tei_info = bounded!(InfoServer::new(tei.clone()), options);
+    let tei_info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
     let tei_rerank = bounded!(RerankServer::new(tei), options);
     Routes::default()
         .add_service(Admitted::new(rerank, edge.clone()))
         .add_service(Admitted::new(beliefs, edge.clone()))
         .add_service(Admitted::new(utilities, edge.clone()))
         .add_service(Admitted::new(metrics, edge.clone()))
-        .add_service(models)
-        .add_service(tei_info)
+        .add_service(Prompt::new(models))
+        .add_service(Prompt::new(tei_info))
         .add_service(Admitted::new(tei_rerank, edge))
 }
 

@@ -53,6 +53,13 @@ pub(super) fn of(error: &EngineError) -> Status {
     }
 }
 
+/// The end of a stream of questions whose connection closes. What was not answered can be asked again on a new connection.
+pub(super) fn closing() -> Status {
+    let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));
+    let message = "the server closes this connection: questions without an answer were not taken";
+    Status::with_error_details(Code::Unavailable, message, details)
+}
+
 /// A message field that must be set and is not.
 pub(super) fn unset(field: &str) -> Status {
     of(&EngineError::invalid(field, "must be set"))

@@ -6,22 +6,34 @@ use super::edge::{Edge, answer};
 use super::questions::{Answers, answer_each};
 use super::v1::utility_service_server::UtilityService;
 use super::{admit, convert_belief, convert_evaluate, status, v1};
-use crate::call::{Call, Place};
+use crate::call::{Call, Place, Terms};
 use crate::engine::EngineError;
+use crate::engine::evaluate::EvaluateRequest;
+use crate::engine::utility::UtilityRequest;
 
 #[derive(Clone)]
 pub(super) struct Service {
     pub edge: Edge,
 }
 
+/// A request to be measured, and whether the answers are returned.
+type ToMeasure = (UtilityRequest, bool);
+
+/// A request to be evaluated, and whether the answers are returned.
+type ToEvaluate = (EvaluateRequest, bool);
+
+fn to_measure(wire: v1::MeasureUtilityRequest) -> Result<ToMeasure, Status> {
+    let whole = wire.return_answers;
+    Ok((convert_belief::utility_request(wire).map_err(|error| status::of(&error))?, whole))
+}
+
+fn to_evaluate(wire: v1::EvaluateRetrievalRequest) -> Result<ToEvaluate, Status> {
+    let whole = wire.return_answers;
+    Ok((convert_evaluate::request(wire).map_err(|error| status::of(&error))?, whole))
+}
+
 impl Service {
-    async fn measure(
-        &self,
-        call: &Call,
-        wire: v1::MeasureUtilityRequest,
-    ) -> Result<v1::MeasureUtilityResponse, Status> {
-        let whole = wire.return_answers;
-        let request = convert_belief::utility_request(wire).map_err(|error| status::of(&error))?;
+    async fn measure(&self, call: &Call, (request, whole): ToMeasure) -> Result<v1::MeasureUtilityResponse, Status> {
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
@@ -35,13 +47,24 @@ impl Service {
         Ok(convert_belief::utility_response(&report, whole, &generator.info))
     }
 
+    /// A question of a stream. It is checked before it waits for its permit with all that it holds.
+    async fn measure_question(
+        &self,
+        terms: Terms,
+        id: &str,
+        wire: Option<v1::MeasureUtilityRequest>,
+    ) -> Result<v1::MeasureUtilityResponse, Status> {
+        let asked = to_measure(wire.ok_or_else(|| status::unset("request"))?)?;
+        self.edge.engine.check_utility(&asked.0).map_err(|error| status::of(&error))?;
+        let call = self.edge.admit_question(terms, id, Place::Generator).await?;
+        self.measure(&call, asked).await
+    }
+
     async fn evaluate(
         &self,
         call: &Call,
-        wire: v1::EvaluateRetrievalRequest,
+        (request, whole): ToEvaluate,
     ) -> Result<v1::EvaluateRetrievalResponse, Status> {
-        let whole = wire.return_answers;
-        let request = convert_evaluate::request(wire).map_err(|error| status::of(&error))?;
         let (metrics, threshold) = (request.metrics.clone(), request.threshold);
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
@@ -55,6 +78,19 @@ impl Service {
             "retrieval evaluated"
         );
         Ok(convert_evaluate::response(&report, &metrics, threshold, whole, &generator.info))
+    }
+
+    /// As [`Service::measure_question`].
+    async fn evaluate_question(
+        &self,
+        terms: Terms,
+        id: &str,
+        wire: Option<v1::EvaluateRetrievalRequest>,
+    ) -> Result<v1::EvaluateRetrievalResponse, Status> {
+        let asked = to_evaluate(wire.ok_or_else(|| status::unset("request"))?)?;
+        self.edge.engine.check_evaluation(&asked.0).map_err(|error| status::of(&error))?;
+        let call = self.edge.admit_question(terms, id, Place::Generator).await?;
+        self.evaluate(&call, asked).await
     }
 }
 
@@ -70,7 +106,7 @@ impl UtilityService for Service {
         request: Request<v1::MeasureUtilityRequest>,
     ) -> Result<Response<v1::MeasureUtilityResponse>, Status> {
         let call = admit::call(&request)?;
-        Ok(Response::new(self.measure(&call, request.into_inner()).await?))
+        Ok(Response::new(self.measure(&call, to_measure(request.into_inner())?).await?))
     }
 
     type MeasureUtilityStreamStream = Answers<v1::MeasureUtilityStreamResponse>;
@@ -82,16 +118,10 @@ impl UtilityService for Service {
         use v1::measure_utility_stream_response::Outcome;
         let terms = admit::terms(&request)?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |question: v1::MeasureUtilityStreamRequest| {
+        let answers = answer_each(request, move |question: v1::MeasureUtilityStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
-                let outcome = match question.request {
-                    Some(request) => match service.edge.admit_question(terms, &question.id, Place::Generator).await {
-                        Ok(call) => service.measure(&call, request).await,
-                        Err(status) => Err(status),
-                    },
-                    None => Err(status::unset("request")),
-                };
+                let outcome = service.measure_question(terms, &question.id, question.request).await;
                 let outcome = service.edge.question_answer(outcome).map_err(failed);
                 let outcome = outcome.map_or_else(Outcome::Error, Outcome::Response);
                 v1::MeasureUtilityStreamResponse { id: question.id, outcome: Some(outcome) }
@@ -105,7 +135,7 @@ impl UtilityService for Service {
         request: Request<v1::EvaluateRetrievalRequest>,
     ) -> Result<Response<v1::EvaluateRetrievalResponse>, Status> {
         let call = admit::call(&request)?;
-        Ok(Response::new(self.evaluate(&call, request.into_inner()).await?))
+        Ok(Response::new(self.evaluate(&call, to_evaluate(request.into_inner())?).await?))
     }
 
     type EvaluateRetrievalStreamStream = Answers<v1::EvaluateRetrievalStreamResponse>;
@@ -117,16 +147,10 @@ impl UtilityService for Service {
         use v1::evaluate_retrieval_stream_response::Outcome;
         let terms = admit::terms(&request)?;
         let service = self.clone();
-        let answers = answer_each(request.into_inner(), move |question: v1::EvaluateRetrievalStreamRequest| {
+        let answers = answer_each(request, move |question: v1::EvaluateRetrievalStreamRequest| {
             let (service, terms) = (service.clone(), terms.clone());
             async move {
-                let outcome = match question.request {
-                    Some(request) => match service.edge.admit_question(terms, &question.id, Place::Generator).await {
-                        Ok(call) => service.evaluate(&call, request).await,
-                        Err(status) => Err(status),
-                    },
-                    None => Err(status::unset("request")),
-                };
+                let outcome = service.evaluate_question(terms, &question.id, question.request).await;
                 let outcome = service.edge.question_answer(outcome).map_err(failed);
                 let outcome = outcome.map_or_else(Outcome::Error, Outcome::Response);
                 v1::EvaluateRetrievalStreamResponse { id: question.id, outcome: Some(outcome) }

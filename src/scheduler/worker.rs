@@ -54,6 +54,11 @@ pub trait Service: Send + 'static {
     /// Answers the jobs it still holds after [`Service::run`] failed.
     fn abandon(&mut self, error: &ScheduleError);
 
+    /// A job that came while there is no model. Dropping it answers UNAVAILABLE.
+    fn turn_away(&mut self, job: Self::Job) {
+        drop(job);
+    }
+
     /// A job panicked while the model was there. A service that keeps the other jobs says so with [`Service::waiting`].
     fn panicked(&mut self) {
         self.abandon(&ScheduleError::Unavailable);
@@ -230,12 +235,12 @@ impl<S: Service> Supervisor<S> {
         self.report.send_replace(Status::Stopped);
     }
 
-    /// Waits and drops the jobs that come meanwhile, which answers UNAVAILABLE. False when all handles are gone.
-    fn turn_away_for(&self, pause: Duration) -> bool {
+    /// Waits and turns away the jobs that come meanwhile. False when all handles are gone.
+    fn turn_away_for(&mut self, pause: Duration) -> bool {
         let end = Instant::now() + pause;
         loop {
             match self.queue.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(job) => drop(job),
+                Ok(job) => self.service.turn_away(job),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }

@@ -25,9 +25,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
-use super::Peer;
 use super::in_flight::{Counted, InFlight};
 use super::patient::Patient;
+use super::{Closing, Peer};
 
 /// What a listener speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,11 +120,13 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let Shared { protocol, bounds, requests, endless, stop } = shared;
-    let open = InFlight::default();
+    let (open, closing) = (InFlight::default(), Closing::default());
     let service = TowerToHyperService::new(service);
+    let told = closing.clone();
     let own = (protocol == Protocol::Http1).then(|| open.clone());
     let handler = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(told.clone());
         let counted = (!endless(request.uri().path())).then(|| requests.begin());
         let counted = (counted, own.as_ref().map(InFlight::begin));
         let answer = hyper::service::Service::call(&service, request);
@@ -132,7 +134,7 @@ where
     });
     let header = (protocol == Protocol::Http1).then_some(HEADER);
     let io = TokioIo::new(Patient::new(io, bounds.unread, header, open.clone()));
-    let life = Life { peer, bounds, open: open.clone(), stop };
+    let life = Life { peer, bounds, open: open.clone(), closing, stop };
     match protocol {
         Protocol::Http1 => {
             let bytes = bounds.header_bytes as usize;
@@ -166,16 +168,17 @@ struct Life {
     bounds: Bounds,
     /// Its requests in progress.
     open: InFlight,
+    /// Tells its requests that it closes.
+    closing: Closing,
     stop: CancellationToken,
 }
 
 impl Life {
     /// Serves the connection, and closes it when it is idle, old, or the server stops.
     async fn lead(self, connection: impl GracefulConnection<Error = hyper::Error>) {
-        let Self { peer, bounds, open, stop } = self;
-        let mut connection = pin!(connection);
         // Closes the connection once: first in agreement with the client, then without.
-        let mut closing = false;
+        let Self { peer, bounds, open, closing: Closing(closing), stop } = self;
+        let mut connection = pin!(connection);
         let mut end = pin!(at(bounds.age.map(|age| Instant::now() + spread(age, peer))));
         loop {
             tokio::select! {
@@ -186,17 +189,17 @@ impl Life {
                     return;
                 }
                 () = &mut end => {
-                    if closing {
+                    if closing.is_cancelled() {
                         tracing::debug!(peer = %peer.0, "connection cut");
                         return;
                     }
                     end.set(at(Some(Instant::now() + bounds.age_grace)));
                 }
-                () = unused(&open, bounds.idle), if !closing => end.set(at(Some(Instant::now() + CLOSING))),
+                () = unused(&open, bounds.idle), if !closing.is_cancelled() => end.set(at(Some(Instant::now() + CLOSING))),
                 // The drain of the server bounds what is left.
-                () = stop.cancelled(), if !closing => end.set(at(None)),
+                () = stop.cancelled(), if !closing.is_cancelled() => end.set(at(None)),
             }
-            closing = true;
+            closing.cancel();
             connection.as_mut().graceful_shutdown();
         }
     }

@@ -99,13 +99,26 @@ where
     while connections.join_next().await.is_some() {}
 }
 
-/// [`serve`] until `stop` resolves; what is in flight then has at most `drain` to end.
+/// After a cancelled call this long is left for its last step: a computation looks at its call every few milliseconds, the
+/// generator before every step.
+const LAST_STEP: Duration = Duration::from_secs(1);
+
+/// The end of a drain, in which what is left is cancelled and answered. It is part of the drain, so that whoever sends SIGTERM
+/// can count on it.
+#[must_use]
+pub fn last_step(drain: Duration) -> Duration {
+    LAST_STEP.min(drain / 5)
+}
+
+/// [`serve`] until `stop` resolves; what is in flight then has at most `drain` to end. `cancel` is called for what is left
+/// before the [`last_step`] of it.
 pub async fn serve_until<S, B>(
     listener: TcpListener,
     service: S,
     options: Options,
     stop: impl Future<Output = ()> + Send,
     drain: Duration,
+    cancel: impl FnOnce() + Send,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -118,7 +131,11 @@ pub async fn serve_until<S, B>(
         () = &mut serving => return,
         () = stop => stopping.cancel(),
     }
-    let _ = tokio::time::timeout(drain, serving).await;
+    let last_step = last_step(drain);
+    if tokio::time::timeout(drain.saturating_sub(last_step), &mut serving).await.is_err() {
+        cancel();
+        let _ = tokio::time::timeout(last_step, serving).await;
+    }
 }
 
 /// Small answers must not wait for the acknowledgement of the ones before them.

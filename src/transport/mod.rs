@@ -16,6 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 pub use authenticate::{Authenticate, Authenticated};
 pub use connection::{Bounds, Protocol};
 pub use in_flight::InFlight;
@@ -29,6 +31,11 @@ pub const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 /// Address of the connected client. The listener puts it into the extensions of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub std::net::SocketAddr);
+
+/// Cancelled when the connection of a request takes no more requests: the server stops, or the connection is old. The listener
+/// puts it into the extensions of each request, for those that would otherwise go on for as long as the client likes.
+#[derive(Debug, Clone, Default)]
+pub struct Closing(pub CancellationToken);
 
 /// Files that decide who may connect.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

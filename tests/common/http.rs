@@ -77,7 +77,9 @@ pub async fn serve_bounded(engine: Engine, queue_length: usize, options: HttpOpt
         let _ = stopped.await;
     };
     let options = listener::Options::new(Protocol::Http1, bounds);
-    let server = tokio::spawn(listener::serve_until(listener, router, options, until, Duration::from_secs(10)));
+    let (all, drain) = (admission.clone(), Duration::from_secs(10));
+    let cancel = move || all.cancel_all();
+    let server = tokio::spawn(listener::serve_until(listener, router, options, until, drain, cancel));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     Served { url, engine, admission, client, stop: Some(stop), server }
 }

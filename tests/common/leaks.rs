@@ -10,11 +10,9 @@ use crate::common::{self, Running};
 fn parts(server: &Running) -> [usize; 5] {
     let generator = common::generator(&server.engine);
     let stats = generator.scheduler.stats();
-    // A job that arrives while a worker dies may stay in this gauge; nothing but the advice to retry reads it.
-    let died = generator.scheduler.restarts() > 0;
     [
         server.admission.in_flight(),
-        if died { 0 } else { stats.backlog.load(Ordering::SeqCst) },
+        stats.backlog.load(Ordering::SeqCst),
         stats.active.load(Ordering::SeqCst),
         generator.scheduler.ledger().total(),
         server.observed.cells.load(Ordering::SeqCst),

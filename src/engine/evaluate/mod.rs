@@ -225,6 +225,14 @@ impl EvaluateRequest {
 }
 
 impl Engine {
+    /// Refuses a request that [`Engine::evaluate`] would refuse without a model. For one that has to wait for its permit.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field at fault.
+    pub fn check_evaluation(&self, request: &EvaluateRequest) -> Result<(), EngineError> {
+        request.check(&self.limits)
+    }
+
     /// Evaluates the retrieval of one question. All prompts share one plan. Dropping the future cancels the work.
     ///
     /// # Errors

@@ -260,6 +260,14 @@ impl Engine {
         self.rerank_within(call, request, listener, Quota::default()).await
     }
 
+    /// Refuses a request that [`Engine::rerank`] would refuse without a model. For one that has to wait for its permit.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field at fault.
+    pub fn check_rerank(&self, request: &RerankRequest) -> Result<(), EngineError> {
+        check::check(request, self.limits())
+    }
+
     /// What a request works with: the generator, or what is beside it.
     #[must_use]
     pub fn place_of(&self, request: &RerankRequest) -> Place {

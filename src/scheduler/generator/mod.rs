@@ -14,8 +14,8 @@ mod service;
 mod stepper;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
@@ -103,6 +103,8 @@ pub struct Stats {
     pub active: AtomicUsize,
     /// Tokens of waiting and active requests not yet evaluated.
     pub backlog: AtomicUsize,
+    /// How often the gauges were set back, because the worker was lost. Held while the backlog grows or is set back.
+    life: Mutex<u64>,
     /// Requests abandoned because their caller left or their deadline passed.
     pub abandoned: AtomicU64,
     /// Best speed of any large step so far, in tokens a second.
@@ -181,6 +183,8 @@ struct Job {
     queued: Option<Timed>,
     events: Option<UnboundedSender<Event>>,
     reply: oneshot::Sender<Result<Outcome, ScheduleError>>,
+    /// The life of the worker in which its tokens were added to the backlog.
+    life: u64,
 }
 
 impl Job {
@@ -323,7 +327,7 @@ impl Scheduler {
             return Err(Stopped::DeadlineExceeded.into());
         }
         let (reply, answer) = oneshot::channel();
-        self.stats.backlog.fetch_add(cost.tokens, Ordering::Relaxed);
+        let life = self.stats.hand_over(cost.tokens);
         call.expect(&self.ledger, expected);
         let samples = plan.has_samples();
         let (queued, naive) = (Some(call.stage(Stage::Queue)), cost.naive_tokens);
@@ -340,6 +344,7 @@ impl Scheduler {
             queued,
             events,
             reply,
+            life,
         })?;
         let outcome = answer.await.map_err(|_| ScheduleError::Unavailable)??;
         self.stats.naive_tokens.fetch_add(u64::try_from(naive).unwrap_or(u64::MAX), Ordering::Relaxed);
