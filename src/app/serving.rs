@@ -146,8 +146,7 @@ async fn over_http(
         aliases: config.http.aliases.clone(),
         compute: compute(config),
     };
-    let router = http::router(engine.clone(), admission.clone(), options);
-    let router = http::behind(router, Arc::clone(&access.tokens));
+    let router = http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
     let router = http::with_readiness(router, ready);
     let stop = async {
         control.stopped(1).await;
