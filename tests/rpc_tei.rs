@@ -17,8 +17,10 @@ mod common;
 use std::time::Duration;
 
 use common::{LIMITS, Running, Scripted, fields};
-use rerankd::engine::Limits;
+use rerankd::engine::{Limits, methods};
 use rerankd::model::Capacity;
+use rerankd::rpc::server::ServerOptions;
+use rerankd::rpc::tei::TeiOptions;
 use rerankd::rpc::tei_v1 as tei;
 use rerankd::rpc::tei_v1::info_client::InfoClient;
 use rerankd::rpc::tei_v1::rerank_client::RerankClient;
@@ -66,6 +68,22 @@ async fn narrow() -> Running {
     let limits = Limits { truncate: true, ..LIMITS };
     let capacity = Capacity { cells: 300, sequences: 16, batch: 64 };
     Scripted { capacity, limits, ..Scripted::default() }.serve().await
+}
+
+#[tokio::test]
+async fn info_states_the_model_that_the_method_asks() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let engine = common::with_scripted_reranker(&engine, "bge-small");
+    let tei = TeiOptions { method: methods::find("cross-encoder"), ..TeiOptions::default() };
+    let options = ServerOptions { tei, ..ServerOptions::default() };
+    let server = common::serve_with(engine, observed, queue_length, options).await;
+    let info = || async { InfoClient::new(server.channel().await).info(tei::InfoRequest {}).await.unwrap().into_inner() };
+    let before = info().await;
+    assert_eq!((before.model_id.as_str(), before.model_sha), ("bge-small", Some("2".repeat(64))));
+    assert_eq!((before.model_dtype.as_str(), before.max_input_length), ("", 0));
+    rank(&server, request("question", &TEXTS)).await;
+    assert_eq!(info().await.max_input_length, 100);
+    server.stop().await;
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ use tokio_stream::StreamExt;
 
 use crate::call::{Admission, Call, Terms};
 use crate::engine::Engine;
-use crate::engine::methods::MethodRef;
+use crate::engine::methods::{self, MethodRef};
 use crate::transport::{Authenticate, Refused, Tokens};
 use answer::json_response;
 use problem::{Problem, Shape};
@@ -175,7 +175,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
     // Without a generator the request is read all the same, and refused by the engine.
     let generator = http.engine.generator().ok();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
-    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generator };
+    let reader = request::Reader { own: *shape, options, limits, names: http.names(), beside: http.beside(), generator };
     match route.kind {
         Kind::Rerank { echo, version } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
@@ -183,7 +183,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
             let asked = asked?;
             let ranked = http.engine.rerank(call, asked.request.clone(), None).await;
             let ranked = ranked.map_err(|error| asked.named(error))?;
-            let model = http.model_name();
+            let model = http.model_of(asked.request.method());
             tracing::debug!(
                 passages = asked.request.passages.len(),
                 tokens = ranked.usage.tokens,
@@ -207,7 +207,8 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 milliseconds = scored.usage.total_ms,
                 "pairs scored"
             );
-            Ok(answer::scored(&asked, &scored, call.id(), &http.model_name()))
+            let model = http.model_of(asked.method.unwrap_or_default());
+            Ok(answer::scored(&asked, &scored, call.id(), &model))
         }
     }
 }
@@ -233,13 +234,24 @@ async fn receive(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
 }
 
 impl Http {
-    /// The generator's name as answers state it.
+    /// The model that a method asks, as answers state it; for a method that asks none the method's name.
+    fn model_of(&self, method: MethodRef) -> String {
+        self.engine.model_of(method).unwrap_or_else(|| method.name().to_owned())
+    }
+
+    /// The models beside the generator, each with the method that asks it.
+    fn beside(&self) -> Vec<(String, MethodRef)> {
+        let asking = methods::all().filter(|method| method.beside().is_some());
+        asking.filter_map(|method| Some((self.engine.model_of(method)?, method))).collect()
+    }
+
+    /// The generator's name.
     fn model_name(&self) -> String {
         let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
         self.engine.generator().map_or_else(|_| configured.unwrap_or_default(), |served| served.info.name.clone())
     }
 
-    /// Names that a request may give as `model`, the generator's own first.
+    /// Names that a request may give for the generator, its own first.
     fn names(&self) -> Vec<String> {
         let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
         let mut names = vec![self.model_name()];
@@ -263,8 +275,11 @@ async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) 
 
 async fn models(State(http): State<Arc<Http>>) -> Response {
     let own = http.model_name();
-    let aliases = http.options.aliases.iter().filter(|alias| **alias != own);
-    let entry = |name: &String| json!({ "id": name, "object": "model", "created": answer::seconds(), "owned_by": "rerankd", "root": &own });
-    let data: Vec<_> = std::iter::once(&own).chain(aliases).map(entry).collect();
+    let entry = |id: &str, root: &str| {
+        json!({ "id": id, "object": "model", "created": answer::seconds(), "owned_by": "rerankd", "root": root })
+    };
+    let mut data = vec![entry(&own, &own)];
+    data.extend(http.options.aliases.iter().filter(|alias| **alias != own).map(|alias| entry(alias, &own)));
+    data.extend(http.beside().iter().map(|(name, _)| entry(name, name)));
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
