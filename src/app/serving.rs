@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -15,8 +15,7 @@ use super::notify::ServiceManager;
 use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
 use crate::call::{Admission, Call};
 use crate::config::Config;
-use crate::engine::Engine;
-use crate::engine::methods;
+use crate::engine::{Engine, Limits, methods};
 use crate::engine::models::ServedGenerator;
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::http::{self, HttpOptions};
@@ -26,6 +25,10 @@ use crate::rpc::tei::TeiOptions;
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
+
+/// First pause before the generator is tried again; it doubles up to [`LONGEST_PAUSE`], as that before it is loaded again.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until the generator has loaded and scored a
 /// passage.
@@ -275,20 +278,36 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
     );
 }
 
-/// Scores two short passages. The first step of a model allocates and, on an accelerator, compiles; no caller should wait for
-/// that. A failure is logged: the worker reports its own state to health.
+/// Scores two short passages, until that succeeds. The first step of a model allocates and, on an accelerator, compiles; no
+/// caller should wait for that. A model that loads and does not score, for instance because the accelerator's memory is full, serves
+/// nobody: health says so until it does.
 async fn warm_up(engine: &Engine) {
+    // The operator's bounds are for callers: a request that they refuse would tell nothing of the model.
+    let limits = Limits { passages: 2, query_bytes: 1_000, passage_bytes: 1_000, tokens: 1 << 20, ..*engine.limits() };
+    let own = Engine::new(engine.models().clone(), limits);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        match own.rerank(&Call::local(), trial(), None).await {
+            Ok(_) => return tracing::info!(milliseconds = began.elapsed().as_millis(), "generator tried"),
+            Err(error) => {
+                let again = format!("in {} ms", pause.as_millis());
+                tracing::error!(%error, again, "the generator does not score; it will be tried again");
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn trial() -> RerankRequest {
     let passage = |id: &str, text: &str| Passage { id: id.to_owned(), text: text.to_owned(), ..Passage::default() };
-    let request = RerankRequest {
+    RerankRequest {
         query: "Which river drove the looms?".to_owned(),
         passages: vec![passage("0", "The library opens at nine."), passage("1", "The looms were driven by the Senn.")],
         method: methods::find("query-generation"),
+        truncate: Some(true),
         ..RerankRequest::default()
-    };
-    let began = Instant::now();
-    match engine.rerank(&Call::local(), request, None).await {
-        Ok(_) => tracing::info!(milliseconds = began.elapsed().as_millis(), "generator tried"),
-        Err(error) => tracing::error!(%error, "the generator does not score"),
     }
 }
 
