@@ -54,8 +54,10 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
 }
 
 async fn page() -> Page {
-    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let (engine, observed, queue_length) = Scripted { warm, ..Scripted::default() }.engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
+    let engine = common::with_scripted_reranker(&engine, "cross");
     let observable = page::observable(engine, observed, queue_length).await;
     let request =
         v1::RerankRequest { method: v1::Method::Moi.into(), ..wire("alpha?", &["alpha beta", "gamma delta"]) };

@@ -168,6 +168,52 @@ async fn a_lost_model_is_counted() {
     observable.scrape_until("it is back", |page| page.sum("rerankd_model_ready", &[]) == 1.0).await;
 }
 
+/// Failures of the generator and of the entailment model alone were counted.
+#[tokio::test]
+async fn a_lost_cross_encoder_is_counted_and_its_work_is_its_own() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let observable = observable(common::with_scripted_reranker(&engine, "cross"), observed, queue_length).await;
+    let request = |query: &str| v1::RerankRequest { method: v1::Method::CrossEncoder.into(), ..wire(query, &PASSAGES) };
+    let own = [("model", "cross"), ("role", "reranker")];
+    let page = observable.scrape().await;
+    assert_eq!((page.sum("rerankd_worker_restarts_total", &own), page.sum("rerankd_model_ready", &own)), (0.0, 1.0));
+    let mut client = observable.server.client().await;
+    client.rerank(request("who?")).await.unwrap();
+    // The model names itself in the labels of the stages; the generator did not work.
+    let stage = [("method", "cross_encoder"), ("model", "cross")];
+    let staged = |page: &Page| page.sum("rerankd_request_tokenise_seconds_count", &stage) == 1.0;
+    let page = observable.scrape_until("the call ended", staged).await;
+    assert_eq!(page.sum("rerankd_passages_scored_total", &own), 4.0);
+    assert_eq!(page.sum("rerankd_model_info", &[("name", "cross"), ("role", "reranker")]), 1.0);
+    // A query of five words makes it panic.
+    client.rerank(request("a b c d e")).await.unwrap_err();
+    let lost = |page: &Page| page.sum("rerankd_worker_restarts_total", &own) == 1.0;
+    observable.scrape_until("the model was lost", lost).await;
+}
+
+#[tokio::test]
+async fn states_of_passages_are_counted() {
+    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let observable = start(Scripted { warm, ..Scripted::default() }).await;
+    let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..wire("who?", &PASSAGES) };
+    let own = [("model", "scripted")];
+    let lookups = |page: &Page, result| page.sum("rerankd_passage_state_lookups_total", &[own[0], ("result", result)]);
+    let mut client = observable.server.client().await;
+    client.rerank(request.clone()).await.unwrap();
+    let page = observable.scrape().await;
+    let states = page.sum("rerankd_passage_states", &own);
+    assert!(states >= 4.0 && lookups(&page, "miss") >= 4.0 && lookups(&page, "hit") == 0.0, "{:#?}", page.samples);
+    assert!(page.sum("rerankd_passage_states_bytes", &own) > 0.0);
+    assert_eq!(page.sum("rerankd_passage_states_limit_bytes", &own), f64::from(1 << 20));
+    client.rerank(request).await.unwrap();
+    let page = observable.scrape().await;
+    assert!(lookups(&page, "hit") >= 4.0);
+    let gone = ["rerankd_passage_state_evictions_total", "rerankd_passage_state_reads_total"];
+    assert!(gone.iter().all(|metric| page.has(metric) && page.sum(metric, &own) == 0.0));
+    let without = start(Scripted::default()).await.scrape().await;
+    assert!(!without.has("rerankd_passage_states"), "nothing is kept");
+}
+
 #[tokio::test]
 async fn pairs_are_counted_by_where_their_verdict_comes_from() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
