@@ -111,6 +111,23 @@ async fn a_request_that_runs_is_seen_and_one_beside_it_is_refused() {
     assert_eq!((handled(&page, "OK"), page.sum("rerankd_backlog_tokens", &[])), (1.0, 0.0));
 }
 
+/// The gauge showed the cells that were filled so far. What makes the next request wait is what was granted.
+#[tokio::test]
+async fn cells_count_as_used_when_they_are_granted() {
+    let observable = start(Scripted { delay: Duration::from_millis(2), ..Scripted::default() }).await;
+    let mut client = observable.server.client().await;
+    let long = wire("who?", &["x".repeat(1_000).as_str()]);
+    let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..long };
+    let running = tokio::spawn(async move { client.rerank(request).await });
+    let busy = |page: &Page| page.sum("rerankd_requests_running", &[]) == 1.0;
+    let page = observable.scrape_until("the request runs", busy).await;
+    // The passage takes two seconds to read, in a cache of 4,096 cells.
+    assert!(page.sum("rerankd_cache_cells_used_ratio", &[]) > 1_000.0 / 4_096.0, "{:#?}", page.samples);
+    running.abort();
+    let free = |page: &Page| page.sum("rerankd_cache_cells_used_ratio", &[]) == 0.0;
+    observable.scrape_until("the cells are free", free).await;
+}
+
 #[tokio::test]
 async fn an_invalid_request_and_one_beyond_its_budget_are_refused_for_their_reasons() {
     let observable = start(Scripted::default()).await;

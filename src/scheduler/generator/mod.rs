@@ -95,7 +95,7 @@ pub struct Stats {
     pub step_sizes: [AtomicU64; 16],
     /// Tokens of the finished plans if every prompt were evaluated from its beginning.
     pub naive_tokens: AtomicU64,
-    /// Cells held by active requests.
+    /// Cells granted to active requests, and those of openings.
     pub cells: AtomicUsize,
     /// Requests that wait.
     pub waiting: AtomicUsize,
