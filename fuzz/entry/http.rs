@@ -16,7 +16,7 @@ pub const PATHS: [&str; 7] =
 static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {
     Server::new(|engine, admission| {
         let aliases = vec!["rerank-v3.5".to_owned()];
-        let options = HttpOptions { body_bytes: 1 << 20, method: None, aliases, compute: "cpu" };
+        let options = HttpOptions { body_bytes: 1 << 20, method: None, aliases };
         router(engine, admission, options, Arc::default())
     })
 });

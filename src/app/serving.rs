@@ -55,7 +55,7 @@ pub async fn serve(
         bounds: config.security.bounds,
         access: access.clone(),
         warm,
-        tei: TeiOptions { method: config.http.method, compute: compute(config) },
+        tei: TeiOptions { method: config.http.method },
     };
     let metrics = Arc::new(Metrics::new(engine.clone()).context("the metrics cannot be set up")?);
     let page = page(config, &metrics, ready.clone()).await?;
@@ -124,14 +124,6 @@ impl From<TcpListener> for Listeners {
     }
 }
 
-/// What computes: `cpu`, or the accelerator that holds layers.
-fn compute(config: &Config) -> &'static str {
-    let built =
-        [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal")), ("vulkan", cfg!(feature = "vulkan"))];
-    let offloads = config.generator.gpu_layers > 0;
-    built.into_iter().find(|(_, there)| *there && offloads).map_or("cpu", |(name, _)| name)
-}
-
 /// Serves HTTP/JSON until the server stops, with the admission, certificates and tokens of gRPC.
 async fn over_http(
     config: &Config,
@@ -147,7 +139,6 @@ async fn over_http(
         body_bytes: config.server.message_bytes,
         method: config.http.method,
         aliases: config.http.aliases.clone(),
-        compute: compute(config),
     };
     let router = http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
     let router = http::with_readiness(router, ready);

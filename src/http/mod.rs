@@ -51,8 +51,6 @@ pub struct HttpOptions {
     pub method: Option<MethodRef>,
     /// Names beside the generator's own that requests may give as `model`.
     pub aliases: Vec<String>,
-    /// What computes, for `x-compute-type`: `cpu`, or the accelerator.
-    pub compute: &'static str,
 }
 
 /// Whether the server is warm and not stopping, as an extension of the router. Without it `/health` asks the models alone.
@@ -194,7 +192,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 &asked,
                 &ranked,
                 &answer::About { id: call.id(), model: &model, version },
-                http.options.compute,
+                &http.engine.compute(),
             ))
         }
         Kind::Score => {

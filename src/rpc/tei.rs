@@ -28,18 +28,10 @@ const MESSAGE: Duration = Duration::from_secs(10);
 const STREAM: Duration = Duration::from_secs(30);
 
 /// Settings of tei.v1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TeiOptions {
     /// Method that scores texts; `None` for the default.
     pub method: Option<MethodRef>,
-    /// What computes, for `x-compute-type`: `cpu`, or the accelerator.
-    pub compute: &'static str,
-}
-
-impl Default for TeiOptions {
-    fn default() -> Self {
-        Self { method: None, compute: "cpu" }
-    }
 }
 
 #[derive(Clone)]
@@ -83,7 +75,7 @@ impl Service {
         tracing::info!(texts = ranked.len(), tokens = cost.tokens, milliseconds = cost.total_ms, "texts reranked");
         let ranks = ranked.iter().map(rank).collect();
         let mut response = Response::new(tei_v1::RerankResponse { ranks, metadata: Some(metadata) });
-        for (key, value) in cost.headers(self.options.compute) {
+        for (key, value) in cost.headers(&self.edge.engine.compute()) {
             if let Ok(value) = value.parse() {
                 response.metadata_mut().insert(key, value);
             }

@@ -52,7 +52,7 @@ impl Answer {
 }
 
 pub fn options() -> HttpOptions {
-    HttpOptions { body_bytes: 1 << 20, method: None, aliases: vec!["rerank-v3.5".into()], compute: "cpu" }
+    HttpOptions { body_bytes: 1 << 20, method: None, aliases: vec!["rerank-v3.5".into()] }
 }
 
 /// Starts a server with the engine of `scripted`.

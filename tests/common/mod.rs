@@ -96,6 +96,7 @@ impl Scripted {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
+            compute: "cpu".into(),
         };
         let engine = engine_of(scheduler, info, PositionBias::default(), self.limits);
         (engine, observed, self.queue_length)
