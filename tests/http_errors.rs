@@ -198,7 +198,10 @@ async fn refusals_before_a_handler_have_the_shape_of_their_path() {
     let wrong = server.get_with("/v2/rerank", &given).await;
     flat(&wrong, 405, "the path is served with another method");
     let nothing = server.get_with("/nothing", &given).await;
-    assert_eq!((nested(&nothing, 404).as_str(), nothing.header("x-request-id")), ("nothing is served at this path", "a-1"));
+    assert_eq!(
+        (nested(&nothing, 404).as_str(), nothing.header("x-request-id")),
+        ("nothing is served at this path", "a-1")
+    );
     assert_eq!(server.send("/v2/rerank", &given, plain().to_string()).await.status, 200);
     assert_eq!(server.get("/health").await.status, 200);
     server.stop().await;

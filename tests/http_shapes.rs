@@ -285,7 +285,8 @@ async fn answers_name_the_model_that_ran() {
         (json!({ "rerankd_method": "retriever" }), "retriever"),
     ];
     for (fields, model) in rows {
-        let mut body = json!({ "query": "question", "documents": DOCUMENTS, "text_1": "question", "text_2": DOCUMENTS });
+        let mut body =
+            json!({ "query": "question", "documents": DOCUMENTS, "text_1": "question", "text_2": DOCUMENTS });
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         for path in ["/rerank", "/score"] {
             assert_eq!(ok(&server, path, &body).await.body["model"], model, "{path} {fields}");

@@ -226,7 +226,10 @@ async fn a_caller_that_leaves_over_http_has_its_line() {
     let body = json!({ "query": "question", "documents": ["x ".repeat(500), "question".to_owned()] }).to_string();
     let address = server.url.strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let head = format!("POST /rerank HTTP/1.1\r\nhost: x\r\nx-request-id: http-gone\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /rerank HTTP/1.1\r\nhost: x\r\nx-request-id: http-gone\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     common::wait_for("the request begins", || server.admission.in_flight() == 1).await;
     drop(stream);

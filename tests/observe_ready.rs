@@ -137,9 +137,11 @@ async fn readiness_waits_for_the_trial_and_ends_with_the_stop() {
 async fn a_generator_that_does_not_score_is_tried_until_it_does() {
     let broken = Arc::new(AtomicBool::new(true));
     let (gate, inner) = (Arc::clone(&broken), overlap_script());
-    let script = Arc::new(move |history: &[rerankd::plan::Token], target| {
-        if gate.load(Ordering::SeqCst) { f64::NAN } else { inner(history, target) }
-    });
+    let script = Arc::new(
+        move |history: &[rerankd::plan::Token], target| {
+            if gate.load(Ordering::SeqCst) { f64::NAN } else { inner(history, target) }
+        },
+    );
     let observed = Arc::new(Observed::default());
     let engine = engine(script, Arc::clone(&observed)).await;
     let scheduler = common::generator(&engine).scheduler.clone();

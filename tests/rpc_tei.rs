@@ -77,7 +77,8 @@ async fn info_states_the_model_that_the_method_asks() {
     let tei = TeiOptions { method: methods::find("cross-encoder") };
     let options = ServerOptions { tei, ..ServerOptions::default() };
     let server = common::serve_with(engine, observed, queue_length, options).await;
-    let info = || async { InfoClient::new(server.channel().await).info(tei::InfoRequest {}).await.unwrap().into_inner() };
+    let info =
+        || async { InfoClient::new(server.channel().await).info(tei::InfoRequest {}).await.unwrap().into_inner() };
     let before = info().await;
     assert_eq!((before.model_id.as_str(), before.model_sha), ("bge-small", Some("2".repeat(64))));
     assert_eq!((before.model_dtype.as_str(), before.max_input_length), ("", 0));

@@ -52,8 +52,10 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     }
     let config = settings.load(flags.clone()).map_err(with_files)?;
     let traces = telemetry::install_for_server(&config)?;
-    let access = Access::load(&config.security.files)
-        .map_err(|faults| ConfigError { faults: faults.iter().map(ToString::to_string).collect(), files: AccessFiles::default() })?;
+    let access = Access::load(&config.security.files).map_err(|faults| ConfigError {
+        faults: faults.iter().map(ToString::to_string).collect(),
+        files: AccessFiles::default(),
+    })?;
     warn_of_exposure(&config, &access);
     raise_descriptor_limit();
     let control =

@@ -200,8 +200,7 @@ impl Config {
         environment: &[(String, String)],
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let default: Value =
-            toml::from_str(DEFAULTS).map_err(|error| ConfigError::one(error.to_string()))?;
+        let default: Value = toml::from_str(DEFAULTS).map_err(|error| ConfigError::one(error.to_string()))?;
         let mut value = raw::merge(file, environment, flags)?;
         let mut faults = Vec::new();
         raw::conform(&mut value, &default, "", &mut faults);

@@ -120,17 +120,16 @@ pub(super) fn merge(
 ) -> Result<Value, ConfigError> {
     let mut builder = Config::builder().add_source(File::from_str(DEFAULTS, FileFormat::Toml));
     if let Some(path) = file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError::one(format!("{}: {error}", path.display())))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::one(format!("{}: {error}", path.display())))?;
         builder = builder.add_source(File::from_str(&text, FileFormat::Toml));
     }
     let ours = environment.iter().filter(|(key, _)| key.to_uppercase().starts_with("RERANKD__")).cloned().collect();
     let variables = Environment::with_prefix("RERANKD").prefix_separator("__").separator("__").source(Some(ours));
     builder = builder.add_source(variables);
     for (key, value) in flags {
-        builder = builder
-            .set_override(key, value.as_str())
-            .map_err(|error| ConfigError::one(format!("{key}: {error}")))?;
+        builder =
+            builder.set_override(key, value.as_str()).map_err(|error| ConfigError::one(format!("{key}: {error}")))?;
     }
     let fault = |error: config::ConfigError| {
         let prefix = file.map_or_else(String::new, |path| format!("{}: ", path.display()));

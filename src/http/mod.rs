@@ -123,8 +123,8 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         .route(MODELS, get(models))
         .route("/openapi.json", get(openapi::document));
     for route in &ROUTES {
-        let handler = move |State(http): State<Arc<Http>>, Extension(received): Extension<Received>, request: Request| {
-            handle(http, route, received, request)
+        let handler = move |State(http): State<Arc<Http>>, received: Extension<Received>, request: Request| {
+            handle(http, route, received.0, request)
         };
         router = router.route(route.path, post(handler));
     }
@@ -173,7 +173,8 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
     // Without a generator the request is read all the same, and refused by the engine.
     let generator = http.engine.generator().ok();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
-    let reader = request::Reader { own: *shape, options, limits, names: http.names(), beside: http.beside(), generator };
+    let reader =
+        request::Reader { own: *shape, options, limits, names: http.names(), beside: http.beside(), generator };
     match route.kind {
         Kind::Rerank { echo, version } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
@@ -274,7 +275,8 @@ async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) 
 async fn models(State(http): State<Arc<Http>>) -> Response {
     let own = http.model_name();
     let entry = |id: &str, root: &str| {
-        json!({ "id": id, "object": "model", "created": answer::seconds(), "owned_by": "rerankd", "root": root })
+        let created = answer::seconds();
+        json!({ "id": id, "object": "model", "created": created, "owned_by": "rerankd", "root": root })
     };
     let mut data = vec![entry(&own, &own)];
     data.extend(http.options.aliases.iter().filter(|alias| **alias != own).map(|alias| entry(alias, &own)));

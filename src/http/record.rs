@@ -101,7 +101,8 @@ pub(super) async fn recorded(State(recorder): State<Recorder>, mut request: Requ
     let id = given.and_then(Terms::usable_id).unwrap_or_else(call::fresh_id);
     let shape = shape_of(request.uri().path());
     let mut record = Record::begin(&recorder, &request, &id);
-    let received = record.as_ref().map_or_else(|| Received::new(&id, Tally::default()), |record| record.received.clone());
+    let received =
+        record.as_ref().map_or_else(|| Received::new(&id, Tally::default()), |record| record.received.clone());
     let span = received.tally.trace().clone();
     request.extensions_mut().insert(received);
     let mut response = next.run(request).instrument(span).await;

@@ -278,8 +278,7 @@ mod tests {
     };
 
     fn reader() -> Reader {
-        let options =
-            HttpOptions { body_bytes: 1_000, method: methods::find("moi"), aliases: Vec::new() };
+        let options = HttpOptions { body_bytes: 1_000, method: methods::find("moi"), aliases: Vec::new() };
         Reader {
             own: Shape::Nested,
             options,

@@ -111,7 +111,14 @@ mod tests {
 
     fn read(body: &str) -> Result<AskedScores, Problem> {
         let options = HttpOptions { body_bytes: 1_000, method: None, aliases: Vec::new() };
-        let reader = Reader { own: Shape::Nested, options, limits: LIMITS, names: vec!["own".into()], beside: Vec::new(), generator: None };
+        let reader = Reader {
+            own: Shape::Nested,
+            options,
+            limits: LIMITS,
+            names: vec!["own".into()],
+            beside: Vec::new(),
+            generator: None,
+        };
         reader.score(body.as_bytes())
     }
 

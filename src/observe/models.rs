@@ -89,7 +89,12 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     }
     let capacity = scheduler.capacity();
     let used = capacity.map_or(0.0, |capacity| size(&stats.cells) / real(capacity.cells.max(1)));
-    page.gauge("rerankd_cache_cells_used_ratio", "Share of the cache's cells that are granted to plans or hold openings.", &labels, used);
+    page.gauge(
+        "rerankd_cache_cells_used_ratio",
+        "Share of the cache's cells that are granted to plans or hold openings.",
+        &labels,
+        used,
+    );
     let batch = capacity.map_or(0.0, |capacity| real(capacity.batch));
     page.gauge("rerankd_batch_tokens", "Most tokens of a step; 0 while the model loads.", &labels, batch);
     for (metric, help, value) in [
