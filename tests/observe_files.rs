@@ -82,7 +82,7 @@ fn every_protocol_is_in_the_dashboard_and_the_alerts() {
         for service in ["rerankd.v1.RerankService", "tei.v1.Rerank", "http"] {
             let matches =
                 |part: &&str| part.strip_suffix(".*").map_or(*part == service, |begin| service.starts_with(begin));
-            assert!(parts.iter().any(|part| matches(part)), "{service} is not in {pattern}");
+            assert!(parts.iter().any(matches), "{service} is not in {pattern}");
         }
     }
     let documentation = file("docs/observing.md");

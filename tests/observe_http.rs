@@ -75,6 +75,9 @@ fn with(field: &str, value: Value) -> String {
     body.to_string()
 }
 
+/// Headers, body, the status of the answer, and the code and the reason in the metrics.
+type Row<'a> = (&'a [(&'a str, &'a str)], String, u16, &'a str, &'a str);
+
 /// A request over its budget was counted as an invalid one, one without its model too, and a late one had another code.
 #[tokio::test]
 async fn refusals_have_the_codes_and_reasons_of_grpc() {
@@ -83,7 +86,7 @@ async fn refusals_have_the_codes_and_reasons_of_grpc() {
     let observed = start(engine, 1, Arc::default()).await;
     let many = (0..10).map(|number| number.to_string().repeat(100)).collect::<Vec<_>>();
     let late = [("x-request-timeout-ms", "1")];
-    let rows: [(&[(&str, &str)], String, u16, &str, &str); 6] = [
+    let rows: [Row<'_>; 6] = [
         (&[], with("query", json!("")), 422, "InvalidArgument", "invalid"),
         (&[], "{".to_owned(), 400, "InvalidArgument", "invalid"),
         (&[], with("documents", json!(many)), 422, "ResourceExhausted", "budget"),

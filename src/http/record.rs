@@ -143,7 +143,11 @@ impl Record {
         let path = served().find(|served| *served == path).unwrap_or(UNKNOWN);
         let operation = operation(path);
         recorder.observer.started(&operation);
-        let method = if request.method() == "GET" { "GET" } else { "POST" };
+        let method = match request.method().as_str() {
+            "GET" => "GET",
+            "POST" => "POST",
+            _ => "_OTHER",
+        };
         let trace = traces::over_http(method, path, id, request.headers());
         Some(Self {
             recorder: recorder.clone(),
