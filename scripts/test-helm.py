@@ -132,7 +132,7 @@ def check_configuration(name, kinds, pod, server, ports, given):
     secured = "tls" in config or "auth" in config
     check(config["server"].get("allow_insecure", False) != secured, f"{name}: allow_insecure and TLS or tokens")
     phases = [config["server"]["lame_duck_seconds"], config["server"]["drain_seconds"], server["lifecycle"]["preStop"]["sleep"]["seconds"]]
-    check(pod["terminationGracePeriodSeconds"] > sum(phases), f"{name}: the grace period ends before {phases}")
+    check(pod["terminationGracePeriodSeconds"] >= sum(phases) + 10, f"{name}: the grace period ends before {phases} and ten seconds")
     mounts = [mount["mountPath"] for mount in server["volumeMounts"]]
     for path in [*config.get("tls", {}).values(), *config.get("auth", {}).values()]:
         check(any(path.startswith(f"{mount}/") for mount in mounts), f"{name}: {path} is not mounted")

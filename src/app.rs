@@ -98,7 +98,8 @@ fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
                 Some(_) if !llama::offloads(&runtime)? => reencode::chosen(&runtime, &located.sha256, &store),
                 _ => None,
             };
-            let info = info(&settings, &located, &vocabulary, choice.as_ref());
+            let compute = llama::computes(&runtime)?;
+            let info = info(&settings, &located, &vocabulary, choice.as_ref(), compute);
             if let Some(choice) = choice {
                 runtime.path = choice.path;
             }
@@ -124,6 +125,7 @@ fn info(
     located: &Located,
     vocabulary: &Vocabulary,
     choice: Option<&reencode::Choice>,
+    compute: String,
 ) -> GeneratorInfo {
     let metadata = |key: &str| vocabulary.metadata(key);
     let words = ["general.architecture", "general.name", "general.size_label"].map(metadata);
@@ -136,6 +138,7 @@ fn info(
         bytes: located.bytes,
         trained_context: vocabulary.trained_context(),
         chat: settings.chat_template && vocabulary.chat_frame().is_some(),
+        compute,
     }
 }
 

@@ -29,7 +29,7 @@
 //! | `runtime` | how do llama.cpp and ONNX Runtime do it? | `model` `storage` `plan` `belief` `numeric` |
 //! | `scheduler` | whose work is done next? | `call` `model` `warm` `plan` `belief` `numeric` |
 //! | `engine` | what is done for a request? | `call` `scheduler` `fit` `fusion` `belief` `metrics` `model` `plan` `numeric` |
-//! | `observe` | what does a server show of itself? | `call` `engine` `scheduler` `numeric` |
+//! | `observe` | what does a server show of itself? | `call` `engine` `scheduler` `warm` `numeric` |
 //! | `transport` | who may connect, and within which bounds? (TLS, tokens, the listener) | |
 //! | `config` | what did the operator set? | `engine` `observe` `runtime` `storage` `scheduler` `transport` `warm` |
 //! | `telemetry` | what is logged and traced? | `config` `observe` |

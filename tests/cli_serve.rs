@@ -50,10 +50,15 @@ fn a_start_that_exposes_everything_is_refused() {
         "tls.certificate=/nowhere/server.pem",
         "--set",
         "tls.key=/nowhere/server.key",
+        "--set",
+        "limits.unheard=1",
+        "--set",
+        "limits.passages=0",
     ]);
     assert_eq!(missing.status.code(), Some(78));
-    for file in ["/nowhere/tokens", "/nowhere/server.pem"] {
-        assert!(error(&missing).contains(file), "{}", error(&missing));
+    // All of one start: unknown keys and unreadable files came each in a round of their own.
+    for fault in ["/nowhere/tokens", "/nowhere/server.pem", "limits.unheard: unknown key", "limits.passages: must be"] {
+        assert!(error(&missing).contains(fault), "{}", error(&missing));
     }
 }
 

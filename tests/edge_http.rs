@@ -42,7 +42,7 @@ struct Port {
 async fn ports(bounds: Bounds) -> [Port; 2] {
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let metrics = Arc::new(Metrics::new(engine.clone()).unwrap());
-    let json = rerankd::http::router(engine, Admission::new(queue_length), http::options());
+    let json = rerankd::http::router(engine, Admission::new(queue_length), http::options(), Arc::default());
     let ready = tokio::sync::watch::channel(true).1;
     [port(json, "/openapi.json", bounds).await, port(page::router(metrics, ready), "/metrics", bounds).await]
 }

@@ -16,6 +16,7 @@ mod common;
 #[path = "common/http.rs"]
 mod http;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::scripted::Fault;
@@ -171,6 +172,38 @@ async fn other_models_paths_and_methods_are_not_found() {
     assert_eq!(server.post("/score", &json!({ "model": "gpt", "text_1": "q", "text_2": "a" })).await.status, 404);
     assert_eq!(nested(&server.get("/nothing").await, 404), "nothing is served at this path");
     assert_eq!(nested(&server.get("/rerank").await, 405), "the path is served with another method");
+    server.stop().await;
+}
+
+/// They were nested on every path, without the id: a Cohere client shows nothing of such a refusal.
+#[tokio::test]
+async fn refusals_before_a_handler_have_the_shape_of_their_path() {
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let admission = rerankd::call::Admission::new(queue_length);
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, token) = http::tokens(folder.path(), "search");
+    let router = rerankd::http::router(engine.clone(), admission.clone(), options(), tokens);
+    let server = http::serve_router(engine, admission, router, rerankd::transport::Bounds::default()).await;
+    let (id, bearer) = (("x-request-id", "a-1"), format!("Bearer {token}"));
+    let flat = |answer: &Answer, status: u16, message: &str| {
+        assert_eq!((answer.status, answer.header("x-request-id")), (status, "a-1"));
+        assert_eq!(answer.body, json!({ "message": message, "id": "a-1" }));
+    };
+    let missing = "authorization: a bearer token is required";
+    flat(&server.send("/v2/rerank", &[id], plain().to_string()).await, 401, missing);
+    let answer = server.send("/rerank", &[id], plain().to_string()).await;
+    assert_eq!((nested(&answer, 401).as_str(), answer.header("x-request-id")), (missing, "a-1"));
+    assert_eq!(answer.body["detail"]["request_id"], "a-1");
+    let given = [id, ("authorization", bearer.as_str())];
+    let wrong = server.get_with("/v2/rerank", &given).await;
+    flat(&wrong, 405, "the path is served with another method");
+    let nothing = server.get_with("/nothing", &given).await;
+    assert_eq!(
+        (nested(&nothing, 404).as_str(), nothing.header("x-request-id")),
+        ("nothing is served at this path", "a-1")
+    );
+    assert_eq!(server.send("/v2/rerank", &given, plain().to_string()).await.status, 200);
+    assert_eq!(server.get("/health").await.status, 200);
     server.stop().await;
 }
 
@@ -332,7 +365,7 @@ async fn a_layer_can_be_put_around_the_router() {
     }
     let (engine, _, queue_length) = Scripted::default().engine().await;
     let admission = rerankd::call::Admission::new(queue_length);
-    let router = rerankd::http::router(engine, admission, options()).layer(from_fn(guard));
+    let router = rerankd::http::router(engine, admission, options(), Arc::default()).layer(from_fn(guard));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let bounds = rerankd::transport::Bounds::default();

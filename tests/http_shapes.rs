@@ -271,6 +271,35 @@ async fn health_and_models_are_served() {
     server.stop().await;
 }
 
+/// Answers named the generator, whatever scored, and the cross-encoder's own name was 404.
+#[tokio::test]
+async fn answers_name_the_model_that_ran() {
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let engine = common::with_scripted_reranker(&engine, "bge-small");
+    let server = http::serve_engine(engine, queue_length, http::options()).await;
+    let rows = [
+        (json!({}), "scripted"),
+        (json!({ "rerankd_method": "cross-encoder" }), "bge-small"),
+        (json!({ "model": "bge-small" }), "bge-small"),
+        (json!({ "model": "rerank-v3.5", "rerankd_method": "query-generation" }), "scripted"),
+        (json!({ "rerankd_method": "retriever" }), "retriever"),
+    ];
+    for (fields, model) in rows {
+        let mut body =
+            json!({ "query": "question", "documents": DOCUMENTS, "text_1": "question", "text_2": DOCUMENTS });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        for path in ["/rerank", "/score"] {
+            assert_eq!(ok(&server, path, &body).await.body["model"], model, "{path} {fields}");
+        }
+    }
+    let other = json!({ "query": "q", "documents": DOCUMENTS, "model": "bge-small", "rerankd_method": "moi" });
+    assert_eq!(server.post("/rerank", &other).await.status, 422);
+    let models = server.get("/v1/models").await.body;
+    let ids: Vec<&str> = models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["scripted", "rerank-v3.5", "bge-small"]);
+    server.stop().await;
+}
+
 /// Every reference of the document leads somewhere, and every path is served.
 #[tokio::test]
 async fn the_openapi_document_names_every_path() {

@@ -54,13 +54,52 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
 }
 
 async fn page() -> Page {
-    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let (engine, observed, queue_length) = Scripted { warm, ..Scripted::default() }.engine().await;
     let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
+    let engine = common::with_scripted_reranker(&engine, "cross");
     let observable = page::observable(engine, observed, queue_length).await;
     let request =
         v1::RerankRequest { method: v1::Method::Moi.into(), ..wire("alpha?", &["alpha beta", "gamma delta"]) };
     observable.server.client().await.rerank(request).await.unwrap();
     observable.scrape_until("the call ended", |page| page.sum("rerankd_fits_total", &[]) > 0.0).await
+}
+
+/// The values of a label's patterns in a file.
+fn patterns<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+    let parts = text.split(label).skip(1).filter_map(|rest| rest.strip_prefix("=~"));
+    parts.map(|rest| rest.trim_start_matches('\\').split('"').nth(1).unwrap().trim_end_matches('\\')).collect()
+}
+
+/// HTTP/JSON was left out, so a server that was asked over HTTP alone showed no requests and raised no alert.
+#[test]
+fn every_protocol_is_in_the_dashboard_and_the_alerts() {
+    let (dashboard, alerts) = (file("helm/rerankd/files/rerankd.json"), file("helm/rerankd/files/alerts.yaml"));
+    let found = [patterns(&dashboard, "grpc_service"), patterns(&alerts, "grpc_service")];
+    assert!(found[0].len() >= 8 && found[1].len() >= 3, "{found:?}");
+    for pattern in found.concat() {
+        let parts: Vec<&str> = pattern.split('|').collect();
+        for service in ["rerankd.v1.RerankService", "tei.v1.Rerank", "http"] {
+            let matches =
+                |part: &&str| part.strip_suffix(".*").map_or(*part == service, |begin| service.starts_with(begin));
+            assert!(parts.iter().any(matches), "{service} is not in {pattern}");
+        }
+    }
+    let documentation = file("docs/observing.md");
+    assert!(documentation.contains(patterns(&alerts, "grpc_service")[0]));
+}
+
+/// Refusals were divided by the requests over gRPC: without any that was x/0, and a stream's questions were counted above and
+/// not below.
+#[test]
+fn the_share_of_refusals_is_one_of_what_is_counted_above() {
+    let alerts = file("helm/rerankd/files/alerts.yaml");
+    let rule = alerts.split("- alert: ").find(|rule| rule.starts_with("RerankdRefusing")).unwrap();
+    let expression = rule.split("labels:").next().unwrap();
+    let (above, below) = expression.split_once("\n            / ").unwrap();
+    assert_eq!(metrics(above), BTreeSet::from(["rerankd_requests_refused_total".to_owned()]));
+    assert!(metrics(above).is_subset(&metrics(below)), "{below}");
+    assert!(!metrics(below).iter().any(|name| name.starts_with("grpc_")), "{below}");
 }
 
 #[test]

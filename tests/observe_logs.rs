@@ -13,6 +13,8 @@
 )]
 
 mod common;
+#[path = "common/http.rs"]
+mod http;
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -20,10 +22,13 @@ use std::time::{Duration, Instant};
 
 use common::scripted::Fault;
 use common::{Scripted, wire};
+use rerankd::call::Admission;
 use rerankd::config::Config;
+use rerankd::rpc::server::ServerOptions;
 use rerankd::rpc::v1;
 use rerankd::telemetry;
-use serde_json::Value;
+use rerankd::transport::{Access, Bounds};
+use serde_json::{Value, json};
 use tonic::{Code, Request};
 
 const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
@@ -160,6 +165,75 @@ async fn a_fault_is_logged_under_the_id_of_its_request() {
     let fault = |line: &&Value| belongs(line, "fault-1") && line["fields"]["message"] == "request failed";
     let line = lines.iter().find(fault).unwrap();
     assert!(line["fields"]["error"].as_str().unwrap().contains("injected"), "{line}");
+    server.stop().await;
+}
+
+fn lines(id: &str) -> usize {
+    all().iter().filter(|line| belongs(line, id)).count()
+}
+
+/// Everybody could fill the log over gRPC, and the line did not say whose token a request had.
+#[tokio::test]
+async fn a_line_names_the_token_and_a_request_without_one_has_none() {
+    LazyLock::force(&LOG);
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, token) = http::tokens(folder.path(), "search-frontend");
+    let access = Access { tokens, ..Access::default() };
+    let server = Scripted::default().serve_with(ServerOptions { access, ..ServerOptions::default() }).await;
+    let status = server.client().await.rerank(asked("none-1", wire("who?", &PASSAGES))).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated);
+    let mut given = asked("some-1", wire("who?", &PASSAGES));
+    given.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    server.client().await.rerank(given).await.unwrap();
+    let line = answered("some-1").await;
+    assert_eq!((&line["name"], &line["code"]), (&json!("search-frontend"), &json!("OK")));
+    assert!(line["caller"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert_eq!(lines("none-1"), 0);
+    server.stop().await;
+}
+
+/// The same over HTTP, where a refused path or method had no line.
+#[tokio::test]
+async fn requests_over_http_have_their_line() {
+    LazyLock::force(&LOG);
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let (admission, folder) = (Admission::new(queue_length), tempfile::tempdir().unwrap());
+    let (tokens, token) = http::tokens(folder.path(), "search-frontend");
+    let router = rerankd::http::router(engine.clone(), admission.clone(), http::options(), tokens);
+    let server = http::serve_router(engine, admission, router, Bounds::default()).await;
+    let body = json!({ "query": "who?", "documents": PASSAGES }).to_string();
+    assert_eq!(server.send("/rerank", &[("x-request-id", "http-none")], body.clone()).await.status, 401);
+    let bearer = format!("Bearer {token}");
+    let given = |id: &'static str| [("x-request-id", id), ("authorization", bearer.as_str())];
+    assert_eq!(server.get_with("/rerank", &given("http-method")).await.status, 405);
+    assert_eq!(server.send("/rerank", &given("http-some"), body).await.status, 200);
+    let line = answered("http-some").await;
+    assert_eq!((&line["path"], &line["status"], &line["passages"]), (&json!("/rerank"), &json!(200), &json!(4)));
+    assert_eq!(line["name"], "search-frontend");
+    assert!(line["caller"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert_eq!(answered("http-method").await["status"], 405);
+    assert_eq!(lines("http-none"), 0);
+    server.stop().await;
+}
+
+/// The record was dropped without a line.
+#[tokio::test]
+async fn a_caller_that_leaves_over_http_has_its_line() {
+    use tokio::io::AsyncWriteExt;
+    LazyLock::force(&LOG);
+    let scripted = Scripted { delay: Duration::from_millis(3), ..Scripted::default() };
+    let server = http::serve_with(scripted, http::alone()).await;
+    let body = json!({ "query": "question", "documents": ["x ".repeat(500), "question".to_owned()] }).to_string();
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /rerank HTTP/1.1\r\nhost: x\r\nx-request-id: http-gone\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    common::wait_for("the request begins", || server.admission.in_flight() == 1).await;
+    drop(stream);
+    assert_eq!(answered("http-gone").await["status"], 499);
     server.stop().await;
 }
 

@@ -111,6 +111,23 @@ async fn a_request_that_runs_is_seen_and_one_beside_it_is_refused() {
     assert_eq!((handled(&page, "OK"), page.sum("rerankd_backlog_tokens", &[])), (1.0, 0.0));
 }
 
+/// The gauge showed the cells that were filled so far. What makes the next request wait is what was granted.
+#[tokio::test]
+async fn cells_count_as_used_when_they_are_granted() {
+    let observable = start(Scripted { delay: Duration::from_millis(2), ..Scripted::default() }).await;
+    let mut client = observable.server.client().await;
+    let long = wire("who?", &["x".repeat(1_000).as_str()]);
+    let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..long };
+    let running = tokio::spawn(async move { client.rerank(request).await });
+    let busy = |page: &Page| page.sum("rerankd_requests_running", &[]) == 1.0;
+    let page = observable.scrape_until("the request runs", busy).await;
+    // The passage takes two seconds to read, in a cache of 4,096 cells.
+    assert!(page.sum("rerankd_cache_cells_used_ratio", &[]) > 1_000.0 / 4_096.0, "{:#?}", page.samples);
+    running.abort();
+    let free = |page: &Page| page.sum("rerankd_cache_cells_used_ratio", &[]) == 0.0;
+    observable.scrape_until("the cells are free", free).await;
+}
+
 #[tokio::test]
 async fn an_invalid_request_and_one_beyond_its_budget_are_refused_for_their_reasons() {
     let observable = start(Scripted::default()).await;
@@ -166,6 +183,52 @@ async fn a_lost_model_is_counted() {
     let restarted = |page: &Page| page.sum("rerankd_worker_restarts_total", &[("role", "generator")]) == 1.0;
     observable.scrape_until("the model was lost", restarted).await;
     observable.scrape_until("it is back", |page| page.sum("rerankd_model_ready", &[]) == 1.0).await;
+}
+
+/// Failures of the generator and of the entailment model alone were counted.
+#[tokio::test]
+async fn a_lost_cross_encoder_is_counted_and_its_work_is_its_own() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let observable = observable(common::with_scripted_reranker(&engine, "cross"), observed, queue_length).await;
+    let request = |query: &str| v1::RerankRequest { method: v1::Method::CrossEncoder.into(), ..wire(query, &PASSAGES) };
+    let own = [("model", "cross"), ("role", "reranker")];
+    let page = observable.scrape().await;
+    assert_eq!((page.sum("rerankd_worker_restarts_total", &own), page.sum("rerankd_model_ready", &own)), (0.0, 1.0));
+    let mut client = observable.server.client().await;
+    client.rerank(request("who?")).await.unwrap();
+    // The model names itself in the labels of the stages; the generator did not work.
+    let stage = [("method", "cross_encoder"), ("model", "cross")];
+    let staged = |page: &Page| page.sum("rerankd_request_tokenise_seconds_count", &stage) == 1.0;
+    let page = observable.scrape_until("the call ended", staged).await;
+    assert_eq!(page.sum("rerankd_passages_scored_total", &own), 4.0);
+    assert_eq!(page.sum("rerankd_model_info", &[("name", "cross"), ("role", "reranker")]), 1.0);
+    // A query of five words makes it panic.
+    client.rerank(request("a b c d e")).await.unwrap_err();
+    let lost = |page: &Page| page.sum("rerankd_worker_restarts_total", &own) == 1.0;
+    observable.scrape_until("the model was lost", lost).await;
+}
+
+#[tokio::test]
+async fn states_of_passages_are_counted() {
+    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let observable = start(Scripted { warm, ..Scripted::default() }).await;
+    let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..wire("who?", &PASSAGES) };
+    let own = [("model", "scripted")];
+    let lookups = |page: &Page, result| page.sum("rerankd_passage_state_lookups_total", &[own[0], ("result", result)]);
+    let mut client = observable.server.client().await;
+    client.rerank(request.clone()).await.unwrap();
+    let page = observable.scrape().await;
+    let states = page.sum("rerankd_passage_states", &own);
+    assert!(states >= 4.0 && lookups(&page, "miss") >= 4.0 && lookups(&page, "hit") == 0.0, "{:#?}", page.samples);
+    assert!(page.sum("rerankd_passage_states_bytes", &own) > 0.0);
+    assert_eq!(page.sum("rerankd_passage_states_limit_bytes", &own), f64::from(1 << 20));
+    client.rerank(request).await.unwrap();
+    let page = observable.scrape().await;
+    assert!(lookups(&page, "hit") >= 4.0);
+    let gone = ["rerankd_passage_state_evictions_total", "rerankd_passage_state_reads_total"];
+    assert!(gone.iter().all(|metric| page.has(metric) && page.sum(metric, &own) == 0.0));
+    let without = start(Scripted::default()).await.scrape().await;
+    assert!(!without.has("rerankd_passage_states"), "nothing is kept");
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
+            compute: "cpu".into(),
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
         let position_bias = PositionBias::default();

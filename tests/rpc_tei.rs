@@ -17,8 +17,10 @@ mod common;
 use std::time::Duration;
 
 use common::{LIMITS, Running, Scripted, fields};
-use rerankd::engine::Limits;
-use rerankd::model::Capacity;
+use rerankd::engine::{Limits, methods};
+use rerankd::model::{Capacity, GeneratorInfo};
+use rerankd::rpc::server::ServerOptions;
+use rerankd::rpc::tei::TeiOptions;
 use rerankd::rpc::tei_v1 as tei;
 use rerankd::rpc::tei_v1::info_client::InfoClient;
 use rerankd::rpc::tei_v1::rerank_client::RerankClient;
@@ -69,6 +71,23 @@ async fn narrow() -> Running {
 }
 
 #[tokio::test]
+async fn info_states_the_model_that_the_method_asks() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let engine = common::with_scripted_reranker(&engine, "bge-small");
+    let tei = TeiOptions { method: methods::find("cross-encoder") };
+    let options = ServerOptions { tei, ..ServerOptions::default() };
+    let server = common::serve_with(engine, observed, queue_length, options).await;
+    let info =
+        || async { InfoClient::new(server.channel().await).info(tei::InfoRequest {}).await.unwrap().into_inner() };
+    let before = info().await;
+    assert_eq!((before.model_id.as_str(), before.model_sha), ("bge-small", Some("2".repeat(64))));
+    assert_eq!((before.model_dtype.as_str(), before.max_input_length), ("", 0));
+    rank(&server, request("question", &TEXTS)).await;
+    assert_eq!(info().await.max_input_length, 100);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn info_states_model_and_bounds() {
     let server = Scripted::default().serve().await;
     let info = InfoClient::new(server.channel().await).info(tei::InfoRequest {}).await.unwrap().into_inner();
@@ -103,10 +122,14 @@ async fn every_text_is_ranked_once_and_scores_descend() {
 /// By a method that reads each text alone, so that equal texts have equal scores.
 #[tokio::test]
 async fn the_configured_method_scores_and_ties_keep_the_order_of_the_request() {
-    use rerankd::rpc::server::{ServerOptions, serve};
-    use rerankd::rpc::tei::TeiOptions;
+    use rerankd::engine::position_bias::PositionBias;
+    use rerankd::rpc::server::serve;
     let (engine, _, queue_length) = Scripted::default().engine().await;
-    let tei = TeiOptions { method: rerankd::engine::methods::find("query-generation"), compute: "cuda" };
+    // The generator says what computes: a build for accelerators finds none on a machine without one.
+    let served = common::generator(&engine);
+    let info = GeneratorInfo { compute: "cuda".into(), ..served.info.clone() };
+    let engine = common::engine_of(served.scheduler.clone(), info, PositionBias::default(), LIMITS);
+    let tei = TeiOptions { method: methods::find("query-generation") };
     let options = ServerOptions { message_bytes: 1 << 20, drain: Duration::ZERO, tei, ..ServerOptions::default() };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

@@ -1,6 +1,6 @@
 //! Bodies of every path of HTTP/JSON. Byte 0 is the path, by its place in [`PATHS`]; the rest is the body.
 
-use std::sync::{LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -16,7 +16,8 @@ pub const PATHS: [&str; 7] =
 static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {
     Server::new(|engine, admission| {
         let aliases = vec!["rerank-v3.5".to_owned()];
-        router(engine, admission, HttpOptions { body_bytes: 1 << 20, method: None, aliases, compute: "cpu" })
+        let options = HttpOptions { body_bytes: 1 << 20, method: None, aliases };
+        router(engine, admission, options, Arc::default())
     })
 });
 

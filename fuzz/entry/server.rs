@@ -80,6 +80,7 @@ async fn engine() -> Engine {
         bytes: 0,
         trained_context: 4_096,
         chat: false,
+        compute: "cpu".into(),
     };
     let load = Box::new(|serve: &mut dyn FnMut(&mut dyn Entailment)| {
         serve(&mut ScriptedEntailment {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -15,10 +15,9 @@ use super::notify::ServiceManager;
 use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
 use crate::call::{Admission, Call};
 use crate::config::Config;
-use crate::engine::Engine;
-use crate::engine::methods;
 use crate::engine::models::ServedGenerator;
 use crate::engine::rerank::{Passage, RerankRequest};
+use crate::engine::{Engine, Limits, methods};
 use crate::http::{self, HttpOptions};
 use crate::observe::{self, Metrics};
 use crate::rpc::server::{self, Ended, ServerOptions};
@@ -26,6 +25,10 @@ use crate::rpc::tei::TeiOptions;
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
+
+/// First pause before the generator is tried again; it doubles up to [`LONGEST_PAUSE`], as that before it is loaded again.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until the generator has loaded and scored a
 /// passage.
@@ -51,7 +54,7 @@ pub async fn serve(
         bounds: config.security.bounds,
         access: access.clone(),
         warm,
-        tei: TeiOptions { method: config.http.method, compute: compute(config) },
+        tei: TeiOptions { method: config.http.method },
     };
     let metrics = Arc::new(Metrics::new(engine.clone()).context("the metrics cannot be set up")?);
     let page = page(config, &metrics, ready.clone()).await?;
@@ -105,14 +108,6 @@ impl From<TcpListener> for Listeners {
     }
 }
 
-/// What computes: `cpu`, or the accelerator that holds layers.
-fn compute(config: &Config) -> &'static str {
-    let built =
-        [("cuda", cfg!(feature = "cuda")), ("metal", cfg!(feature = "metal")), ("vulkan", cfg!(feature = "vulkan"))];
-    let offloads = config.generator.gpu_layers > 0;
-    built.into_iter().find(|(_, there)| *there && offloads).map_or("cpu", |(name, _)| name)
-}
-
 /// Serves HTTP/JSON until the server stops, with the admission, certificates and tokens of gRPC.
 async fn over_http(
     config: &Config,
@@ -128,10 +123,8 @@ async fn over_http(
         body_bytes: config.server.message_bytes,
         method: config.http.method,
         aliases: config.http.aliases.clone(),
-        compute: compute(config),
     };
-    let router = http::router(engine.clone(), admission.clone(), options);
-    let router = http::behind(router, Arc::clone(&access.tokens));
+    let router = http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
     let router = http::with_readiness(router, ready);
     let stop = async {
         control.stopped(1).await;
@@ -261,20 +254,36 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
     );
 }
 
-/// Scores two short passages. The first step of a model allocates and, on an accelerator, compiles; no caller should wait for
-/// that. A failure is logged: the worker reports its own state to health.
+/// Scores two short passages, until that succeeds. The first step of a model allocates and, on an accelerator, compiles; no
+/// caller should wait for that. A model that loads and does not score, for instance because the accelerator's memory is full, serves
+/// nobody: health says so until it does.
 async fn warm_up(engine: &Engine) {
+    // The operator's bounds are for callers: a request that they refuse would tell nothing of the model.
+    let limits = Limits { passages: 2, query_bytes: 1_000, passage_bytes: 1_000, tokens: 1 << 20, ..*engine.limits() };
+    let own = Engine::new(engine.models().clone(), limits);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let began = Instant::now();
+        match own.rerank(&Call::local(), trial(), None).await {
+            Ok(_) => return tracing::info!(milliseconds = began.elapsed().as_millis(), "generator tried"),
+            Err(error) => {
+                let again = format!("in {} ms", pause.as_millis());
+                tracing::error!(%error, again, "the generator does not score; it will be tried again");
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn trial() -> RerankRequest {
     let passage = |id: &str, text: &str| Passage { id: id.to_owned(), text: text.to_owned(), ..Passage::default() };
-    let request = RerankRequest {
+    RerankRequest {
         query: "Which river drove the looms?".to_owned(),
         passages: vec![passage("0", "The library opens at nine."), passage("1", "The looms were driven by the Senn.")],
         method: methods::find("query-generation"),
+        truncate: Some(true),
         ..RerankRequest::default()
-    };
-    let began = Instant::now();
-    match engine.rerank(&Call::local(), request, None).await {
-        Ok(_) => tracing::info!(milliseconds = began.elapsed().as_millis(), "generator tried"),
-        Err(error) => tracing::error!(%error, "the generator does not score"),
     }
 }
 

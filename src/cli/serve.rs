@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use super::{Failure, SettingsArgs, signals};
 use crate::config::{Config, ConfigError};
 use crate::rpc::server::Ended;
-use crate::transport::Access;
+use crate::transport::{Access, AccessFiles};
 use crate::{app, storage, telemetry};
 
 /// Serve over gRPC until interrupted.
@@ -50,10 +50,12 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     if args.no_reencode {
         flags.push(("generator.reencode".to_owned(), "false".to_owned()));
     }
-    let config = settings.load(flags.clone())?;
+    let config = settings.load(flags.clone()).map_err(with_files)?;
     let traces = telemetry::install_for_server(&config)?;
-    let access = Access::load(&config.security.files)
-        .map_err(|faults| ConfigError { faults: faults.iter().map(ToString::to_string).collect() })?;
+    let access = Access::load(&config.security.files).map_err(|faults| ConfigError {
+        faults: faults.iter().map(ToString::to_string).collect(),
+        files: AccessFiles::default(),
+    })?;
     warn_of_exposure(&config, &access);
     raise_descriptor_limit();
     let control =
@@ -86,6 +88,14 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
         }
         Ended::Cut(calls) => Err(Failure::Cut(calls)),
     }
+}
+
+/// The error with the faults of the files of certificates and tokens, so that none comes to light in a second round.
+fn with_files(mut error: ConfigError) -> ConfigError {
+    if let Err(faults) = Access::load(&error.files) {
+        error.faults.extend(faults.iter().map(ToString::to_string));
+    }
+    error
 }
 
 /// Raises the soft limit of open files to the hard one. The usual soft limit is 1,024, and a connection takes one.

@@ -22,6 +22,7 @@ use crate::scheduler::entailment::EntailmentOptions;
 use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
+use crate::transport::AccessFiles;
 
 pub use http::Http;
 pub use raw::DEFAULTS;
@@ -33,6 +34,28 @@ pub use security::{Security, client_token};
 pub struct ConfigError {
     /// One message per fault, each starting with its key or file.
     pub faults: Vec<String>,
+    /// The files of certificates and tokens that the configuration names, for a server that lists their faults, too.
+    pub files: AccessFiles,
+}
+
+impl ConfigError {
+    /// A fault beyond which nothing is known.
+    fn one(fault: String) -> Self {
+        Self { faults: vec![fault], files: AccessFiles::default() }
+    }
+
+    /// The same with the faults that were found earlier. A key that was at fault then had its default value since, so what was
+    /// found of it later means nothing.
+    fn after(mut self, mut earlier: Vec<String>) -> Self {
+        self.faults.retain(|fault| !earlier.iter().any(|other| key(other) == key(fault)));
+        earlier.append(&mut self.faults);
+        Self { faults: earlier, ..self }
+    }
+}
+
+/// The key or file of a fault.
+fn key(fault: &str) -> &str {
+    fault.split(": ").next().unwrap_or_default()
 }
 
 /// Format of log lines.
@@ -177,18 +200,20 @@ impl Config {
         environment: &[(String, String)],
         flags: &[(String, String)],
     ) -> Result<Self, ConfigError> {
-        let default: Value =
-            toml::from_str(DEFAULTS).map_err(|error| ConfigError { faults: vec![error.to_string()] })?;
+        let default: Value = toml::from_str(DEFAULTS).map_err(|error| ConfigError::one(error.to_string()))?;
         let mut value = raw::merge(file, environment, flags)?;
         let mut faults = Vec::new();
         raw::conform(&mut value, &default, "", &mut faults);
-        if !faults.is_empty() {
-            return Err(ConfigError { faults });
-        }
-        let raw: raw::Raw =
-            serde_json::from_value(value.clone()).map_err(|error| ConfigError { faults: vec![error.to_string()] })?;
+        let raw: raw::Raw = match serde_json::from_value(value.clone()) {
+            Ok(raw) => raw,
+            Err(error) => return Err(ConfigError::one(error.to_string()).after(faults)),
+        };
         let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        validate(raw, value, &variable)
+        match validate(raw, value, &variable, &faults) {
+            Ok(config) if faults.is_empty() => Ok(config),
+            Ok(config) => Err(ConfigError { faults, files: config.security.files }),
+            Err(error) => Err(error.after(faults)),
+        }
     }
 
     /// The merged values as TOML. Access tokens are masked.
@@ -204,7 +229,13 @@ impl Config {
     }
 }
 
-fn validate(raw: raw::Raw, effective: Value, variable: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
+/// Checks the values. Those of the keys in `replaced` are defaults.
+fn validate(
+    raw: raw::Raw,
+    effective: Value,
+    variable: &dyn Fn(&str) -> Option<String>,
+    replaced: &[String],
+) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     bounded(&raw, &mut faults);
     if raw.generator.batch > raw.generator.context_cells {
@@ -220,7 +251,8 @@ fn validate(raw: raw::Raw, effective: Value, variable: &dyn Fn(&str) -> Option<S
     let http = raw.http.check(&mut faults);
     let security = security::validate(&raw.tls, &raw.auth, &raw.connections, &mut faults);
     let addresses = [("server.listen", listen.as_ref().ok().copied()), ("http.listen", http.listen)];
-    let insecure = raw.server.allow_insecure;
+    // Where it is not known what protects an address, nothing is said of it.
+    let insecure = raw.server.allow_insecure || replaced.iter().any(|fault| security::protects(key(fault)));
     faults.extend(addresses.iter().filter_map(|(key, at)| security::exposed(key, (*at)?, &security, insecure)));
     let log_format = log_format(&raw.log.format, &mut faults);
     if let Err(error) = raw.log.filter.parse::<tracing_subscriber::EnvFilter>() {
@@ -246,7 +278,7 @@ fn validate(raw: raw::Raw, effective: Value, variable: &dyn Fn(&str) -> Option<S
         faults.push("models.store: must be set, because this user has no cache folder".to_owned());
     }
     let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
-        return Err(ConfigError { faults });
+        return Err(ConfigError { faults, files: security.files });
     };
     let text =
         |text: &str, name: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).or_else(|| variable(name));

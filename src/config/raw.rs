@@ -120,57 +120,66 @@ pub(super) fn merge(
 ) -> Result<Value, ConfigError> {
     let mut builder = Config::builder().add_source(File::from_str(DEFAULTS, FileFormat::Toml));
     if let Some(path) = file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ConfigError { faults: vec![format!("{}: {error}", path.display())] })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ConfigError::one(format!("{}: {error}", path.display())))?;
         builder = builder.add_source(File::from_str(&text, FileFormat::Toml));
     }
     let ours = environment.iter().filter(|(key, _)| key.to_uppercase().starts_with("RERANKD__")).cloned().collect();
     let variables = Environment::with_prefix("RERANKD").prefix_separator("__").separator("__").source(Some(ours));
     builder = builder.add_source(variables);
     for (key, value) in flags {
-        builder = builder
-            .set_override(key, value.as_str())
-            .map_err(|error| ConfigError { faults: vec![format!("{key}: {error}")] })?;
+        builder =
+            builder.set_override(key, value.as_str()).map_err(|error| ConfigError::one(format!("{key}: {error}")))?;
     }
     let fault = |error: config::ConfigError| {
         let prefix = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
-        ConfigError { faults: vec![format!("{prefix}{error}")] }
+        ConfigError::one(format!("{prefix}{error}"))
     };
     builder.build().map_err(fault)?.try_deserialize::<Value>().map_err(fault)
 }
 
 /// Converts every value to the type of its default. Appends a fault for each value that cannot be converted and each
-/// unknown key.
+/// unknown key; the default stands for such a value then, so that the others can be checked.
 pub(super) fn conform(value: &mut Value, default: &Value, path: &str, faults: &mut Vec<String>) {
-    match (value, default) {
+    let problem = match (&mut *value, default) {
         (Value::Object(section), Value::Object(defaults)) => {
-            for (key, inner) in section {
+            section.retain(|key, inner| {
                 let key_path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                match defaults.get(key) {
+                let known = defaults.get(key);
+                match known {
                     Some(default) => conform(inner, default, &key_path, faults),
                     None => faults.push(format!("{key_path}: unknown key")),
                 }
-            }
+                known.is_some()
+            });
+            return;
         }
-        (Value::Number(number), Value::Number(_)) if number.is_u64() => {}
-        (Value::String(_), Value::String(_)) | (Value::Bool(_), Value::Bool(_)) => {}
+        (Value::Number(number), Value::Number(_)) if number.is_u64() => return,
+        (Value::String(_), Value::String(_)) | (Value::Bool(_), Value::Bool(_)) => return,
         // Values from the environment and from flags are text.
         (slot @ Value::String(_), Value::Number(_)) => {
-            match slot.as_str().and_then(|text| text.trim().parse::<u64>().ok()) {
-                Some(number) => *slot = Value::from(number),
-                None => faults.push(format!("{path}: must be a whole number of 0 or more, is {slot}")),
+            if let Some(number) = slot.as_str().and_then(|text| text.trim().parse::<u64>().ok()) {
+                *slot = Value::from(number);
+                return;
             }
+            "must be a whole number of 0 or more"
         }
         (slot @ Value::String(_), Value::Bool(_)) => {
-            match slot.as_str().and_then(|text| text.trim().parse::<bool>().ok()) {
-                Some(truth) => *slot = Value::from(truth),
-                None => faults.push(format!("{path}: must be true or false, is {slot}")),
+            if let Some(truth) = slot.as_str().and_then(|text| text.trim().parse::<bool>().ok()) {
+                *slot = Value::from(truth);
+                return;
             }
+            "must be true or false"
         }
-        (slot, Value::String(_)) if slot.is_number() => *slot = Value::String(slot.to_string()),
-        (slot, Value::Number(_)) => faults.push(format!("{path}: must be a whole number of 0 or more, is {slot}")),
-        (slot, Value::Bool(_)) => faults.push(format!("{path}: must be true or false, is {slot}")),
-        (slot, Value::String(_)) => faults.push(format!("{path}: must be text, is {slot}")),
-        (slot, _) => faults.push(format!("{path}: must be a section, is {slot}")),
-    }
+        (slot, Value::String(_)) if slot.is_number() => {
+            *slot = Value::String(slot.to_string());
+            return;
+        }
+        (_, Value::Number(_)) => "must be a whole number of 0 or more",
+        (_, Value::Bool(_)) => "must be true or false",
+        (_, Value::String(_)) => "must be text",
+        _ => "must be a section",
+    };
+    faults.push(format!("{path}: {problem}, is {value}"));
+    *value = default.clone();
 }

@@ -113,6 +113,11 @@ pub(super) fn exposed(key: &str, listen: SocketAddr, security: &Security, allowe
     })
 }
 
+/// Whether a key decides who may reach an address.
+pub(super) fn protects(key: &str) -> bool {
+    key == "server.allow_insecure" || key.starts_with("tls") || key.starts_with("auth")
+}
+
 /// Socket of the service manager, and the interval of its watchdog where this process is the one it watches.
 pub(super) fn service_manager(variable: &dyn Fn(&str) -> Option<String>) -> Option<(String, Option<Duration>)> {
     let socket = variable("NOTIFY_SOCKET").filter(|socket| !socket.is_empty())?;

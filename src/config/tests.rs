@@ -29,6 +29,19 @@ fn all_faults_are_listed_at_once() {
     {
         assert!(faults.contains(expected), "{faults}");
     }
+    // What was found of the type of a value does not hide what is wrong with the others.
+    let text = "[limits]\npasages = 7\npassages = \"many\"\nqueue_length = 0\n[tls]\ncertificate = true\nkey = \"k.pem\"\n\
+                [server]\nlisten = \"0.0.0.0:1\"\n[log]\nformat = \"xml\"\n[models]\nstore = [1]";
+    let error = load(text, &[], &[]).unwrap_err();
+    let keys: Vec<&str> = error.faults.iter().map(|fault| key(fault)).collect();
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    let expected =
+        ["limits.pasages", "limits.passages", "limits.queue_length", "log.format", "models.store", "tls.certificate"];
+    assert_eq!(sorted, expected, "{:?}", error.faults);
+    let text = "[limits]\npassages = 0\n[auth]\ntokens_file = \"/nowhere/tokens\"";
+    let error = load(text, &[], &[]).unwrap_err();
+    assert_eq!(error.files.tokens.as_deref(), Some(Path::new("/nowhere/tokens")));
     let text = "[limits]\npassages = 0\n[server]\nlisten = \"here\"\n[log]\nformat = \"xml\"";
     let faults = load(text, &[], &[]).unwrap_err().faults;
     assert_eq!(faults.len(), 3, "{faults:?}");

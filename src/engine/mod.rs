@@ -82,6 +82,12 @@ impl Engine {
         self.models.generator(None)?.get()
     }
 
+    /// What computes the generator's steps: `cpu`, or the kind of the accelerator; `cpu` until the generator is loaded.
+    #[must_use]
+    pub fn compute(&self) -> String {
+        self.generator().map_or_else(|_| "cpu".to_owned(), |served| served.info.compute.clone())
+    }
+
     /// The error of a request for which no place is free, with the time after which the backlog will be done.
     #[must_use]
     pub fn queue_full(&self) -> EngineError {

@@ -263,6 +263,12 @@ impl Models {
         self.scorers.iter().find(|(other, _)| *other == role).map(|(_, scorer)| scorer)
     }
 
+    /// Every model that scores passages, with its role.
+    #[must_use]
+    pub fn scorers(&self) -> &[(Role, PassageScorer)] {
+        &self.scorers
+    }
+
     /// The state of every model.
     #[must_use]
     pub fn states(&self) -> Vec<ModelState> {

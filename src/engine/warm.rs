@@ -102,7 +102,9 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Unavailable`] while there is no generator.
     pub fn keeps_on_disk(&self) -> Result<bool, EngineError> {
-        Ok(self.generator()?.scheduler.keeps_on_disk())
+        let generator = self.generator()?;
+        let Some(store) = generator.scheduler.store() else { return Ok(false) };
+        Ok(store.writes())
     }
 
     fn check_warm(&self, passages: &[Passage]) -> Result<(), EngineError> {

@@ -17,7 +17,7 @@ use crate::peers::{ComputeCost, characters};
 pub(super) struct About<'a> {
     /// The request's id.
     pub id: &'a str,
-    /// The generator's name.
+    /// The model that ran.
     pub model: &'a str,
     /// The version of Cohere's API.
     pub version: &'a str,

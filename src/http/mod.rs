@@ -5,7 +5,7 @@
 //! place, its deadline and its cancellation as one over gRPC does: admitted from its headers alone, before its body is read, and
 //! cancelled when its caller leaves.
 //!
-//! `transport` owns the connections. [`behind`] puts the check of tokens around [`router`].
+//! `transport` owns the connections. [`router`] has the check of tokens around the paths, and the records of requests around that.
 
 mod answer;
 mod documents;
@@ -24,20 +24,20 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
-use tracing::Instrument;
 
-use crate::call::{self, Admission, Call, Terms};
+use crate::call::{Admission, Call, Terms};
 use crate::engine::Engine;
-use crate::engine::methods::MethodRef;
+use crate::engine::methods::{self, MethodRef};
 use crate::transport::{Authenticate, Refused, Tokens};
 use answer::json_response;
 use problem::{Problem, Shape};
-use record::Record;
+use record::{Received, Recorder};
 
 /// Longest wait for a complete body. A caller that sends its body slowly, or never, keeps a place no longer.
 const BODY: Duration = Duration::from_secs(10);
@@ -51,13 +51,17 @@ pub struct HttpOptions {
     pub method: Option<MethodRef>,
     /// Names beside the generator's own that requests may give as `model`.
     pub aliases: Vec<String>,
-    /// What computes, for `x-compute-type`: `cpu`, or the accelerator.
-    pub compute: &'static str,
 }
 
 /// Whether the server is warm and not stopping, as an extension of the router. Without it `/health` asks the models alone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Ready(watch::Receiver<bool>);
+
+impl Ready {
+    fn is(&self) -> bool {
+        *self.0.borrow()
+    }
+}
 
 /// What every handler needs.
 struct Http {
@@ -96,6 +100,9 @@ static ROUTES: [Route; 7] = [
     Route { path: "/v1/score", kind: Kind::Score },
 ];
 
+/// The path of the names of models.
+const MODELS: &str = "/v1/models";
+
 impl Route {
     /// The shape of errors until the body says otherwise.
     fn shape(&self) -> Shape {
@@ -103,27 +110,33 @@ impl Route {
     }
 }
 
-/// The paths and their handlers.
-pub fn router(engine: Engine, admission: Admission, options: HttpOptions) -> Router {
-    let mut router = Router::new()
-        .route("/health", get(health))
-        .route("/v1/models", get(models))
-        .route("/openapi.json", get(openapi::document));
-    for route in &ROUTES {
-        let handler = move |State(http): State<Arc<Http>>, request: Request| handle(http, route, request);
-        router = router.route(route.path, post(handler));
-    }
-    let refused = |problem: Problem| async move { problem.response(Shape::Nested, "") };
-    router
-        .fallback(move || refused(Problem::NoPath))
-        .method_not_allowed_fallback(move || refused(Problem::NoMethod))
-        .with_state(Arc::new(Http { engine, admission, options }))
+/// The shape of errors of a path until the body says otherwise.
+fn shape_of(path: &str) -> Shape {
+    ROUTES.iter().find(|route| route.path == path).map_or(Shape::Nested, Route::shape)
 }
 
-/// The router behind the tokens: without a valid one every path but `/health` answers 401.
-pub fn behind(router: Router, tokens: Arc<Tokens>) -> Router {
-    let refuse = |refused: Refused| Problem::Unauthenticated(refused.to_string()).response(Shape::Nested, "");
-    router.layer(Authenticate::new(tokens, |path| path == "/health", refuse))
+/// The paths and their handlers. Where `tokens` are required, every path but `/health` answers 401 without a valid one.
+pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens: Arc<Tokens>) -> Router {
+    let recorder = Recorder::new(admission.observer());
+    let mut router = Router::new()
+        .route("/health", get(health))
+        .route(MODELS, get(models))
+        .route("/openapi.json", get(openapi::document));
+    for route in &ROUTES {
+        let handler = move |State(http): State<Arc<Http>>, received: Extension<Received>, request: Request| {
+            handle(http, route, received.0, request)
+        };
+        router = router.route(route.path, post(handler));
+    }
+    let refuse = |refused: Refused| Problem::Unauthenticated(refused.to_string()).unshaped();
+    router
+        .fallback(|| async { Problem::NoPath.unshaped() })
+        .method_not_allowed_fallback(|| async { Problem::NoMethod.unshaped() })
+        .with_state(Arc::new(Http { engine, admission, options }))
+        .layer(from_fn(record::named))
+        .layer(Authenticate::new(tokens, |path| path == "/health", refuse))
+        // Outermost, so that what the check of tokens refuses is counted, too.
+        .layer(from_fn_with_state(recorder, record::recorded))
 }
 
 /// The router whose `/health` also follows `ready`.
@@ -132,34 +145,15 @@ pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
 }
 
 /// Admits a request, works for it within its terms, and answers it.
-async fn handle(http: Arc<Http>, route: &'static Route, request: Request) -> Response {
+async fn handle(http: Arc<Http>, route: &'static Route, received: Received, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let id = parts.headers.get("x-request-id").and_then(|value| value.to_str().ok()).and_then(Terms::usable_id);
-    let id = id.unwrap_or_else(call::fresh_id);
-    let mut record = Record::begin(http.admission.observer(), route.path, &id, &parts.headers);
-    let mut terms = match terms::of(&parts, route.path) {
-        Ok(terms) => terms,
-        Err(problem) => {
-            let response = identified(problem.response(route.shape(), &id), &id);
-            record.end(response.status(), &id, "");
-            return response;
+    match terms::of(&parts, route.path) {
+        Ok(terms) => {
+            let terms = Terms { request: Some(received.tally), id: Some(received.id), ..terms };
+            admitted(http, route, terms, body).await
         }
-    };
-    terms.request = Some(Arc::clone(&record.tally));
-    terms.id = Some(id.clone());
-    let caller = terms.name.clone().unwrap_or_else(|| terms.caller.clone());
-    let span = record.tally.trace().clone();
-    let response = identified(admitted(http, route, terms, body).instrument(span).await, &id);
-    record.end(response.status(), &id, &caller);
-    response
-}
-
-/// The response with the id of its request.
-fn identified(mut response: Response, id: &str) -> Response {
-    if let Ok(header) = HeaderValue::from_str(id) {
-        response.headers_mut().insert("x-request-id", header);
+        Err(problem) => problem.response(route.shape(), &received.id),
     }
-    response
 }
 
 async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Body) -> Response {
@@ -179,7 +173,8 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
     // Without a generator the request is read all the same, and refused by the engine.
     let generator = http.engine.generator().ok();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
-    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generator };
+    let reader =
+        request::Reader { own: *shape, options, limits, names: http.names(), beside: http.beside(), generator };
     match route.kind {
         Kind::Rerank { echo, version } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
@@ -187,7 +182,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
             let asked = asked?;
             let ranked = http.engine.rerank(call, asked.request.clone(), None).await;
             let ranked = ranked.map_err(|error| asked.named(error))?;
-            let model = http.model_name();
+            let model = http.model_of(asked.request.method());
             tracing::debug!(
                 passages = asked.request.passages.len(),
                 tokens = ranked.usage.tokens,
@@ -198,7 +193,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 &asked,
                 &ranked,
                 &answer::About { id: call.id(), model: &model, version },
-                http.options.compute,
+                &http.engine.compute(),
             ))
         }
         Kind::Score => {
@@ -211,7 +206,8 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 milliseconds = scored.usage.total_ms,
                 "pairs scored"
             );
-            Ok(answer::scored(&asked, &scored, call.id(), &http.model_name()))
+            let model = http.model_of(asked.method.unwrap_or_default());
+            Ok(answer::scored(&asked, &scored, call.id(), &model))
         }
     }
 }
@@ -237,13 +233,24 @@ async fn receive(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
 }
 
 impl Http {
-    /// The generator's name as answers state it.
+    /// The model that a method asks, as answers state it; for a method that asks none the method's name.
+    fn model_of(&self, method: MethodRef) -> String {
+        self.engine.model_of(method).unwrap_or_else(|| method.name().to_owned())
+    }
+
+    /// The models beside the generator, each with the method that asks it.
+    fn beside(&self) -> Vec<(String, MethodRef)> {
+        let asking = methods::all().filter(|method| method.beside().is_some());
+        asking.filter_map(|method| Some((self.engine.model_of(method)?, method))).collect()
+    }
+
+    /// The generator's name.
     fn model_name(&self) -> String {
         let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
         self.engine.generator().map_or_else(|_| configured.unwrap_or_default(), |served| served.info.name.clone())
     }
 
-    /// Names that a request may give as `model`, the generator's own first.
+    /// Names that a request may give for the generator, its own first.
     fn names(&self) -> Vec<String> {
         let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
         let mut names = vec![self.model_name()];
@@ -257,7 +264,7 @@ impl Http {
 }
 
 async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) -> Response {
-    if http.engine.models().serve() && ready.is_none_or(|Extension(Ready(ready))| *ready.borrow()) {
+    if http.engine.models().serve() && ready.is_none_or(|Extension(ready)| ready.is()) {
         return json_response(StatusCode::OK, &json!({ "status": "ok" }));
     }
     let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unavailable" }));
@@ -267,8 +274,12 @@ async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) 
 
 async fn models(State(http): State<Arc<Http>>) -> Response {
     let own = http.model_name();
-    let aliases = http.options.aliases.iter().filter(|alias| **alias != own);
-    let entry = |name: &String| json!({ "id": name, "object": "model", "created": answer::seconds(), "owned_by": "rerankd", "root": &own });
-    let data: Vec<_> = std::iter::once(&own).chain(aliases).map(entry).collect();
+    let entry = |id: &str, root: &str| {
+        let created = answer::seconds();
+        json!({ "id": id, "object": "model", "created": created, "owned_by": "rerankd", "root": root })
+    };
+    let mut data = vec![entry(&own, &own)];
+    data.extend(http.options.aliases.iter().filter(|alias| **alias != own).map(|alias| entry(alias, &own)));
+    data.extend(http.beside().iter().map(|(name, _)| entry(name, name)));
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }

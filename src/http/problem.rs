@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::answer::json_response;
-use crate::call::Stopped;
+use crate::call::{Refusal, Stopped};
 use crate::engine::EngineError;
 
 /// Delay suggested to the caller while the model loads or its worker restarts.
@@ -69,7 +70,45 @@ struct Facts {
     retry_after: Option<Duration>,
 }
 
+/// What a request came to, in the terms of gRPC: so counts of both protocols can be added up. A response carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The code's name, as dashboards for gRPC know it.
+    pub code: &'static str,
+    /// Why the request was refused, if nothing was evaluated for it.
+    pub refusal: Option<Refusal>,
+}
+
+impl Outcome {
+    /// The code of a request without a valid token.
+    pub const UNAUTHENTICATED: &'static str = "Unauthenticated";
+    /// No problem.
+    pub const ANSWERED: Self = Self { code: "OK", refusal: None };
+}
+
 impl Problem {
+    /// The code that gRPC answers with, and the reason, as `rpc::status` and `rpc::record` have them.
+    const fn outcome(&self) -> Outcome {
+        let (code, refusal) = match self {
+            Self::Engine(EngineError::Invalid { .. } | EngineError::TooLong { .. })
+            | Self::Malformed(_)
+            | Self::NoModel(_) => ("InvalidArgument", Some(Refusal::Invalid)),
+            Self::Engine(EngineError::Budget { .. } | EngineError::Pairs { .. }) => {
+                ("ResourceExhausted", Some(Refusal::Budget))
+            }
+            Self::Engine(EngineError::QueueFull { .. }) => ("ResourceExhausted", Some(Refusal::QueueFull)),
+            Self::Engine(EngineError::DeadlineExceeded) | Self::Slow => ("DeadlineExceeded", Some(Refusal::Deadline)),
+            Self::Engine(EngineError::Cancelled) => ("Canceled", None),
+            Self::Engine(EngineError::Precondition(_)) => ("FailedPrecondition", None),
+            Self::Engine(EngineError::Unavailable) => ("Unavailable", Some(Refusal::Unavailable)),
+            Self::Engine(EngineError::Internal(_)) => ("Internal", None),
+            Self::TooLarge(_) => ("OutOfRange", None),
+            Self::Unauthenticated(_) => (Outcome::UNAUTHENTICATED, None),
+            Self::NoPath | Self::NoMethod => ("Unimplemented", None),
+        };
+        Outcome { code, refusal }
+    }
+
     fn facts(self, shape: Shape) -> Facts {
         let plain =
             |status, class, tei, message: String| Facts { status, class, tei, message, field: None, retry_after: None };
@@ -94,8 +133,16 @@ impl Problem {
         }
     }
 
+    /// A response without a body, from where the request is not known. `record` writes the one of its path.
+    pub fn unshaped(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(self);
+        response
+    }
+
     /// The response. `id` is the id of the request.
     pub fn response(self, shape: Shape, id: &str) -> Response {
+        let outcome = self.outcome();
         let facts = self.facts(shape);
         let status = StatusCode::from_u16(facts.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = json_response(status, &facts.body(shape, id));
@@ -104,6 +151,7 @@ impl Problem {
             let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
+        response.extensions_mut().insert(outcome);
         response
     }
 }
@@ -197,6 +245,26 @@ mod tests {
         assert_eq!(status(EngineError::invalid("texts", "must not be empty"), Shape::Tei).0, 400);
         assert_eq!(status(Problem::TooLarge(5), Shape::Flat).0, 413);
         assert_eq!(status(Problem::Slow, Shape::Flat).0, 408);
+    }
+
+    #[test]
+    fn every_problem_has_the_code_and_the_reason_of_grpc() {
+        let rows = [
+            (Problem::Slow, "DeadlineExceeded", Some(Refusal::Deadline)),
+            (Problem::TooLarge(5), "OutOfRange", None),
+            (Problem::NoModel("gpt".into()), "InvalidArgument", Some(Refusal::Invalid)),
+            (EngineError::Cancelled.into(), "Canceled", None),
+            (EngineError::Pairs { allowed: 1 }.into(), "ResourceExhausted", Some(Refusal::Budget)),
+            (EngineError::Precondition("no model".into()).into(), "FailedPrecondition", None),
+            (EngineError::Unavailable.into(), "Unavailable", Some(Refusal::Unavailable)),
+            (EngineError::Internal("secret".into()).into(), "Internal", None),
+        ];
+        for (problem, code, refusal) in rows {
+            let outcome = Outcome { code, refusal };
+            assert_eq!(problem.outcome(), outcome);
+            let response = problem.response(Shape::Flat, "id-1");
+            assert_eq!(response.extensions().get(), Some(&outcome));
+        }
     }
 
     #[test]

@@ -52,8 +52,10 @@ pub(super) struct Reader {
     pub options: HttpOptions,
     /// Bounds of the engine. They hold before a list is copied or a text is tokenised.
     pub limits: Limits,
-    /// Names of the model that is served.
+    /// Names of the generator, its aliases among them.
     pub names: Vec<String>,
+    /// Names of the models beside it, each with the method that asks it.
+    pub beside: Vec<(String, MethodRef)>,
     pub generator: Option<Arc<ServedGenerator>>,
 }
 
@@ -144,16 +146,31 @@ impl Reader {
     /// Refuses a model that is not served: an answer never names a model that did not run.
     pub fn check_model(&self, object: &Object<'_, '_>) -> Result<(), Problem> {
         match object.text("model")? {
-            Some(name) if !self.names.contains(&name) => Err(Problem::NoModel(name)),
+            Some(name) if !self.names.contains(&name) && self.asks(&name).is_none() => Err(Problem::NoModel(name)),
             _ => Ok(()),
         }
     }
 
-    /// The method that the body names, or the configured one.
+    /// The method that asks the model of this name beside the generator, if there is one.
+    fn asks(&self, model: &str) -> Option<MethodRef> {
+        self.beside.iter().find(|(name, _)| name == model).map(|(_, method)| *method)
+    }
+
+    /// The method that the body names, that of the model that it names, or the configured one.
     pub fn method(&self, object: &Object<'_, '_>) -> Result<Option<MethodRef>, EngineError> {
-        let Some(name) = object.text("rerankd_method")? else { return Ok(self.options.method) };
-        let unknown = || EngineError::invalid("rerankd_method", format!("unknown method {name:?}"));
-        methods::find(&name).map(Some).ok_or_else(unknown)
+        let invalid = |problem: String| EngineError::invalid("rerankd_method", problem);
+        let named = match object.text("rerankd_method")? {
+            Some(name) => Some(methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}")))?),
+            None => None,
+        };
+        let of_model = object.text("model")?.and_then(|model| self.asks(&model));
+        match (named, of_model) {
+            // The answer would name another model than the request.
+            (Some(named), Some(own)) if named != own => {
+                Err(invalid(format!("{} does not ask this model: leave it out, or take {}", named.name(), own.name())))
+            }
+            _ => Ok(named.or(of_model).or(self.options.method)),
+        }
     }
 
     /// Most tokens of a document beside this query.
@@ -261,13 +278,13 @@ mod tests {
     };
 
     fn reader() -> Reader {
-        let options =
-            HttpOptions { body_bytes: 1_000, method: methods::find("moi"), aliases: Vec::new(), compute: "cpu" };
+        let options = HttpOptions { body_bytes: 1_000, method: methods::find("moi"), aliases: Vec::new() };
         Reader {
             own: Shape::Nested,
             options,
             limits: LIMITS,
             names: vec!["own".into(), "alias".into()],
+            beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
             generator: None,
         }
     }
@@ -315,6 +332,10 @@ mod tests {
         );
         assert!(tei.tei && tei.raw_scores && tei.echo && tei.request.passages.len() == 1);
         assert_eq!((tei.request.truncate, tei.request.cut_side), (Some(true), CutSide::Beginning));
+        for method in ["", r#", "rerankd_method": "cross-encoder""#] {
+            let beside = read(&format!(r#"{{"query": "q", "documents": ["a"], "model": "bge"{method}}}"#));
+            assert_eq!(beside.request.method, methods::find("cross-encoder"));
+        }
         let chunks = read(r#"{"query": "q", "documents": ["a"], "max_chunks_per_doc": 10}"#);
         assert!(chunks.warnings[0].starts_with("max_chunks_per_doc has no effect"));
     }
@@ -334,6 +355,10 @@ mod tests {
             (r#"{"query": "q", "documents": ["a"], "rank_fields": "text"}"#, "rank_fields: must be a list"),
             (r#"{"query": "q", "documents": ["a"], "rerankd_method": "guess"}"#, "rerankd_method: unknown method"),
             (r#"{"query": "q", "documents": ["a"], "model": "gpt"}"#, "model gpt"),
+            (
+                r#"{"query": "q", "documents": ["a"], "model": "bge", "rerankd_method": "moi"}"#,
+                "rerankd_method: moi does not ask this model",
+            ),
             (r#"{"query": "q", "documents": ["a"]"#, "body: is not a JSON object"),
             ("[]", "body: is not a JSON object"),
         ];

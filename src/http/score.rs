@@ -110,8 +110,15 @@ mod tests {
     use crate::http::problem::Shape;
 
     fn read(body: &str) -> Result<AskedScores, Problem> {
-        let options = HttpOptions { body_bytes: 1_000, method: None, aliases: Vec::new(), compute: "cpu" };
-        let reader = Reader { own: Shape::Nested, options, limits: LIMITS, names: vec!["own".into()], generator: None };
+        let options = HttpOptions { body_bytes: 1_000, method: None, aliases: Vec::new() };
+        let reader = Reader {
+            own: Shape::Nested,
+            options,
+            limits: LIMITS,
+            names: vec!["own".into()],
+            beside: Vec::new(),
+            generator: None,
+        };
         reader.score(body.as_bytes())
     }
 

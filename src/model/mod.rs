@@ -207,4 +207,6 @@ pub struct GeneratorInfo {
     pub trained_context: usize,
     /// Whether prompts use the model's chat template.
     pub chat: bool,
+    /// What computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
+    pub compute: String,
 }

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::engine::models::{GeneratorModel, Role};
 use crate::numeric::real;
 use crate::scheduler::generator::Stats;
+use crate::warm::Figures;
 
 /// All metrics of the models and of the build.
 pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
@@ -31,6 +32,14 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
         }
         restarts(&mut page, Role::Entailment, name, judge.restarts());
         info(&mut page, name, &judge.model().sha256, Role::Entailment, "");
+    }
+    for (role, scorer) in engine.models().scorers() {
+        let name = scorer.model().name.as_str();
+        let help = "Passages that a reranker or an embedding model scored.";
+        let labels = [("model", name), ("role", role.name())];
+        page.counter("rerankd_passages_scored_total", help, &labels, count(scorer.scored()));
+        restarts(&mut page, *role, name, scorer.restarts());
+        info(&mut page, name, &scorer.model().sha256, *role, "");
     }
     page.families
 }
@@ -80,7 +89,12 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     }
     let capacity = scheduler.capacity();
     let used = capacity.map_or(0.0, |capacity| size(&stats.cells) / real(capacity.cells.max(1)));
-    page.gauge("rerankd_cache_cells_used_ratio", "Share of the cache's cells that plans hold.", &labels, used);
+    page.gauge(
+        "rerankd_cache_cells_used_ratio",
+        "Share of the cache's cells that are granted to plans or hold openings.",
+        &labels,
+        used,
+    );
     let batch = capacity.map_or(0.0, |capacity| real(capacity.batch));
     page.gauge("rerankd_batch_tokens", "Most tokens of a step; 0 while the model loads.", &labels, batch);
     for (metric, help, value) in [
@@ -100,10 +114,36 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
         page.counter("rerankd_tokens_total", help, &[("model", name), ("kind", kind)], number(tokens));
     }
     page.steps(name, stats);
+    if let Some(store) = scheduler.store() {
+        states(page, name, &store.figures());
+    }
     restarts(page, Role::Generator, name, scheduler.restarts());
     // Unknown until the file was read.
     if let Ok(served) = generator.get() {
         info(page, &served.info.name, &served.info.sha256, Role::Generator, &served.info.encoding);
+    }
+}
+
+/// What is kept of passages.
+fn states(page: &mut Page, model: &str, figures: &Figures) {
+    let labels = [("model", model)];
+    for (metric, help, value) in [
+        ("rerankd_passage_states", "States of passages in memory.", figures.states),
+        ("rerankd_passage_states_bytes", "Bytes of the states in memory.", figures.bytes),
+        ("rerankd_passage_states_limit_bytes", "Most bytes of states in memory (warm.memory_bytes).", figures.limit),
+    ] {
+        page.gauge(metric, help, &labels, count(value));
+    }
+    let help = "States that requests asked for: found in memory (hit), or not (miss).";
+    for (result, number) in [("hit", figures.hits), ("miss", figures.misses)] {
+        let labels = [("model", model), ("result", result)];
+        page.counter("rerankd_passage_state_lookups_total", help, &labels, count(number));
+    }
+    for (metric, help, number) in [
+        ("rerankd_passage_state_evictions_total", "States that made way for others.", figures.evictions),
+        ("rerankd_passage_state_reads_total", "States that were read from disk.", figures.read),
+    ] {
+        page.counter(metric, help, &labels, count(number));
     }
 }
 

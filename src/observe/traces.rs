@@ -87,7 +87,7 @@ pub fn request(operation: &Operation, id: &str, headers: &HeaderMap) -> Span {
 
 /// The span of a request over HTTP, as [`request`]. `route` is the path as the server has it.
 #[must_use]
-pub fn over_http(method: &'static str, route: &'static str, id: &str, headers: &HeaderMap) -> Span {
+pub fn over_http(method: &str, route: &str, id: &str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
         parent: None,

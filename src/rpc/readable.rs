@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::codegen::{BoxFuture, Service, http};
 
-use super::status;
+use super::{record, status};
 
 /// A service whose INTERNAL for an unreadable message becomes INVALID_ARGUMENT.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        // Here too because this is the one place behind the check of tokens that every request comes to.
+        record::named(request.extensions());
         let answer = self.0.call(request);
         Box::pin(async move {
             let mut response = answer.await?;

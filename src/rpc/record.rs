@@ -1,11 +1,12 @@
 //! What is recorded of every request: counts, a span for traces, a request id, and one line in the log.
 //!
-//! The layer lies outside all services, so it sees refusals as well. A request ends with the status in its trailers, or when
-//! its answer is dropped: then the caller has left.
+//! The layer lies outside all services and the check of tokens, so it sees refusals as well; behind that check [`named`] tells
+//! it whose token a request has. A request ends with the status in its trailers, or when its answer is dropped: then the caller
+//! has left.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ use super::edge;
 use super::operations::Operations;
 use crate::call::{self, Observer, Operation, Refusal, Tally, Terms};
 use crate::observe::traces;
-use crate::transport::Peer;
+use crate::transport::{Caller, Peer};
 
 /// Header of the request id, in requests and answers.
 const REQUEST_ID: &str = "x-request-id";
@@ -87,6 +88,7 @@ where
             request.headers_mut().insert(REQUEST_ID, header.clone());
         }
         request.extensions_mut().insert(Arc::clone(&record.tally));
+        request.extensions_mut().insert(record.name.clone());
         let span = record.tally.trace().clone();
         let answer = span.in_scope(|| self.inner.call(request));
         Box::pin(async move {
@@ -103,6 +105,17 @@ where
     }
 }
 
+/// Where the record of a request learns the name of its token.
+#[derive(Debug, Clone, Default)]
+struct Name(Arc<OnceLock<String>>);
+
+/// Tells the record of a request that the check of tokens has let in whose token it has.
+pub(super) fn named(extensions: &http::Extensions) {
+    if let (Some(record), Some(name)) = (extensions.get::<Name>(), extensions.get::<Caller>().and_then(Caller::name)) {
+        let _ = record.0.set(name.to_owned());
+    }
+}
+
 /// The caller's request id as it is used, or a new one.
 fn request_id(headers: &http::HeaderMap) -> String {
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
@@ -115,6 +128,7 @@ struct Record {
     operation: Arc<Operation>,
     id: String,
     caller: String,
+    name: Name,
     started: Instant,
     deadline: Option<Instant>,
     tally: Arc<Tally>,
@@ -129,6 +143,7 @@ impl Record {
             recorder: recorder.clone(),
             id: id.to_owned(),
             caller: peer.map(|peer| peer.0.to_string()).unwrap_or_default(),
+            name: Name::default(),
             started: Instant::now(),
             deadline: edge::deadline_of(request.headers()),
             tally: Arc::new(Tally::new(traces::request(&operation, id, request.headers()))),
@@ -141,23 +156,30 @@ impl Record {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let (code, elapsed, tally) = (name(status.code()), self.started.elapsed(), &self.tally);
+        let (code, elapsed, tally) = (code_name(status.code()), self.started.elapsed(), &self.tally);
         self.recorder.observer.handled(&self.operation, code, elapsed);
         let stopping = self.recorder.stopping.load(Ordering::Relaxed);
         if let Some(reason) = refusal(status, tally.tokens(), stopping) {
             self.recorder.observer.refused(reason);
         }
         traces::answered(tally, code, is_server_fault(status.code()));
-        tracing::info!(
-            method = %format_args!("{}/{}", self.operation.service, self.operation.method),
-            code,
-            milliseconds = elapsed.as_secs_f64() * 1e3,
-            passages = tally.passages(),
-            tokens = tally.tokens(),
-            id = %self.id,
-            caller = %self.caller,
-            "answered"
-        );
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    method = %format_args!("{}/{}", self.operation.service, self.operation.method),
+                    code,
+                    milliseconds = elapsed.as_secs_f64() * 1e3,
+                    passages = tally.passages(),
+                    tokens = tally.tokens(),
+                    id = %self.id,
+                    caller = %self.caller,
+                    name = self.name.0.get().map(String::as_str),
+                    "answered"
+                )
+            };
+        }
+        // Nobody may fill the log without a token.
+        if status.code() == Code::Unauthenticated { line!(debug) } else { line!(info) }
     }
 }
 
@@ -190,7 +212,7 @@ fn is_server_fault(code: Code) -> bool {
 }
 
 /// Names of the codes as dashboards for gRPC know them.
-fn name(code: Code) -> &'static str {
+fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",

@@ -15,8 +15,11 @@ use crate::engine::methods::MethodRef;
 use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Pair, Passage, RerankRequest, Usage};
 use crate::engine::{EngineError, Limits};
+use crate::model::{Capacity, GeneratorInfo};
 use crate::numeric;
 use crate::peers::{self, ComputeCost, characters};
+use crate::scheduler::entailment::ConfiguredModel;
+use crate::scheduler::reranker::PassageScorer;
 
 /// Longest wait for the next message of a stream. A caller that sends slowly, or never, keeps a place no longer.
 const MESSAGE: Duration = Duration::from_secs(10);
@@ -25,18 +28,10 @@ const MESSAGE: Duration = Duration::from_secs(10);
 const STREAM: Duration = Duration::from_secs(30);
 
 /// Settings of tei.v1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TeiOptions {
     /// Method that scores texts; `None` for the default.
     pub method: Option<MethodRef>,
-    /// What computes, for `x-compute-type`: `cpu`, or the accelerator.
-    pub compute: &'static str,
-}
-
-impl Default for TeiOptions {
-    fn default() -> Self {
-        Self { method: None, compute: "cpu" }
-    }
 }
 
 #[derive(Clone)]
@@ -80,7 +75,7 @@ impl Service {
         tracing::info!(texts = ranked.len(), tokens = cost.tokens, milliseconds = cost.total_ms, "texts reranked");
         let ranks = ranked.iter().map(rank).collect();
         let mut response = Response::new(tei_v1::RerankResponse { ranks, metadata: Some(metadata) });
-        for (key, value) in cost.headers(self.options.compute) {
+        for (key, value) in cost.headers(&self.edge.engine.compute()) {
             if let Ok(value) = value.parse() {
                 response.metadata_mut().insert(key, value);
             }
@@ -189,6 +184,28 @@ async fn collect(
     Ok((pairs, shown))
 }
 
+/// What `Info` says of the model that scores.
+struct Model {
+    name: String,
+    sha256: String,
+    encoding: String,
+    /// Tokens of the longest input; 0 where that is not known before the model is loaded.
+    longest: usize,
+}
+
+impl Model {
+    fn of_generator(info: &GeneratorInfo, capacity: Capacity) -> Self {
+        let (name, sha256) = (info.name.clone(), info.sha256.clone());
+        Self { name, sha256, encoding: info.encoding.clone(), longest: capacity.cells.min(info.trained_context) }
+    }
+
+    fn of_scorer(scorer: &PassageScorer) -> Self {
+        let ConfiguredModel { name, sha256 } = scorer.model().clone();
+        let longest = scorer.info().map_or(0, |info| info.most_tokens);
+        Self { name, sha256, encoding: String::new(), longest }
+    }
+}
+
 fn cut_side(wire: i32) -> Result<CutSide, EngineError> {
     Ok(match known("truncation_direction", wire)? {
         tei_v1::TruncationDirection::Right => CutSide::End,
@@ -227,16 +244,18 @@ impl Info for Service {
         let engine = &self.edge.engine;
         let generator = engine.generator().map_err(|error| status::of(&error))?;
         let capacity = generator.scheduler.capacity().ok_or_else(|| status::of(&EngineError::Unavailable))?;
+        let beside = self.options.method.and_then(|method| engine.models().scorer_if_any(method.beside()?));
+        let model = beside.map_or_else(|| Model::of_generator(&generator.info, capacity), Model::of_scorer);
         Ok(Response::new(tei_v1::InfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sha: None,
             docker_label: None,
-            model_id: generator.info.name.clone(),
-            model_sha: Some(generator.info.sha256.clone()),
-            model_dtype: generator.info.encoding.clone(),
+            model_id: model.name,
+            model_sha: Some(model.sha256).filter(|sha256| !sha256.is_empty()),
+            model_dtype: model.encoding,
             model_type: tei_v1::ModelType::Reranker.into(),
             max_concurrent_requests: narrow(self.edge.admission.limit()),
-            max_input_length: narrow(capacity.cells.min(generator.info.trained_context)),
+            max_input_length: narrow(model.longest),
             max_batch_tokens: narrow(capacity.batch),
             max_batch_requests: None,
             max_client_batch_size: narrow(engine.limits().passages),

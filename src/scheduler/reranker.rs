@@ -4,6 +4,8 @@
 //! request is dropped before its next turn when its call stops. The turns of a list depend on the list alone, so equal
 //! requests get equal scores. A score that is not a finite number fails its own request.
 
+mod error;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +20,8 @@ use super::worker::{Service, Worker};
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening};
+pub use error::ScoreError;
 
 /// Passages scored before another request has its turn.
 const TURN: usize = 64;
@@ -69,54 +72,6 @@ pub struct Scored {
     pub queued: Duration,
     /// Time from the first turn to the last score.
     pub running: Duration,
-}
-
-/// Why a list was not scored.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum ScoreError {
-    /// As for every worker.
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// A text does not fit the model.
-    #[error("needs {} tokens, {} available", .length.needed, .length.available)]
-    TooLong {
-        /// Index of the passage; `None` for the query.
-        passage: Option<usize>,
-        /// Its length.
-        length: TooLong,
-    },
-    /// A text cannot be tokenised.
-    #[error("cannot be tokenised: {problem}")]
-    Text {
-        /// Index of the passage; `None` for the query.
-        passage: Option<usize>,
-        /// What the tokenizer says.
-        problem: String,
-    },
-    /// The list has more tokens than allowed.
-    #[error("needs {needed} tokens, at most {allowed} allowed")]
-    Budget {
-        /// Tokens of the list.
-        needed: usize,
-        /// Tokens allowed.
-        allowed: usize,
-    },
-}
-
-impl ScoreError {
-    /// The error of a passage, or of the query.
-    fn of_text(passage: Option<usize>, error: TextError) -> Self {
-        match error {
-            TextError::TooLong(length) => Self::TooLong { passage, length },
-            TextError::Tokenizer(problem) => Self::Text { passage, problem },
-        }
-    }
-}
-
-impl From<ModelError> for ScoreError {
-    fn from(error: ModelError) -> Self {
-        Self::Schedule(error.into())
-    }
 }
 
 struct Job {
@@ -187,6 +142,12 @@ impl PassageScorer {
             Status::Ready(info) => Some(info.clone()),
             _ => None,
         }
+    }
+
+    /// How often the model failed since the start, to be loaded again.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.worker.restarts()
     }
 
     /// Passages that the model scored since the start.

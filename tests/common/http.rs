@@ -1,6 +1,8 @@
 //! Serves HTTP/JSON on a free port, with a scripted generator, and asks it with a real client.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::HeaderMap;
@@ -8,7 +10,7 @@ use rerankd::call::Admission;
 use rerankd::engine::Engine;
 use rerankd::engine::methods;
 use rerankd::http::{self, HttpOptions};
-use rerankd::transport::{Bounds, Protocol, listener};
+use rerankd::transport::{Access, AccessFiles, Bounds, NewToken, Protocol, Tokens, listener};
 use serde_json::Value;
 
 use crate::common::Scripted;
@@ -50,7 +52,7 @@ impl Answer {
 }
 
 pub fn options() -> HttpOptions {
-    HttpOptions { body_bytes: 1 << 20, method: None, aliases: vec!["rerank-v3.5".into()], compute: "cpu" }
+    HttpOptions { body_bytes: 1 << 20, method: None, aliases: vec!["rerank-v3.5".into()] }
 }
 
 /// Starts a server with the engine of `scripted`.
@@ -68,10 +70,15 @@ pub async fn serve_engine(engine: Engine, queue_length: usize, options: HttpOpti
 }
 
 pub async fn serve_bounded(engine: Engine, queue_length: usize, options: HttpOptions, bounds: Bounds) -> Served {
+    let admission = Admission::new(queue_length);
+    let router = http::router(engine.clone(), admission.clone(), options, Arc::default());
+    serve_router(engine, admission, router, bounds).await
+}
+
+/// Starts a server with this router, which was made of the engine and the permits.
+pub async fn serve_router(engine: Engine, admission: Admission, router: axum::Router, bounds: Bounds) -> Served {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let admission = Admission::new(queue_length);
-    let router = http::router(engine.clone(), admission.clone(), options);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let until = async {
         let _ = stopped.await;
@@ -82,6 +89,14 @@ pub async fn serve_bounded(engine: Engine, queue_length: usize, options: HttpOpt
     let server = tokio::spawn(listener::serve_until(listener, router, options, until, drain, cancel));
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     Served { url, engine, admission, client, stop: Some(stop), server }
+}
+
+/// A file of tokens in a folder, with one of this name, and that token.
+pub fn tokens(folder: &Path, name: &str) -> (Arc<Tokens>, String) {
+    let (new, path) = (NewToken::new(name).unwrap(), folder.join("tokens"));
+    std::fs::write(&path, &new.line).unwrap();
+    let access = Access::load(&AccessFiles { tls: None, tokens: Some(path) });
+    (access.unwrap_or_else(|faults| panic!("{faults:?}")).tokens, new.token)
 }
 
 /// The method whose scores do not depend on the other documents of a list.
@@ -103,7 +118,15 @@ impl Served {
     }
 
     pub async fn get(&self, path: &str) -> Answer {
-        read(self.client.get(format!("{}{path}", self.url)).send().await.unwrap()).await
+        self.get_with(path, &[]).await
+    }
+
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let mut request = self.client.get(format!("{}{path}", self.url));
+        for (key, value) in headers {
+            request = request.header(*key, *value);
+        }
+        read(request.send().await.unwrap()).await
     }
 
     pub async fn stop(mut self) {

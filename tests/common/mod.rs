@@ -96,6 +96,7 @@ impl Scripted {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
+            compute: "cpu".into(),
         };
         let engine = engine_of(scheduler, info, PositionBias::default(), self.limits);
         (engine, observed, self.queue_length)
@@ -256,6 +257,22 @@ pub fn with_judge(engine: &Engine, judge: rerankd::scheduler::entailment::Judge)
 pub fn with_position_bias(engine: &Engine, bias: PositionBias) -> Engine {
     let served = engine.generator().unwrap();
     engine_of(served.scheduler.clone(), served.info.clone(), bias, *engine.limits())
+}
+
+/// A copy of the engine with a scripted cross-encoder of this name.
+pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
+    use rerankd::engine::models::Role;
+    use rerankd::scheduler::entailment::ConfiguredModel;
+    use rerankd::scheduler::reranker::PassageScorer;
+    let scored = Arc::default();
+    let mut model = scripted::ScriptedReranker { delay: Duration::ZERO, scored, panics_at: Some(5), most: 100 };
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::reranker::Reranker)| {
+        serve(&mut model);
+        Ok(())
+    });
+    let configured = ConfiguredModel { name: name.to_owned(), sha256: "2".repeat(64) };
+    let scorer = PassageScorer::start("reranker", configured, loader).unwrap();
+    Engine::new(engine.models().clone().with_scorer(Role::Reranker, scorer), *engine.limits())
 }
 
 /// A copy of the engine with scripted entailment, and the counter of judged pairs.

@@ -71,9 +71,9 @@ grpc: {port: {{ .Values.service.grpcPort }}, service: rerankd.v1.RerankService}
 {{- end }}
 {{- end }}
 
-{{/* Seconds from the removal of a pod to SIGKILL: each phase in turn, and five more. */}}
+{{/* Seconds from the removal of a pod to SIGKILL: each phase in turn, and ten more (docs/operating.md). */}}
 {{- define "rerankd.grace" -}}
 {{- $server := default dict .Values.config.server }}
 {{- $drain := ternary $server.drain_seconds 20 (hasKey $server "drain_seconds") }}
-{{- add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain 5 }}
+{{- add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain 10 }}
 {{- end }}

@@ -275,6 +275,16 @@ impl Engine {
         if asks { Place::Generator } else { Place::Beside }
     }
 
+    /// Name of the model that a method asks: the one beside the generator, or the generator; `None` for a method that asks none.
+    #[must_use]
+    pub fn model_of(&self, method: MethodRef) -> Option<String> {
+        if let Some(role) = method.beside() {
+            return self.models().scorer_if_any(role).map(|scorer| scorer.model().name.clone());
+        }
+        let generator = self.models().generator(None).ok().filter(|_| method.asks_generator())?;
+        Some(generator.get().map_or_else(|_| generator.name().to_owned(), |served| served.info.name.clone()))
+    }
+
     /// [`Engine::rerank`] for one of several lists, whose tokens count together.
     async fn rerank_within(
         &self,
@@ -291,7 +301,8 @@ impl Engine {
         }
         let generator = self.generator()?;
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
-        call.tally().set_subject(request.method().name(), &generator.info.name);
+        let model = self.model_of(request.method()).unwrap_or_default();
+        call.tally().set_subject(request.method().name(), &model);
         let calibration = generator.calibrations.of(&request);
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;

@@ -14,7 +14,9 @@ use llama_cpp_2::context::params::KvCacheType;
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
-use llama_cpp_2::{LogOptions, send_logs_to_tracing};
+use llama_cpp_2::{
+    LlamaBackendDevice, LlamaBackendDeviceType, LogOptions, list_llama_ggml_backend_devices, send_logs_to_tracing,
+};
 
 pub use gguf::reencoded_bytes;
 pub use reranker::{RerankerSettings, with_reranker};
@@ -119,6 +121,27 @@ pub fn offloads(settings: &Settings) -> Result<bool, ModelError> {
     Ok(settings.gpu_layers > 0 && backend()?.supports_gpu_offload())
 }
 
+/// What computes the steps of a generator: `cpu`, or the kind of the accelerator that llama.cpp found. A build for
+/// accelerators finds none on a machine without one, and a portable build may find what it was not built for.
+///
+/// # Errors
+/// [`ModelError::Decode`] when llama.cpp cannot be initialised.
+pub fn computes(settings: &Settings) -> Result<String, ModelError> {
+    if !offloads(settings)? {
+        return Ok("cpu".to_owned());
+    }
+    let accelerates = |device: &LlamaBackendDevice| {
+        matches!(device.device_type, LlamaBackendDeviceType::Gpu | LlamaBackendDeviceType::IntegratedGpu)
+    };
+    let device = list_llama_ggml_backend_devices().into_iter().find(accelerates);
+    Ok(device.map_or_else(|| "cpu".to_owned(), |device| kind(&device.backend)))
+}
+
+/// The name of ggml's backend as callers know it.
+fn kind(backend: &str) -> String {
+    if backend == "MTL" { "metal".to_owned() } else { backend.to_ascii_lowercase() }
+}
+
 /// Loads the model, calls `serve` with it, and frees it when `serve` returns. Model and context stay on the calling thread.
 ///
 /// # Errors
@@ -129,4 +152,15 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
     let mut generator = generator::LlamaGenerator::new(&model, backend()?, settings)?;
     serve(&mut generator);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_accelerators_are_named_as_callers_know_them() {
+        let kinds = ["CUDA", "MTL", "Metal", "Vulkan"].map(kind);
+        assert_eq!(kinds, ["cuda", "metal", "metal", "vulkan"]);
+    }
 }

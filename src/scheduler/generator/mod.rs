@@ -95,7 +95,7 @@ pub struct Stats {
     pub step_sizes: [AtomicU64; 16],
     /// Tokens of the finished plans if every prompt were evaluated from its beginning.
     pub naive_tokens: AtomicU64,
-    /// Cells held by active requests.
+    /// Cells granted to active requests, and those of openings.
     pub cells: AtomicUsize,
     /// Requests that wait.
     pub waiting: AtomicUsize,
@@ -370,12 +370,6 @@ impl Scheduler {
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.worker.restarts()
-    }
-
-    /// Whether states are written to disk.
-    #[must_use]
-    pub fn keeps_on_disk(&self) -> bool {
-        self.store.as_deref().is_some_and(Store::writes)
     }
 
     /// States of passages; `None` where none are kept.

@@ -371,7 +371,7 @@ impl<'a> Stepper<'a> {
     fn publish(&self) {
         self.stats.active.store(self.active.len(), Ordering::Relaxed);
         self.stats.waiting.store(self.waiting.len(), Ordering::Relaxed);
-        self.stats.cells.store(self.active.iter().map(|active| active.walk.held()).sum(), Ordering::Relaxed);
+        self.stats.cells.store(self.capacity.cells - self.free().0, Ordering::Relaxed);
     }
 }
 

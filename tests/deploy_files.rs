@@ -1,0 +1,25 @@
+//! What the chart, the unit and the compose file say of a server, against what it does.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that fails says where")]
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// The number after `key` in a text.
+fn number(text: &str, key: &str) -> u64 {
+    let rest = text.split_once(key).unwrap_or_else(|| panic!("no {key}")).1;
+    let digits: String = rest.chars().skip_while(char::is_ascii_whitespace).take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("{key} has no number: {rest:.20}"))
+}
+
+/// After its drain a server takes up to eight seconds (docs/operating.md), and the chart waited for five.
+#[test]
+fn a_server_is_not_killed_before_it_can_have_stopped() {
+    let config = rerankd::config::Config::from_parts(None, &[], &[]).unwrap();
+    let phases = (config.server.drain + config.server.lame_duck).as_secs();
+    assert!(number(&file("deploy/rerankd.service"), "TimeoutStopSec=") >= phases + 10);
+    assert!(number(&file("compose.yaml"), "stop_grace_period:") >= phases + 10);
+    let helpers = file("helm/rerankd/templates/_helpers.tpl");
+    let grace = helpers.split_once("define \"rerankd.grace\"").unwrap().1;
+    assert!(number(grace, "add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain") >= 10);
+}
