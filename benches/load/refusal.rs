@@ -24,11 +24,13 @@ fn cpu() -> Duration {
 
 /// Measures calls that are refused before their message is decoded, and after it.
 pub async fn measure() -> anyhow::Result<()> {
-    let server = Scripted { delay: Duration::from_millis(2), ..Scripted::default() }.serve().await;
+    let server = Scripted { delay: Duration::from_millis(10), ..Scripted::default() }.serve().await;
     let passages = ["alpha beta gamma delta"; 6];
     server.client().await.rerank(wire("who?", &passages)).await?;
     let mut long = server.client().await;
-    let held = tokio::spawn(async move { long.rerank(wire("what is it?", &["epsilon zeta"; 20])).await });
+    // Some fifty thousand tokens, far more than the calls that are refused meanwhile take.
+    let text = "epsilon zeta ".repeat(200);
+    let held = tokio::spawn(async move { long.rerank(wire("what is it?", &[text.as_str(); 20])).await });
     while server.admission.in_flight() == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
