@@ -3,7 +3,6 @@
 //! The prompt is the one of question generation, which the default method, `moi`, `query-generation` and `listwise-bayes`
 //! begin with. What is there already is skipped, so that a run that was broken off goes on where it ended.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +78,9 @@ impl Engine {
                 progress.tokens += generator.scheduler.fill(Arc::clone(&plan), call).await?.tokens;
                 let model = Arc::clone(&generator);
                 written(&model, &plan, call).await?;
-                let count = move |_: &Call| Ok::<_, EngineError>(kept_of(&model, &plan, &nodes).count());
+                let count = move |_: &Call| {
+                    Ok::<_, EngineError>(kept_of(&model, &plan, &nodes).into_iter().filter(|kept| *kept).count())
+                };
                 kept = call.compute(count).await?;
             }
             progress.present += group - read;
@@ -177,22 +178,20 @@ async fn written(model: &Arc<ServedGenerator>, plan: &Arc<Plan>, call: &Call) ->
     Ok(())
 }
 
-/// The places of the passages whose states are there, each given by the nodes of its prompt.
-fn kept_of(model: &ServedGenerator, plan: &Plan, nodes: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
+/// Whether the states of each passage are there, which is given by the nodes of its prompt.
+fn kept_of(model: &ServedGenerator, plan: &Plan, nodes: &[Vec<NodeId>]) -> Vec<bool> {
     let store = model.scheduler.store();
     let keys = store.map_or_else(Vec::new, |store| store.keys(plan));
     let holds = |nodes: &Vec<NodeId>| {
         let mut keys = keys.iter().filter(|(node, _)| nodes.contains(node));
         store.is_some_and(|store| keys.all(|(_, key)| store.holds(key)))
     };
-    let there: Vec<usize> = (0..nodes.len()).filter(|&place| holds(&nodes[place])).collect();
-    there.into_iter()
+    nodes.iter().map(holds).collect()
 }
 
 /// The passages whose states are not there.
 fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Vec<Arc<[Token]>> {
     let (plan, nodes) = plan(model, passages);
-    let there: HashSet<usize> = kept_of(model, &plan, &nodes).collect();
-    let missing = passages.iter().enumerate().filter(|(place, _)| !there.contains(place));
-    missing.map(|(_, passage)| Arc::clone(passage)).collect()
+    let there = kept_of(model, &plan, &nodes);
+    passages.iter().zip(there).filter(|(_, there)| !there).map(|(passage, _)| Arc::clone(passage)).collect()
 }

@@ -286,9 +286,9 @@ impl Walk {
         }
     }
 
-    /// All sequences in use, for the caller to release when it abandons the walk.
-    #[must_use]
-    pub fn abandon(&self) -> Vec<usize> {
+    /// All sequences in use.
+    #[cfg(test)]
+    fn abandon(&self) -> Vec<usize> {
         (0..self.sequences_made).filter(|sequence| !self.free_sequences.contains(sequence)).collect()
     }
 
