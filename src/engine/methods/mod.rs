@@ -101,6 +101,12 @@ pub trait Method: Send + Sync {
     /// What its prompts hold beside passages and query; `None` for a method that asks no model.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
 
+    /// Whether its prompts begin with the caller's instruction and examples. The other methods depend on the words of their own
+    /// instructions, or have none, and refuse them.
+    fn takes_opening(&self) -> bool {
+        false
+    }
+
     /// The model beside the generator that it asks; a server need not have one.
     fn beside(&self) -> Option<Role> {
         None

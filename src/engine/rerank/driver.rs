@@ -297,6 +297,11 @@ fn begin(
     {
         task.query = model.language.query(&task.request.query);
         let (context, query) = (model.context()?, task.query.len());
+        let opening = &task.request.opening;
+        if !opening.is_built_in() && shape.overhead > context / 2 {
+            let (field, needed) = (opening.field().to_owned(), shape.overhead);
+            return Err(EngineError::TooLong { field, needed, available: context / 2 });
+        }
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);
             return Err(EngineError::TooLong { field: "query".into(), needed: query, available });
