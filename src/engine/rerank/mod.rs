@@ -1,5 +1,5 @@
 //! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), `passages` asks the models beside
-//! the generator, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
+//! the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
 //! their own.
 
 mod check;
@@ -8,6 +8,7 @@ mod inline;
 mod pairs;
 mod passages;
 mod place;
+mod verdicts;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -165,7 +166,7 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Steps of the model in which the request took part.
     pub steps: usize,
-    /// Passages that a cross-encoder or an embedding model scored.
+    /// Passages that a cross-encoder or an embedding model scored, or pairs of texts that the entailment model judged.
     pub pairs: usize,
     /// Milliseconds spent tokenising and planning.
     pub tokenise_ms: f64,
@@ -302,6 +303,9 @@ impl Engine {
         if let Some(role) = request.method().beside() {
             self.models().scorer(role)?;
         }
+        if request.method().asks_judge() {
+            self.models().judge()?;
+        }
         let generator = self.generator()?;
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of(request.method()).unwrap_or_default();
@@ -380,6 +384,7 @@ impl Engine {
             listener: None,
             usage: Usage::default(),
             planned: 0,
+            pairs: 0,
             quota: Quota::default(),
             passages: request.passages.len(),
         }

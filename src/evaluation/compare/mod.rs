@@ -94,7 +94,8 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> 
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name == ALL {
-            found.extend(methods::all().filter(|method| method.name() != RETRIEVER && method.beside().is_none()));
+            let alone = |method: &MethodRef| method.beside().is_none() && !method.asks_judge();
+            found.extend(methods::all().filter(|method| method.name() != RETRIEVER && alone(method)));
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
