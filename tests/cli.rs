@@ -121,6 +121,23 @@ fn a_rerank_in_process_prints_json_in_a_pipe() {
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["results"][0]["id"], "b");
     assert!(answer["usage"]["tokens"].as_u64().unwrap() > 20);
+    // An instruction and an example change the utilities and cost their own tokens.
+    let folder = tempfile::tempdir().unwrap();
+    let examples = folder.path().join("examples.jsonl");
+    std::fs::write(
+        &examples,
+        "{\"passage\": \"The ferry runs until dusk.\", \"query\": \"When does the ferry stop?\"}\n",
+    )
+    .unwrap();
+    let own = ["--instruction", "Write the question.", "--examples", examples.to_str().unwrap()];
+    let output = rerankd(&[&arguments[..], &own].concat(), input);
+    assert!(output.status.success(), "{}", error(&output));
+    let opened: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_ne!(opened["results"][0]["utility"], answer["results"][0]["utility"]);
+    assert!(opened["usage"]["tokens"].as_u64() > answer["usage"]["tokens"].as_u64());
+    let refused = rerankd(&["rerank", "--query", "q", "--method", "yes-no", "--instruction", "Judge."], input);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error(&refused).contains("instruction: yes-no does not take it"), "{}", error(&refused));
 }
 
 /// Uses a store of links to the models of this machine, so that its profiles are not changed.

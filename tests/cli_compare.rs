@@ -142,6 +142,31 @@ fn a_comparison_says_which_method_to_take() {
     assert!(again.starts_with(&six));
 }
 
+#[test]
+fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (data, examples, out) = (path("lists.jsonl"), path("examples.jsonl"), path("out"));
+    lists(Path::new(&data), 3);
+    let example =
+        json!({ "passage": "The ferry at Oke runs until dusk.", "query": "When does the ferry at Oke stop?" });
+    std::fs::write(&examples, format!("{example}\n")).unwrap();
+    let asked = |instruction: &str, methods: &str| {
+        let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", &out];
+        run(&[&fixed[..], &["--methods", methods, "--instruction", instruction, "--examples", &examples]].concat())
+    };
+    let found = figures(&asked("Write a question.", "query-generation,retriever"));
+    let tokens = |row: &str| figure(&found, &format!("lists {row} tokens, mean"))["value"].as_f64().unwrap();
+    assert!(tokens("query-generation+opening") > tokens("query-generation"));
+    assert!(found.iter().all(|figure| !figure["name"].as_str().unwrap().contains("retriever+opening")));
+    let text = std::fs::read_to_string(Path::new(&out).join("compare.md")).unwrap();
+    assert!(text.contains("the instruction \"Write a question.\" (examples: 1) before the passages"), "{text}");
+    let other = asked("Write a claim.", "query-generation,retriever");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(error(&other).contains("opening (stored [\"Write a question.\""), "{}", error(&other));
+}
+
 fn page_and_markdown(out: &Path, sentence: &str) {
     let page = std::fs::read_to_string(out.join("compare.html")).unwrap();
     let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} in {page}"));
@@ -211,7 +236,7 @@ fn bad_input_names_the_place() {
     std::fs::write(&good, format!("{}\n", list(0, false))).unwrap();
     std::fs::write(&bad, "{\"question\": \"Who?\", \"passages\": [{\"text\": \"x\"}]}\n\n{\"passages\": []}\n")
         .unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["--data", &bad, "--data", &good], "bad.jsonl:1: passages[0].label: is missing"),
         (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
         (
@@ -221,6 +246,12 @@ fn bad_input_names_the_place() {
         (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
         (&["--data", &good, "--relevance-threshold", "0"], "--relevance-threshold: must be above 0"),
         (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
+        (
+            &["--data", &good, "--methods", "yes-no", "--instruction", "Judge."],
+            "--instruction, --examples: none of the methods takes them",
+        ),
+        (&["--data", &good, "--examples", &good], "good.jsonl:1: unknown field"),
+        (&["--data", &good, "--examples", "/nowhere.jsonl"], "/nowhere.jsonl: "),
     ];
     for (arguments, problem) in cases {
         let output = run(&[&["compare"], arguments].concat());

@@ -63,6 +63,23 @@ pub fn soft(weights: &[f64], references: &[Against], either_direction: bool, how
     aggregate(&references.iter().map(row).collect::<Option<Vec<_>>>()?, weights, how)
 }
 
+/// Soft SePer against references of different weight: `Σ_a share_a Σ_i w_i E(r_i, a)`, with one share for each reference. `None`
+/// as for [`soft`].
+#[must_use]
+pub fn shared(weights: &[f64], references: &[Against], shares: &[f64]) -> Option<Estimate> {
+    if weights.is_empty() || references.is_empty() || references.len() != shares.len() {
+        return None;
+    }
+    let kernel = |i: usize| {
+        let of = |(against, share): (&Against, &f64)| {
+            Some(share * against.response_entails.get(i).copied().flatten()?.entailment)
+        };
+        references.iter().zip(shares).map(of).sum::<Option<f64>>()
+    };
+    // A weighted sum of weighted sums is the weighted sum of these sums, and so is its jackknife.
+    Some(weighted(weights, &(0..weights.len()).map(kernel).collect::<Option<Vec<f64>>>()?))
+}
+
 /// Hard SePer. `None` as for [`soft`]. Only the verdicts of cluster founders are read.
 #[must_use]
 pub fn hard(weights: &[f64], clusters: &Clusters, references: &[Against], how: Aggregate) -> Option<Estimate> {
@@ -124,6 +141,20 @@ mod tests {
         assert!((value(Aggregate::Max) - 0.8).abs() < 1e-12);
         assert_eq!(soft(&weights, &[], false, Aggregate::Mean), None);
         assert_eq!(soft(&[], &references, false, Aggregate::Mean), None);
+    }
+
+    /// Equal shares are the mean over references; the whole share is that of the reference alone.
+    #[test]
+    fn shares_by_hand() {
+        let weights = [0.5, 0.3, 0.2];
+        let references = [marked(&[true, false, false]), marked(&[true, true, false])];
+        let of = |shares: &[f64]| shared(&weights, &references, shares);
+        assert_eq!(of(&[0.5, 0.5]), soft(&weights, &references, false, Aggregate::Mean));
+        assert!((of(&[0.25, 0.75]).unwrap().value - (0.25 * 0.5 + 0.75 * 0.8)).abs() < 1e-12);
+        assert_eq!(of(&[0.0, 1.0]), soft(&weights, &references[1..], false, Aggregate::Mean));
+        assert_eq!((of(&[1.0]), shared(&[], &references, &[0.5, 0.5]), shared(&weights, &[], &[])), (None, None, None));
+        let missing = Against { response_entails: vec![None; 3], ..Against::default() };
+        assert_eq!(shared(&weights, &[missing], &[1.0]), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::connection::ConnectionArgs;
+use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, backend, output};
 use crate::evaluation::Event;
 use crate::evaluation::compare::data::Sources;
@@ -24,13 +25,17 @@ use crate::telemetry;
 /// optionally "id", "answers", "relevant" (relevant passages in the whole collection), and for each passage "id", "title" and
 /// "score". Files may be gzipped.
 ///
+/// With --instruction or --examples every method that takes them has a second row, NAME+opening, so that their effect is seen on
+/// the same lists.
+///
 /// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line a question), and an
 /// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and
 /// the command ends with 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd compare --data labelled.jsonl --out comparison\n  \
                         rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
-                        rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json")]
+                        rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json\n  \
+                        rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl")]
 pub(super) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
@@ -39,6 +44,8 @@ pub(super) struct CompareArgs {
     /// generator.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cascade,query-generation,yes-no,moi")]
     methods: Vec<String>,
+    #[command(flatten)]
+    opening: OpeningArgs,
     /// Folder of the page and the results; by default nothing is kept.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -91,6 +98,7 @@ impl CompareArgs {
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
         Ok(Settings {
             methods: compare::find(&self.methods)?,
+            opening: self.opening.opening()?,
             passage_tokens: self.passage_tokens,
             seed: self.seed,
             threshold: self.relevance_threshold,
@@ -103,6 +111,7 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let settings = args.settings()?;
+    settings.check()?;
     let sources =
         Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
     let data = sources.load()?;

@@ -12,6 +12,7 @@ mod health;
 mod measure;
 mod metrics;
 mod models;
+mod opening;
 mod output;
 mod plot;
 mod position_bias;

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::connection::ConnectionArgs;
+use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::call::Call;
 use crate::engine::fusing::{FusionMode, FusionOptions};
@@ -22,7 +23,9 @@ use crate::{app, telemetry};
 /// Each input line is a JSON string, or a JSON object with "text" and optional "id", "title" and "score".
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051"
+    after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051\n  \
+                  rerankd rerank --query 'vaccines cause autism' passages.jsonl --method query-generation \
+                  --instruction 'Write the claim that the documents support or refute.'"
 )]
 pub(super) struct RerankArgs {
     /// Query by which the passages are ranked.
@@ -39,6 +42,8 @@ pub(super) struct RerankArgs {
     /// Method that scores the passages; by default cascade, or moi if one of its options is given.
     #[arg(long, value_parser = method_parser())]
     method: Option<String>,
+    #[command(flatten)]
+    opening: OpeningArgs,
     /// Fusion with the retriever's scores ("score" of a passage) or BM25; by default as the method does.
     #[arg(long, value_enum)]
     fusion: Option<FusionName>,
@@ -207,6 +212,7 @@ impl RerankArgs {
             passage_tokens: self.max_passage_tokens,
             inline: (self.measure_entropy || !self.reference.is_empty())
                 .then(|| Inline { references: self.reference.clone(), ..Inline::default() }),
+            opening: self.opening.opening()?,
             context_order: self.context_order.map_or(ContextOrder::Auto, |order| match order {
                 ContextOrderName::ByPositionBias => ContextOrder::ByPositionBias,
                 ContextOrderName::Descending => ContextOrder::Descending,

@@ -89,7 +89,10 @@ impl Size {
         let orders = request.moi.orders.unwrap_or(1);
         let ranked = passages.saturating_add(queries).saturating_mul(orders);
         let sampled = request.inline.as_ref().map_or(0, |inline| passages.saturating_add(grown(&inline.sampling)));
-        let variant = request.moi.orders.is_some() || request.inline.is_some();
+        // The opening is evaluated once.
+        let ranked = ranked.saturating_add(request.opening.bytes());
+        let own = !request.opening.is_built_in();
+        let variant = request.moi.orders.is_some() || request.inline.is_some() || own;
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
         Self::new(request.method().name(), variant, request.passages.len(), ranked.saturating_add(sampled), most)
     }
@@ -162,6 +165,7 @@ mod tests {
 
     use super::*;
     use crate::engine::methods;
+    use crate::engine::opening::Opening;
 
     fn request(passages: usize, bytes: usize) -> RerankRequest {
         let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -187,6 +191,15 @@ mod tests {
         assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
         let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
         assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
+    }
+
+    #[test]
+    fn a_callers_opening_counts_once() {
+        let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
+        let own = RerankRequest { opening, ..request(4, 400) };
+        let (own, built_in) = (Size::of_rerank(&own, 1_000_000), Size::of_rerank(&request(4, 400), 1_000_000));
+        assert_eq!(own.bytes, built_in.bytes + 1_000);
+        assert_ne!(own.class, built_in.class, "requests that reuse an opening teach each other");
     }
 
     #[test]

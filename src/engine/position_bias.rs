@@ -212,6 +212,12 @@ impl PositionBias {
         Err(EngineError::Precondition(problem.into()))
     }
 
+    /// Whether a profile would decide the order of so many passages.
+    pub(super) fn applies(&self, passages: usize, requested: ContextOrder) -> bool {
+        let by_profile = matches!(requested, ContextOrder::Auto | ContextOrder::ByPositionBias);
+        by_profile && self.select(passages, requested).is_some()
+    }
+
     /// Arranges the passages of `ranking`, best first, as `requested`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Conversions between messages and engine types: reranking, and the parts that several services share.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
-use super::{convert_fusion, v1};
+use super::{convert_fusion, convert_opening, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
 use crate::engine::methods::{self, MethodRef};
@@ -72,6 +72,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         truncate,
         passage_tokens,
         inline: wire.utility.map(inline),
+        opening: convert_opening::opening(wire.instruction, wire.examples),
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
@@ -219,6 +220,8 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         fusion: Some(convert_fusion::options_to_wire(&request.fusion)),
         only_helpful: request.only_helpful,
         latency_budget_ms: request.latency_budget_ms,
+        instruction: request.opening.instruction.clone(),
+        examples: convert_opening::examples_to_wire(&request.opening),
         utility: request.inline.as_ref().map(|inline| v1::InlineUtility {
             references: inline.references.clone(),
             samples: narrow(inline.sampling.samples.unwrap_or(0)),

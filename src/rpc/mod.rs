@@ -11,6 +11,7 @@ mod convert_evaluate;
 mod convert_fit;
 mod convert_fusion;
 mod convert_metrics;
+mod convert_opening;
 mod edge;
 mod events;
 mod metrics;

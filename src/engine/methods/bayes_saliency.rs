@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::query_prompt::{QueryPrompt, overhead};
+use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Method, Pointwise, PromptShape, Ranking, Scores, Task};
 use crate::engine::EngineError;
 use crate::engine::prompt::Language;
@@ -40,8 +40,12 @@ impl Method for BayesSaliency {
         }
     }
 
-    fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: 1, overhead: overhead(language) })
+    fn takes_opening(&self) -> bool {
+        true
+    }
+
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::moi::{Moi, MoiOptions, Scheme};
-use super::query_prompt::{QueryPrompt, overhead};
+use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
 use crate::engine::fusing::{Fusion, FusionMode, FusionReport};
@@ -54,8 +54,15 @@ impl Method for Cascade {
         request.moi.check_settled()
     }
 
+    fn takes_opening(&self) -> bool {
+        true
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: TOGETHER.min(request.passages.len()), overhead: overhead(language) })
+        Some(PromptShape {
+            longest: TOGETHER.min(request.passages.len()),
+            overhead: overhead_with(&request.opening, language),
+        })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
@@ -156,6 +163,7 @@ impl Running {
                 ..MoiOptions::default()
             },
             query: self.task.request.query.clone(),
+            opening: self.task.request.opening.clone(),
             ..RerankRequest::default()
         };
         let task = Task {

@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use super::query_prompt::{QueryPrompt, overhead};
+use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
@@ -46,8 +46,15 @@ impl Method for ListwiseBayes {
         "greedy choice of the passage that adds most to log P(query | those chosen before) (MOI, Eq. 2), ten steps"
     }
 
+    fn takes_opening(&self) -> bool {
+        true
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: request.passages.len().min(PLACES), overhead: overhead(language) })
+        Some(PromptShape {
+            longest: request.passages.len().min(PLACES),
+            overhead: overhead_with(&request.opening, language),
+        })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {

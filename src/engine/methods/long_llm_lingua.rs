@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::query_prompt::{QueryPrompt, overhead};
+use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Task};
 use crate::engine::EngineError;
 use crate::engine::prompt::Language;
@@ -73,8 +73,12 @@ impl Method for ProbabilityWeighted {
         "sum of P log P over the query's tokens, as MOI section 4.1 prints it: impossible tokens score best"
     }
 
-    fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: 1, overhead: overhead(language) })
+    fn takes_opening(&self) -> bool {
+        true
+    }
+
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {

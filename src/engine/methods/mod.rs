@@ -32,6 +32,7 @@ mod retriever;
 mod scored_apart;
 mod scores;
 mod self_consistency;
+mod semantic_utility;
 mod setwise;
 mod sorting;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use super::prompt::Language;
 use super::rerank::{FitReport, RerankRequest};
 use super::{EngineError, Limits};
 use crate::call::Call;
+use crate::model::entailment::TextPair;
 use crate::numeric::{descending, real};
 use crate::plan::{Cost, Grow, NodeId, Plan, Segment, Token};
 use pointwise::Pointwise;
@@ -77,6 +79,7 @@ static METHODS: &[&dyn Method] = &[
     &self_consistency::SelfConsistency,
     &scored_apart::CROSS_ENCODER,
     &scored_apart::EMBEDDING,
+    &semantic_utility::SemanticUtility,
 ];
 
 /// A way to rank passages.
@@ -101,9 +104,20 @@ pub trait Method: Send + Sync {
     /// What its prompts hold beside passages and query; `None` for a method that asks no model.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
 
+    /// Whether its prompts begin with the caller's instruction and examples. The other methods depend on the words of their own
+    /// instructions, or have none, and refuse them.
+    fn takes_opening(&self) -> bool {
+        false
+    }
+
     /// The model beside the generator that it asks; a server need not have one.
     fn beside(&self) -> Option<Role> {
         None
+    }
+
+    /// Whether it asks the entailment model, which a server need not have.
+    fn asks_judge(&self) -> bool {
+        false
     }
 
     /// Whether it asks the generator.
@@ -184,6 +198,8 @@ pub enum Needs {
     Prompts(Vec<Prompt>),
     /// A score of every passage of the request, by the model of this role.
     PassageScores(Role),
+    /// Verdicts on pairs of texts, by the entailment model.
+    Verdicts(Vec<TextPair>),
 }
 
 /// A ranking in progress. All of its work runs off the reactor; long work asks the call whether to go on.

@@ -1,8 +1,9 @@
-//! What the generator said to prompts, or another model to passages.
+//! What the generator said to prompts, or another model to passages or pairs of texts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::belief::Verdict;
 use crate::plan::NodeId;
 use crate::scheduler::generator::Sample;
 
@@ -19,6 +20,8 @@ pub struct Scores {
     pub(in crate::engine) samples: HashMap<usize, Sample>,
     /// The score of each passage of the request; empty unless these were asked for.
     pub(in crate::engine) passages: Vec<f64>,
+    /// The verdict on each pair of texts; empty unless these were asked for.
+    pub(in crate::engine) verdicts: Vec<Verdict>,
 }
 
 impl Scores {
@@ -57,6 +60,12 @@ impl Scores {
     #[must_use]
     pub fn passages(&self) -> &[f64] {
         &self.passages
+    }
+
+    /// The verdict on each pair of texts, in their order; empty unless these were asked for.
+    #[must_use]
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
     }
 
     /// The continuation of a prompt; `None` for one that asked for none.

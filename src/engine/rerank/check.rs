@@ -51,6 +51,14 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
             format!("is measured at the speed of the generator, which {} does not ask", request.method().name());
         return invalid("latency_budget_ms".into(), problem);
     }
+    request.opening.check(limits)?;
+    if !request.opening.is_built_in() && !request.method().takes_opening() {
+        let problem = format!(
+            "{} does not take it: its prompts have words of their own, or it has none",
+            request.method().name()
+        );
+        return invalid(request.opening.field().into(), problem);
+    }
     request.fusion.check()?;
     request.method().check(request, limits)
 }

@@ -17,6 +17,7 @@ use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Ta
 use crate::engine::models::{Models, Role, ServedGenerator};
 use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
 use crate::engine::{EngineError, Limits, milliseconds};
+use crate::model::entailment::TextPair;
 use crate::numeric;
 use crate::plan::{Cost, NodeId, Plan};
 use crate::scheduler::generator::{Event, Outcome};
@@ -37,6 +38,8 @@ pub(super) struct Driver<'a> {
     pub planned: usize,
     /// The same for all lists of the request.
     pub quota: Quota,
+    /// Pairs of texts that the entailment model was asked about.
+    pub pairs: usize,
     /// Passages of the request: the first interim order comes when so many prompts are scored.
     pub passages: usize,
 }
@@ -92,6 +95,7 @@ pub(super) struct Round {
 enum Step {
     Score(Round),
     ScorePassages(Role),
+    Judge(Vec<TextPair>),
     Done(Box<Scored>),
 }
 
@@ -122,6 +126,7 @@ impl Driver<'_> {
                     return Ok(Driven { scored: *scored, cut });
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, round, allowed).await?),
+                Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
                 Step::ScorePassages(role) => {
                     let scored = self.score_passages(role, &task, allowed).await?;
                     cut = scored.cut;
@@ -139,7 +144,7 @@ impl Driver<'_> {
         Ok(match self.step(&begun.ranking, None, allowed).await? {
             Step::Score(round) => round.cost,
             // What passages cost another model is known when its worker has tokenised them.
-            Step::ScorePassages(_) | Step::Done(_) => Cost::default(),
+            Step::ScorePassages(_) | Step::Judge(_) | Step::Done(_) => Cost::default(),
         })
     }
 
@@ -175,6 +180,7 @@ impl Driver<'_> {
             let prompts = match ranking.needs(&budget, call)? {
                 None => return Ok(Step::Done(Box::new(ranking.finish(call)?))),
                 Some(Needs::PassageScores(role)) => return Ok(Step::ScorePassages(role)),
+                Some(Needs::Verdicts(pairs)) => return Ok(Step::Judge(pairs)),
                 Some(Needs::Prompts(prompts)) => prompts,
             };
             let mut plan = Plan::new();
@@ -297,6 +303,11 @@ fn begin(
     {
         task.query = model.language.query(&task.request.query);
         let (context, query) = (model.context()?, task.query.len());
+        let opening = &task.request.opening;
+        if !opening.is_built_in() && shape.overhead > context / 2 {
+            let (field, needed) = (opening.field().to_owned(), shape.overhead);
+            return Err(EngineError::TooLong { field, needed, available: context / 2 });
+        }
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);
             return Err(EngineError::TooLong { field: "query".into(), needed: query, available });

@@ -1,5 +1,5 @@
 //! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), `passages` asks the models beside
-//! the generator, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
+//! the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
 //! their own.
 
 mod check;
@@ -8,6 +8,7 @@ mod inline;
 mod pairs;
 mod passages;
 mod place;
+mod verdicts;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +24,7 @@ use super::estimate::Size;
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
 use super::models::ServedGenerator;
+use super::opening::{self, Opening};
 use super::position_bias::{Arrangement, ContextOrder};
 use super::prompt::CutSide;
 use super::{Engine, EngineError};
@@ -84,6 +86,8 @@ pub struct RerankRequest {
     pub context_order: ContextOrder,
     /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
+    /// Instruction and examples before the passages, for methods that take them.
+    pub opening: Opening,
 }
 
 impl Passage {
@@ -162,7 +166,7 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Steps of the model in which the request took part.
     pub steps: usize,
-    /// Passages that a cross-encoder or an embedding model scored.
+    /// Passages that a cross-encoder or an embedding model scored, or pairs of texts that the entailment model judged.
     pub pairs: usize,
     /// Milliseconds spent tokenising and planning.
     pub tokenise_ms: f64,
@@ -299,17 +303,23 @@ impl Engine {
         if let Some(role) = request.method().beside() {
             self.models().scorer(role)?;
         }
+        if request.method().asks_judge() {
+            self.models().judge()?;
+        }
         let generator = self.generator()?;
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of(request.method()).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
         let calibration = generator.calibrations.of(&request);
+        let passed_over = calibration.is_some() && !request.opening.is_built_in();
+        let calibration = calibration.filter(|_| !passed_over);
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
-        let admitted = match method.prompts(&request, &generator.language) {
-            Some(_) => Some(self.admit_work(call, Size::of_rerank(&request, self.limits().tokens))?),
-            None => None,
+        let admitted = if method.asks_generator() {
+            Some(self.admit_work(call, Size::of_rerank(&request, self.limits().tokens))?)
+        } else {
+            None
         };
         let reserved = self.inline_cost(call, &request).await?;
         let mut driver = self.driver(call, &request, &generator);
@@ -323,6 +333,7 @@ impl Engine {
         }
         if let Some(fit) = &driven.scored.fit
             && request.moi.is_plain()
+            && request.opening.is_built_in()
             // The three passages that a cascade could not tell apart are no fair sample of a list.
             && driven.scored.stages.is_empty()
             && generator.position_bias.learn(fit)
@@ -330,6 +341,9 @@ impl Engine {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
             let bias = Arc::clone(&generator.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
+        }
+        if passed_over {
+            driven.scored.warnings.push(opening::NOT_CALIBRATED.to_owned());
         }
         if place::mixes(&request, &driven.scored) {
             let request = request.clone();
@@ -360,7 +374,7 @@ impl Engine {
     }
 
     fn driver<'a>(&'a self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
-        let asks_model = request.method().prompts(request, &generator.language).is_some();
+        let asks_model = request.method().asks_generator();
         Driver {
             call,
             model: asks_model.then(|| Arc::clone(generator)),
@@ -370,6 +384,7 @@ impl Engine {
             listener: None,
             usage: Usage::default(),
             planned: 0,
+            pairs: 0,
             quota: Quota::default(),
             passages: request.passages.len(),
         }

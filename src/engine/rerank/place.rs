@@ -6,6 +6,8 @@ use crate::engine::EngineError;
 use crate::engine::fusing::{Fusion, FusionMode};
 use crate::engine::methods::{Scored, Stage};
 use crate::engine::models::ServedGenerator;
+use crate::engine::opening::NO_PROFILE;
+use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::fusion::platt::Platt;
 use crate::numeric::{descending, sigmoid};
 
@@ -83,7 +85,14 @@ pub(super) fn place(
     }
     let none_helps = scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index)));
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
-    let arrangement = generator.position_bias.arrange(&returned, request.context_order)?;
+    let (bias, order) = (&generator.position_bias, request.context_order);
+    let arrangement = if !request.opening.is_built_in() && bias.applies(returned.len(), order) {
+        scored.warnings.push(NO_PROFILE.to_owned());
+        let best_first = bias.arrange(&returned, ContextOrder::Descending)?;
+        Arrangement { ground: Ground::NoProfile, ..best_first }
+    } else {
+        bias.arrange(&returned, order)?
+    };
     let (fit, fusion, warnings) = (scored.fit, scored.fusion, scored.warnings);
     Ok(Reranked {
         passages,

@@ -6,9 +6,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::data::Question;
-use super::{BM25, Settings, unsuitable};
+use super::{BM25, MethodRow, Settings, unsuitable};
 use crate::backend::{Backend, BackendError, Refusal};
-use crate::engine::methods::MethodRef;
+use crate::engine::opening::Opening;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
 use crate::evaluation::journal::Record;
 use crate::fusion::bm25;
@@ -59,13 +59,13 @@ impl Record for Line {
 
 pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Question) -> Result<Line, BackendError> {
     let mut rows = BTreeMap::from([(BM25.to_owned(), lexical(question))]);
-    for method in &settings.methods {
-        let outcome = match ask(settings, backend, question, *method).await {
+    for row in settings.rows() {
+        let outcome = match ask(settings, backend, question, row).await {
             Ok(outcome) => outcome,
             Err(Refusal::Question(problem)) => Outcome { error: Some(problem), ..Outcome::default() },
             Err(Refusal::Fatal(error)) => return Err(error),
         };
-        rows.insert(method.name().to_owned(), outcome);
+        rows.insert(row.name(), outcome);
     }
     let data = question.fingerprint().map_err(|error| unsuitable(error.to_string()))?;
     Ok(Line { id: question.id.clone(), data, rows })
@@ -79,16 +79,13 @@ fn lexical(question: &Question) -> Outcome {
     Outcome { ranking, seconds: started.elapsed().as_secs_f64(), ..Outcome::default() }
 }
 
-async fn ask(
-    settings: &Settings,
-    backend: &Backend,
-    question: &Question,
-    method: MethodRef,
-) -> Result<Outcome, Refusal> {
+async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: MethodRow) -> Result<Outcome, Refusal> {
+    let opening = if row.opening { settings.opening.clone() } else { Opening::default() };
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: question.list.passages.clone(),
-        method: Some(method),
+        method: Some(row.method),
+        opening,
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
         passage_tokens: settings.passage_tokens,
         ..RerankRequest::default()

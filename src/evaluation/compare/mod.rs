@@ -25,6 +25,7 @@ use super::journal::Journal;
 use super::{EvaluationError, Event, distinct, write};
 use crate::backend::{Backend, BackendError, ModelIdentity};
 use crate::engine::methods::{self, MethodRef};
+use crate::engine::opening::Opening;
 use crate::metrics::resample::Statistics;
 
 /// The row of the retriever's order.
@@ -39,14 +40,19 @@ pub(crate) const ALL: &str = "all";
 /// The method whose order is the row `given`.
 const RETRIEVER: &str = "retriever";
 
+/// What follows the method in the name of a row whose requests have the caller's instruction and examples.
+pub(crate) const OPENING: &str = "+opening";
+
 /// Format of the results.
 const FORMAT: u32 = 1;
 
 /// How lists are ranked and measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The rows beside `given` and `bm25`; at least one.
+    /// The methods of the rows beside `given` and `bm25`; at least one.
     pub methods: Vec<MethodRef>,
+    /// Makes a second row of every method that takes it.
+    pub opening: Opening,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
     /// Seed of the designs. The seed of the resamples is in `statistics`.
@@ -55,6 +61,21 @@ pub(crate) struct Settings {
     pub threshold: f64,
     /// Intervals and tests.
     pub statistics: Statistics,
+}
+
+/// A row that asks a method.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MethodRow {
+    pub method: MethodRef,
+    /// Whether the requests have the caller's opening.
+    pub opening: bool,
+}
+
+impl MethodRow {
+    /// The row's name: that of the method, with `+opening` where the requests have the caller's.
+    pub(super) fn name(self) -> String {
+        format!("{}{}", self.method.name(), if self.opening { OPENING } else { "" })
+    }
 }
 
 /// A finished comparison.
@@ -73,7 +94,8 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> 
     let mut found = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name == ALL {
-            found.extend(methods::all().filter(|method| method.name() != RETRIEVER && method.beside().is_none()));
+            let alone = |method: &MethodRef| method.beside().is_none() && !method.asks_judge();
+            found.extend(methods::all().filter(|method| method.name() != RETRIEVER && alone(method)));
         } else if ![GIVEN, BM25].contains(&name) {
             found.push(methods::find(name).ok_or_else(|| {
                 let known: Vec<&str> = methods::all().map(|method| method.name()).collect();
@@ -86,6 +108,24 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> 
 }
 
 impl Settings {
+    /// Refuses an opening that no method takes.
+    pub(crate) fn check(&self) -> Result<(), EvaluationError> {
+        if !self.opening.is_built_in() && !self.rows().any(|row| row.opening) {
+            let problem = "--instruction, --examples: none of the methods takes them".to_owned();
+            return Err(EvaluationError::Input(problem));
+        }
+        Ok(())
+    }
+
+    /// The rows that ask methods.
+    fn rows(&self) -> impl Iterator<Item = MethodRow> + '_ {
+        let opened = |method: &MethodRef| !self.opening.is_built_in() && method.takes_opening();
+        self.methods.iter().flat_map(move |method| {
+            let row = |opening| MethodRow { method: *method, opening };
+            std::iter::once(row(false)).chain(opened(method).then(|| row(true)))
+        })
+    }
+
     /// Everything that the lines depend on. Lines of another manifest are not continued.
     fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
         let names: Vec<&str> = self.methods.iter().map(|method| method.name()).collect();
@@ -99,7 +139,10 @@ impl Settings {
             ("seed", json!(self.seed)),
         ];
         let calibrated = models.calibrated().map(|calibrations| ("calibrations", json!(calibrations)));
-        entries.into_iter().chain(calibrated).map(|(key, value)| (key.to_owned(), value)).collect()
+        let examples = self.opening.examples.iter().map(|one| json!([one.title, one.passage, one.query]));
+        let opening = || ("opening", json!([self.opening.instruction.trim(), examples.collect::<Vec<_>>()]));
+        let opening = (!self.opening.is_built_in()).then(opening);
+        entries.into_iter().chain(calibrated).chain(opening).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::ask::{Line, Outcome};
 use super::data::{Data, Question};
 use super::verdict::{self, Verdict};
-use super::{BM25, GIVEN, Settings};
+use super::{BM25, GIVEN, MethodRow, Settings};
 use crate::evaluation::summary::{Failed, Mean, mean_of};
 use crate::metrics::multiple::holm_of;
 use crate::metrics::never;
@@ -136,8 +136,8 @@ impl Summary {
 }
 
 fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
-    let methods = settings.methods.iter().map(|method| method.name());
-    let names: Vec<&str> = [GIVEN, BM25].into_iter().chain(methods).collect();
+    let fixed = [GIVEN, BM25].map(str::to_owned);
+    let names: Vec<String> = fixed.into_iter().chain(settings.rows().map(MethodRow::name)).collect();
     let mut rows: Vec<Row> = names.par_iter().map(|name| row(settings, name, asked)).collect();
     let over = |rows: &[Row], base: usize, first: usize| -> Vec<Option<Gain>> {
         let compared: Vec<Compared> =

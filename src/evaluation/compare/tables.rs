@@ -1,7 +1,7 @@
 //! A comparison as tables of text: for the terminal, the page and Markdown alike.
 
 use super::summary::{Gain, Group, MEASURES, Measure, Row, Summary};
-use super::{BM25, GIVEN, Settings};
+use super::{BM25, GIVEN, OPENING, Settings};
 use crate::backend::ModelIdentity;
 use crate::evaluation::summary::Mean;
 use crate::metrics::resample::{Test, format_p_value};
@@ -139,7 +139,25 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
          of any two questions, that `score` orders rightly."
             .into(),
     ]);
+    notes.extend(opening(settings));
     notes
+}
+
+/// What the rows with the caller's opening were asked with, if there are any.
+fn opening(settings: &Settings) -> Option<String> {
+    let own = &settings.opening;
+    let instruction = match own.instruction.trim() {
+        "" => "the built-in instruction".to_owned(),
+        text => format!("the instruction {text:?}"),
+    };
+    let examples = match own.examples.len() {
+        0 => String::new(),
+        count => format!(" (examples: {count})"),
+    };
+    let text = format!(
+        "Rows named `{OPENING}` have {instruction}{examples} before the passages, the others the built-in prompt."
+    );
+    (!own.is_built_in()).then_some(text)
 }
 
 fn counts(group: &Group) -> String {

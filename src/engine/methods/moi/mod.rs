@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub use options::{MoiOptions, Outcome, Scheme};
 use options::{Size, prompts};
 
-use super::query_prompt::{QueryPrompt, overhead};
+use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Task};
 use crate::call::Call;
 use crate::engine::prompt::Language;
@@ -33,9 +33,13 @@ impl Method for Moi {
         request.moi.check(request.passages.len(), limits)
     }
 
+    fn takes_opening(&self) -> bool {
+        true
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         let longest = request.moi.longest(request.passages.len());
-        Some(PromptShape { longest, overhead: overhead(language) })
+        Some(PromptShape { longest, overhead: overhead_with(&request.opening, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {

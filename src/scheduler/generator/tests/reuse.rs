@@ -151,6 +151,26 @@ fn an_opening_gives_way_to_a_request_that_needs_the_room() {
     assert_eq!(bench.settled_cells(), 0, "an opening above an eighth of the cells is not kept");
 }
 
+/// Requests may bring openings of their own. However many come, the one in regular use stays.
+#[test]
+fn openings_of_many_callers_stay_within_their_share() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let usual = plan(&["a"], "?x", 9);
+    bench.run(&usual).unwrap();
+    for caller in 0..40 {
+        let mut own = Plan::new();
+        own.add(&[Segment::context(vec![100 + caller; 12]), Segment::context(vec![5; 9]), Segment::scored([7, 8], 1)]);
+        let own = Arc::new(own);
+        let outcome = bench.run(&own).unwrap();
+        assert_eq!((outcome.scores, outcome.cached_tokens), (directly(&own), 0));
+        assert_eq!(bench.run(&own).unwrap().cached_tokens, 12 + 9, "a caller's opening is kept as any other");
+        assert!(bench.settled_cells() <= CAPACITY.cells / 8, "{}", bench.settled_cells());
+        if caller % 3 == 2 {
+            assert_eq!(bench.run(&usual).unwrap().cached_tokens, 4 + 9);
+        }
+    }
+}
+
 #[test]
 fn eviction_under_pressure_stays_within_the_bound_and_correct() {
     // Four states of nine tokens, forty bytes each.

@@ -1,0 +1,170 @@
+//! What a caller puts before the passages: an instruction in place of the built-in one, and worked examples.
+//!
+//! Both stand in the opening of a prompt, its first segment, which all prompts of a request share. The generator keeps it as
+//! it keeps the built-in ones: a later request with the same texts does not evaluate it again.
+
+use super::prompt::{Language, PassageTokens};
+use super::{EngineError, Limits};
+use crate::plan::{Segment, Token};
+
+/// Most characters of an instruction.
+pub const MOST_CHARACTERS: usize = 4_000;
+
+/// Most examples.
+pub const MOST_EXAMPLES: usize = 16;
+
+/// A calibration that was passed over.
+pub(super) const NOT_CALIBRATED: &str = "this method's calibration was measured with the built-in prompt and is not applied \
+                                         to a request with an instruction or examples";
+
+/// A position profile that was passed over.
+pub(super) const NO_PROFILE: &str = "position profiles were measured with the built-in prompt and are not applied to a request \
+                                     with an instruction or examples: the context order is best first";
+
+/// A passage and the query that it answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Example {
+    /// Title of the passage, set before its text; may be empty.
+    pub title: String,
+    /// Text of the passage; not empty.
+    pub passage: String,
+    /// The query; not empty.
+    pub query: String,
+}
+
+/// A caller's instruction and examples. The default is the built-in instruction without examples.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Opening {
+    /// Replaces the built-in instruction; blank to keep it.
+    pub instruction: String,
+    /// Follow the instruction, each as a prompt of one passage with its query.
+    pub examples: Vec<Example>,
+}
+
+impl Opening {
+    /// Whether the caller set nothing.
+    #[must_use]
+    pub fn is_built_in(&self) -> bool {
+        self.instruction.trim().is_empty() && self.examples.is_empty()
+    }
+
+    /// The request's field that an error names.
+    pub(super) const fn field(&self) -> &'static str {
+        if self.examples.is_empty() { "instruction" } else { "examples" }
+    }
+
+    /// Bytes of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        let example = |example: &Example| example.title.len() + example.passage.len() + example.query.len();
+        self.examples.iter().map(example).fold(self.instruction.len(), usize::saturating_add)
+    }
+
+    /// Refuses what is too long or empty. The texts together are at most as long as a passage may be.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        let characters = self.instruction.chars().count();
+        if characters > MOST_CHARACTERS {
+            let problem = format!("{characters} characters given, at most {MOST_CHARACTERS} allowed");
+            return Err(EngineError::invalid("instruction", problem));
+        }
+        if self.examples.len() > MOST_EXAMPLES {
+            let problem = format!("{} given, at most {MOST_EXAMPLES} allowed", self.examples.len());
+            return Err(EngineError::invalid("examples", problem));
+        }
+        for (index, example) in self.examples.iter().enumerate() {
+            for (field, text) in [("passage", &example.passage), ("query", &example.query)] {
+                if text.trim().is_empty() {
+                    return Err(EngineError::invalid(format!("examples[{index}].{field}"), "must not be empty"));
+                }
+            }
+            if example.query.len() > limits.query_bytes {
+                let problem = format!("{} bytes given, at most {} allowed", example.query.len(), limits.query_bytes);
+                return Err(EngineError::invalid(format!("examples[{index}].query"), problem));
+            }
+        }
+        if !self.is_built_in() && self.bytes() > limits.passage_bytes {
+            let problem = format!("{} bytes given in all, at most {} allowed", self.bytes(), limits.passage_bytes);
+            return Err(EngineError::invalid(self.field(), problem));
+        }
+        Ok(())
+    }
+
+    /// The first segment of a prompt whose query stands after `cue`. `built_in` ends in an empty line, as the caller's
+    /// instruction and each example do.
+    pub(super) fn segment(&self, language: &Language, built_in: &str, cue: &str) -> Segment {
+        let opening = match self.instruction.trim() {
+            "" => language.opening(built_in),
+            own => language.opening(&format!("{own}\n\n")),
+        };
+        if self.examples.is_empty() {
+            return opening;
+        }
+        let (cue, end) = (language.text(cue), language.text("\n\n"));
+        let example = |example: &Example| -> Vec<Token> {
+            let passage = PassageTokens::new(language.tokenizer.as_ref(), &example.title, &example.passage);
+            [&passage.cut(usize::MAX).0[..], &cue, &language.query(&example.query), &end].concat()
+        };
+        let examples = self.examples.iter().flat_map(example);
+        Segment::context(opening.tokens.iter().copied().chain(examples).collect::<Vec<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::Tokenizer;
+    use crate::scripted::ByteTokenizer;
+
+    const LIMITS: Limits =
+        Limits { passages: 9, query_bytes: 10, passage_bytes: 60_000, orders: 9, tokens: 9, pairs: 9, truncate: true };
+
+    fn example(title: &str, passage: &str, query: &str) -> Example {
+        Example { title: title.into(), passage: passage.into(), query: query.into() }
+    }
+
+    fn text(opening: &Opening) -> String {
+        let frame = Some(("<u>".to_owned(), "</u>".to_owned()));
+        let language = Language::new(Arc::new(ByteTokenizer { frame }), true);
+        let segment = opening.segment(&language, "Read.\n\n", "Question:");
+        assert_eq!(segment.scored_from, None);
+        ByteTokenizer::default().detokenize(&segment.tokens)
+    }
+
+    #[test]
+    fn the_instruction_is_replaced_and_examples_are_written_as_the_prompt() {
+        assert_eq!(text(&Opening::default()), "<u>Read.\n\n");
+        let blank = Opening { instruction: " \n".into(), ..Opening::default() };
+        assert!(blank.is_built_in());
+        assert_eq!(text(&blank), "<u>Read.\n\n");
+        let own = Opening { instruction: " Write a claim. ".into(), ..Opening::default() };
+        assert!(!own.is_built_in());
+        assert_eq!(text(&own), "<u>Write a claim.\n\n");
+        let examples = vec![example("", " It rained. ", " weather? "), example("Mill", "It turns.", "what turns?")];
+        let both = Opening { examples, ..own };
+        let expected = "<u>Write a claim.\n\nDocument: It rained.\n\nQuestion: weather?\n\n\
+                        Document: (Mill) It turns.\n\nQuestion: what turns?\n\n";
+        assert_eq!(text(&both), expected);
+        let kept = Opening { instruction: String::new(), ..both };
+        assert!(text(&kept).starts_with("<u>Read.\n\nDocument: It rained.") && !kept.is_built_in());
+    }
+
+    #[test]
+    fn bounds_name_the_field() {
+        let of = |opening: Opening| opening.check(&LIMITS).unwrap_err().to_string();
+        let long = |characters: usize| Opening { instruction: "ä".repeat(characters), ..Opening::default() };
+        long(MOST_CHARACTERS).check(&LIMITS).unwrap();
+        assert_eq!(of(long(MOST_CHARACTERS + 1)), "instruction: 4001 characters given, at most 4000 allowed");
+        let with = |examples: Vec<Example>| Opening { examples, ..Opening::default() };
+        let good = example("", "p", "q");
+        with(vec![good.clone(); MOST_EXAMPLES]).check(&LIMITS).unwrap();
+        assert_eq!(of(with(vec![good.clone(); MOST_EXAMPLES + 1])), "examples: 17 given, at most 16 allowed");
+        assert_eq!(of(with(vec![good.clone(), example("t", " ", "q")])), "examples[1].passage: must not be empty");
+        assert_eq!(of(with(vec![example("t", "p", "")])), "examples[0].query: must not be empty");
+        assert!(of(with(vec![example("", "p", &"q".repeat(11))])).starts_with("examples[0].query: 11 bytes given"));
+        let large = example("", &"p".repeat(30_000), "q");
+        with(vec![large.clone()]).check(&LIMITS).unwrap();
+        assert!(of(with(vec![large; 2])).starts_with("examples: 60002 bytes given in all, at most 60000"));
+        Opening::default().check(&Limits { passage_bytes: 0, ..LIMITS }).unwrap();
+    }
+}
