@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -56,6 +57,11 @@ pub(super) fn of(error: &EngineError) -> Status {
 /// The end of a stream of questions whose connection closes. What was not answered can be asked again on a new connection.
 pub(super) fn closing() -> Status {
     let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));
+/// A task that ended by a panic. Its text is for the log.
+pub(super) fn of_panic(error: &JoinError) -> Status {
+    of(&EngineError::Internal(error.to_string()))
+}
+
     let message = "the server closes this connection: questions without an answer were not taken";
     Status::with_error_details(Code::Unavailable, message, details)
 }
