@@ -47,7 +47,15 @@ impl Edge {
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
         let id = terms.id.as_deref().map(|stream| id_of_question(stream, question));
         let terms = Terms { id, ..terms };
-        self.admission.admit_when_free(terms, place).await.map_err(|stopped| status::of(&stopped.into()))
+        let unbounded = terms.deadline.is_none();
+        let longest_wait = || self.engine.models().generator(None).ok()?.scheduler().longest_wait();
+        let admitted = self.admission.admit_when_free(terms, place);
+        let admitted = match longest_wait().filter(|_| unbounded) {
+            Some(bound) => tokio::time::timeout(bound, admitted).await,
+            None => Ok(admitted.await),
+        };
+        let admitted = admitted.map_err(|_| self.engine.queue_full());
+        admitted.and_then(|call| call.map_err(EngineError::from)).map_err(|error| status::of(&error))
     }
 }
 

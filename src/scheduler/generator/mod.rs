@@ -178,6 +178,12 @@ struct Job {
     /// Tokens to evaluate, if states that are there now stay until the job runs.
     expected: usize,
     arrival: Instant,
+    /// Longest wait of a request without a deadline; `None` for no bound.
+    #[must_use]
+    pub const fn longest_wait(&self) -> Option<Duration> {
+        self.longest_wait
+    }
+
     call: Call,
     /// The time in the queue; `None` once it is over.
     queued: Option<Timed>,
