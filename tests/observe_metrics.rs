@@ -20,10 +20,13 @@ use std::time::Duration;
 
 use common::scripted::Fault;
 use common::{Scripted, wire};
-use page::{Observable, Page, get, observable};
+use page::{Observable, Page, get, observable, observable_with};
+use rerankd::model::Capacity;
+use rerankd::rpc::server::ServerOptions;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
 use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+use rerankd::transport::Bounds;
 use tonic::{Code, Request};
 
 const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
@@ -288,3 +291,22 @@ async fn the_port_answers_probes_and_nothing_else() {
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {head}");
     }
 }
+/// It counted as a refusal for want of a model, though everything that was read is answered.
+#[tokio::test]
+async fn a_stream_that_ends_with_its_old_connection_refuses_nothing() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let bounds = Bounds { age: Some(Duration::from_millis(300)), ..Bounds::default() };
+    let options = ServerOptions { bounds, ..ServerOptions::default() };
+    let observable = observable_with(engine, observed, queue_length, options).await;
+    // The caller keeps its side open.
+    let (_questions, receiver) = tokio::sync::mpsc::channel::<v1::RerankStreamRequest>(1);
+    let questions = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let mut answers = observable.server.client().await.rerank_stream(questions).await.unwrap().into_inner();
+    let end = tokio::time::timeout(Duration::from_secs(20), answers.message()).await.expect("the stream goes on");
+    assert_eq!(end.unwrap_err().code(), Code::Unavailable);
+    let stream = [("grpc_method", "RerankStream"), ("grpc_code", "Unavailable")];
+    let ended = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 1.0;
+    let page = observable.scrape_until("the stream ended", ended).await;
+    assert_eq!((refused(&page, "unavailable"), refused(&page, "draining")), (0.0, 0.0));
+}
+
