@@ -35,6 +35,9 @@ pub use service::SchedulerOptions;
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> + Send>;
 
 /// Something that happened to a plan on its way.
+/// Nodes of a plan whose states can be kept, each with the key of its state, in the plan's order.
+pub type Keys = Vec<(NodeId, Key)>;
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// All log-probabilities of a node, in nats, in the order of its tokens.
@@ -170,7 +173,7 @@ struct Job {
     cost: Cost,
     samples: bool,
     /// Keys of the nodes whose states can be kept, by node.
-    keys: Vec<(NodeId, Key)>,
+    keys: Keys,
     /// States that were read from disk for this job.
     fetched: Fetched,
     /// Whether the job runs for the states that it leaves.
@@ -292,7 +295,7 @@ impl Scheduler {
         call: &Call,
         events: Option<UnboundedSender<Event>>,
     ) -> Result<Outcome, ScheduleError> {
-        self.submit(plan, call, events, false).await
+        self.submit(plan, call, events, None).await
     }
 
     /// Carries out a plan for the states that it leaves. They are written to disk, where there is one, also if memory has no
@@ -300,8 +303,8 @@ impl Scheduler {
     ///
     /// # Errors
     /// As [`Scheduler::run`].
-    pub async fn fill(&self, plan: Arc<Plan>, call: &Call) -> Result<Outcome, ScheduleError> {
-        self.submit(plan, call, None, true).await
+    pub async fn fill(&self, plan: Arc<Plan>, keys: Keys, call: &Call) -> Result<Outcome, ScheduleError> {
+        self.submit(plan, call, None, Some(keys)).await
     }
 
     async fn submit(
@@ -309,12 +312,13 @@ impl Scheduler {
         plan: Arc<Plan>,
         call: &Call,
         events: Option<UnboundedSender<Event>>,
-        fills: bool,
+        filled: Option<Keys>,
     ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
-        let (costed, store) = (Arc::clone(&plan), self.store.clone());
+        let (costed, store, fills) = (Arc::clone(&plan), self.store.clone(), filled.is_some());
         let walk = move |_: &Call| {
-            let keys = store.as_deref().map_or_else(Vec::new, |store| store.keys(&costed));
+            let hashed = || store.as_deref().map_or_else(Vec::new, |store| store.keys(&costed));
+            let keys = filled.unwrap_or_else(hashed);
             let fetched = store.as_deref().map_or_else(Fetched::default, |store| store.fetch(&keys));
             let known = store.as_deref().map_or(0, |store| store.known(&costed, &keys, &fetched));
             Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, fetched), known))
