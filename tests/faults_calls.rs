@@ -189,7 +189,8 @@ async fn half_of_a_message_holds_its_place_for_a_bounded_time() {
     server.stop().await;
 }
 
-/// Half of a message on a stream of many requests: those before it are answered, and the rest holds no place.
+/// Half of a message on a stream of many requests: those before it are answered, the rest holds no place, and the stream ends,
+/// which it did not, ever. A stream that is silent between its messages goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_stops_in_a_message_is_answered_up_to_there() {
     let _alone = alone().await;
@@ -205,6 +206,25 @@ async fn a_stream_that_stops_in_a_message_is_answered_up_to_there() {
     let answer = v1::RerankStreamResponse::decode(&answer[5..]).unwrap();
     assert_eq!(answer.request_id, "a");
     nothing_is_left(&server, "a half-sent request of a stream").await;
+    // tonic's reflection ends a stream that fails without telling why.
+    let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let others = [("/rerankd.v1.UtilityService/MeasureUtilityStream", Code::DeadlineExceeded), (reflection, Code::Ok)];
+    let mut half = Vec::new();
+    for (path, code) in others {
+        half.push((connection.begin(path, &[], &[0, 0, 0, 0, 9, 10]).await, code));
+    }
+    let mut silent = connection.begin("/rerankd.v1.RerankService/RerankStream", &[], &first).await;
+    let mut answered = (&mut silent.answer).await.unwrap().into_body();
+    answered.data().await.unwrap().unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(40), answers.trailers()).await.expect("it goes on").unwrap();
+    assert_eq!(end.unwrap()["grpc-status"], "4");
+    for (mut begun, code) in half {
+        let end = async { raw::code((&mut begun.answer).await.unwrap()).await };
+        assert_eq!(tokio::time::timeout(Duration::from_secs(40), end).await.expect("it goes on"), code);
+    }
+    silent.body.send_data(second.into(), false).unwrap();
+    let answer = answered.data().await.unwrap().unwrap();
+    assert_eq!(v1::RerankStreamResponse::decode(&answer[5..]).unwrap().request_id, "b");
     drop(connection);
     serves(&server).await;
     server.stop().await;

@@ -12,10 +12,14 @@
     reason = "a test or benchmark that fails says where; its numbers are small"
 )]
 
+#[path = "common/mounted.rs"]
+mod mounted;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use mounted::Mounted;
 use rerankd::storage::catalog::{Catalog, Role};
 use rerankd::storage::fetch::Hub;
 use rerankd::storage::store::{Store, StoreError};
@@ -202,40 +206,18 @@ async fn a_missing_package_is_reported_with_the_message_of_pip() {
     assert_eq!(left_behind(store.root()), Vec::<String>::new());
 }
 
-/// A file system of one megabyte, unmounted when dropped; `None` without the right to mount.
-struct SmallDisk {
-    folder: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        if Self::run(folder.path(), &["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs"]) {
-            return Some(Self { folder });
-        }
+/// A file system of one megabyte; `None` without the right to mount.
+fn small_disk() -> Option<Mounted> {
+    let disk = Mounted::of("1m");
+    if disk.is_none() {
         eprintln!("this test needs the right to mount a file system and is skipped");
-        None
     }
-
-    fn run(folder: &Path, command: &[&str]) -> bool {
-        let status = std::process::Command::new(command[0]).args(&command[1..]).arg(folder).status();
-        status.is_ok_and(|status| status.success())
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        assert!(Self::run(self.folder.path(), &["umount"]));
-    }
+    disk
 }
 
 #[tokio::test]
 async fn a_full_disk_is_an_error_and_leaves_no_files() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = small_disk() else { return };
     let bytes = content(3_000_000);
     let hub = hub(bytes.clone(), Fault::None).await;
     let store = store(disk.path(), &hub, &bytes, "toy.gguf");
@@ -248,19 +230,18 @@ async fn a_full_disk_is_an_error_and_leaves_no_files() {
 
 #[tokio::test]
 async fn a_read_only_store_serves_what_it_has_and_refuses_the_rest() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = small_disk() else { return };
     let bytes = content(50_000);
     let hub = hub(bytes.clone(), Fault::None).await;
     let store = store(disk.path(), &hub, &bytes, "toy.gguf");
     let entry = store.catalog().find("toy").unwrap().clone();
     let path = store.pull(&entry, false).await.unwrap();
-    let write = |mode: &str| assert!(SmallDisk::run(disk.path(), &["mount", "-o", mode]));
-    write("remount,ro");
+    disk.remount("ro");
     assert_eq!(store.pull(&entry, false).await.unwrap(), path);
     assert_eq!(store.locate("toy", Role::Generator).unwrap().path, path);
-    write("remount,rw");
+    disk.remount("rw");
     std::fs::remove_file(&path).unwrap();
-    write("remount,ro");
+    disk.remount("ro");
     let error = store.pull(&entry, false).await.unwrap_err().to_string();
     assert!(error.contains("Read-only file system") && error.contains("store"), "{error}");
 }

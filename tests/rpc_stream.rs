@@ -234,6 +234,23 @@ async fn a_request_of_a_stream_waits_for_a_place() {
     server.stop().await;
 }
 
+/// Without a deadline it waited for its permit for ever, with all that it held.
+#[tokio::test]
+async fn a_request_of_a_stream_without_a_deadline_waits_as_long_as_a_unary_one() {
+    let longest_wait = Some(Duration::from_millis(100));
+    let server = Scripted { queue_length: 1, longest_wait, ..Scripted::default() }.serve().await;
+    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let mut stream = open(&server, &[]).await;
+    stream.requests.send(ask("waits", wire("question", &PASSAGES))).await.unwrap();
+    let refused = error(stream.next().await);
+    assert_eq!(Code::from(refused.code), Code::ResourceExhausted, "{}", refused.message);
+    drop(held);
+    stream.requests.send(ask("next", wire("question", &PASSAGES))).await.unwrap();
+    assert_eq!(response(stream.next().await).results.len(), 3);
+    drop(stream);
+    server.stop().await;
+}
+
 /// A question waited for its permit with whatever it held, before any limit was looked at. The contexts of a list, which are
 /// the square of its length, were made before its length was.
 #[tokio::test]

@@ -281,7 +281,8 @@ impl Admission {
     /// # Errors
     /// [`Stopped`] if the deadline passes or the server shuts down first.
     pub async fn admit_when_free(&self, terms: Terms, place: Place) -> Result<Call, Stopped> {
-        let waiting = self.call(terms.clone(), None);
+        // For its deadline and cancellation alone: the observer is told of the call that comes of it.
+        let waiting = Call::new(terms.clone(), None, self.root.child_token(), self.compute.clone());
         let (pool, caller) = (self.pools.of(place), terms.counted_as());
         tokio::select! {
             biased;

@@ -111,6 +111,24 @@ async fn a_stream_waits_for_a_place_and_for_no_longer_than_its_deadline() {
     assert!(waiting.await.unwrap());
 }
 
+/// The wait for the permit was told as a call of its own.
+#[tokio::test]
+async fn a_question_of_a_stream_ends_once() {
+    #[derive(Debug, Default)]
+    struct Ended(AtomicU64);
+    impl Observer for Ended {
+        fn ended(&self, _: &str, _: &Tally) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let ended = Arc::new(Ended::default());
+    let admission = Admission::new(1).observed_by(Arc::clone(&ended) as _);
+    let call = admission.admit_when_free(Terms::default(), Place::Generator).await.unwrap();
+    assert_eq!(ended.0.load(Ordering::SeqCst), 0);
+    drop(call);
+    assert_eq!(ended.0.load(Ordering::SeqCst), 1);
+}
+
 /// A fit that was interrupted by the deadline answered CANCELLED, as if its caller had left.
 #[tokio::test]
 async fn interrupted_work_ends_with_the_reason_of_the_call() {

@@ -16,6 +16,7 @@ use super::truncate::{Fit, fit_passages};
 use super::{Engine, EngineError, estimate};
 use crate::call::Call;
 use crate::plan::{NodeId, Plan, Segment, Token};
+use crate::scheduler::generator::Keys;
 
 /// Most passages of a request.
 pub const MOST_PASSAGES: usize = 10_000;
@@ -70,17 +71,15 @@ impl Engine {
                 })
                 .await?;
             let group = passages.len().min(start + GROUP) - start;
-            let read = missing.len();
+            let read = missing.nodes.len();
             let mut kept = 0;
             if read > 0 {
-                let (plan, nodes) = plan(&generator, &missing);
-                let plan = Arc::new(plan);
-                progress.tokens += generator.scheduler.fill(Arc::clone(&plan), call).await?.tokens;
+                let filled = generator.scheduler.fill(Arc::clone(&missing.plan), missing.keys.clone(), call).await?;
+                progress.tokens += filled.tokens;
+                written(&generator, &missing.keys, call).await?;
                 let model = Arc::clone(&generator);
-                written(&model, &plan, call).await?;
-                let count = move |_: &Call| {
-                    Ok::<_, EngineError>(kept_of(&model, &plan, &nodes).into_iter().filter(|kept| *kept).count())
-                };
+                let count =
+                    move |_: &Call| Ok::<_, EngineError>(missing.kept(&model).into_iter().filter(|kept| *kept).count());
                 kept = call.compute(count).await?;
             }
             progress.present += group - read;
@@ -153,45 +152,55 @@ fn shifted(error: EngineError, start: usize) -> EngineError {
     }
 }
 
-/// A prompt a passage, and its nodes. The first token of a query is scored, because a prompt without a score is not evaluated.
-fn plan(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> (Plan, Vec<Vec<NodeId>>) {
-    let query = model.language.query("?");
-    let prompt = QueryPrompt::new(&model.language, &query[..query.len().min(1)]);
-    let mut plan = Plan::new();
-    let segments = |passage: &Arc<[Token]>| prompt.around(std::iter::once(Segment::context(Arc::clone(passage))));
-    let nodes = passages.iter().map(|passage| plan.add(&segments(passage))).collect();
-    (plan, nodes)
+/// A prompt a passage.
+struct Prompts {
+    plan: Arc<Plan>,
+    /// The nodes of each prompt.
+    nodes: Vec<Vec<NodeId>>,
+    /// Names of the states. Hashing the tokens is most of the work for passages that are there already, so it is done once.
+    keys: Keys,
 }
 
-/// Waits until the states of a group are on disk, so that no more are made than the disk takes.
-async fn written(model: &Arc<ServedGenerator>, plan: &Arc<Plan>, call: &Call) -> Result<(), EngineError> {
-    let (named, of) = (Arc::clone(model), Arc::clone(plan));
-    let keys = move |_: &Call| {
-        let keys = named.scheduler.store().map_or_else(Vec::new, |store| store.keys(&of));
-        Ok::<_, EngineError>(keys.into_iter().map(|(_, key)| key).collect::<Vec<_>>())
-    };
-    let keys = call.compute(keys).await?;
+impl Prompts {
+    /// The first token of a query is scored, because a prompt without a score is not evaluated.
+    fn new(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Self {
+        let query = model.language.query("?");
+        let prompt = QueryPrompt::new(&model.language, &query[..query.len().min(1)]);
+        let mut plan = Plan::new();
+        let segments = |passage: &Arc<[Token]>| prompt.around(std::iter::once(Segment::context(Arc::clone(passage))));
+        let nodes = passages.iter().map(|passage| plan.add(&segments(passage))).collect();
+        let keys = model.scheduler.store().map_or_else(Vec::new, |store| store.keys(&plan));
+        Self { plan: Arc::new(plan), nodes, keys }
+    }
+
+    /// Whether the states of each passage are there. Looks for files.
+    fn kept(&self, model: &ServedGenerator) -> Vec<bool> {
+        let store = model.scheduler.store();
+        let holds = |nodes: &Vec<NodeId>| {
+            let mut keys = self.keys.iter().filter(|(node, _)| nodes.contains(node));
+            store.is_some_and(|store| keys.all(|(_, key)| store.holds(key)))
+        };
+        self.nodes.iter().map(holds).collect()
+    }
+}
+
+/// The prompts of the passages whose states are not there.
+fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Prompts {
+    let all = Prompts::new(model, passages);
+    let there = all.kept(model);
+    if !there.contains(&true) {
+        return all;
+    }
+    let missing = passages.iter().zip(there).filter(|(_, there)| !there).map(|(passage, _)| Arc::clone(passage));
+    Prompts::new(model, &missing.collect::<Vec<_>>())
+}
+
+/// Waits until states are on disk, so that no more are made than the disk takes.
+async fn written(model: &ServedGenerator, keys: &Keys, call: &Call) -> Result<(), EngineError> {
+    let keys: Vec<_> = keys.iter().map(|(_, key)| *key).collect();
     while model.scheduler.store().is_some_and(|store| store.is_writing(&keys)) {
         call.check()?;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
-}
-
-/// Whether the states of each passage are there, which is given by the nodes of its prompt.
-fn kept_of(model: &ServedGenerator, plan: &Plan, nodes: &[Vec<NodeId>]) -> Vec<bool> {
-    let store = model.scheduler.store();
-    let keys = store.map_or_else(Vec::new, |store| store.keys(plan));
-    let holds = |nodes: &Vec<NodeId>| {
-        let mut keys = keys.iter().filter(|(node, _)| nodes.contains(node));
-        store.is_some_and(|store| keys.all(|(_, key)| store.holds(key)))
-    };
-    nodes.iter().map(holds).collect()
-}
-
-/// The passages whose states are not there.
-fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Vec<Arc<[Token]>> {
-    let (plan, nodes) = plan(model, passages);
-    let there = kept_of(model, &plan, &nodes);
-    passages.iter().zip(there).filter(|(_, there)| !there).map(|(passage, _)| Arc::clone(passage)).collect()
 }

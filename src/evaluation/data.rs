@@ -1,7 +1,6 @@
 //! What is evaluated: questions with their passages from one file, or runs with the texts of their queries and documents.
 
 use std::collections::{HashMap, HashSet};
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -288,12 +287,9 @@ struct DocumentLine {
 /// Title and text of the wanted documents. The file is read line by line, because a corpus may be larger than memory.
 fn documents(path: &Path, wanted: &HashSet<&str>) -> Result<HashMap<String, (String, String)>, EvaluationError> {
     let mut texts = HashMap::with_capacity(wanted.len());
-    for (index, line) in files::open(path)?.lines().enumerate() {
-        let bad = |problem: String| EvaluationError::Input(format!("{}:{}: {problem}", files::name(path), index + 1));
-        let line = line.map_err(|error| bad(error.to_string()))?;
-        if line.trim().is_empty() {
-            continue;
-        }
+    for line in files::read_lines(path)? {
+        let (number, line) = line?;
+        let bad = |problem: String| EvaluationError::Input(format!("{}:{number}: {problem}", files::name(path)));
         let document: DocumentLine = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
         let Some(id) = files::identifier(Some(document.id)) else { return Err(bad("the id must not be null".into())) };
         if wanted.contains(id.as_str()) {

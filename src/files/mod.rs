@@ -20,6 +20,12 @@ pub struct FileError(pub String);
 /// The first bytes of a gzipped file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// Most bytes that a gzipped file unpacks to where it is read whole. A thousandth of them may unpack to it.
+const MOST_UNPACKED: u64 = 4 << 30;
+
+/// Most bytes of a line of a file that is read line by line.
+const MOST_LINE: u64 = 256 << 20;
+
 /// Reads a whole file, or standard input for `-`, and unpacks it where it is gzipped.
 pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     let mut bytes = Vec::new();
@@ -31,15 +37,22 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     let bad = |error: std::io::Error| FileError(format!("{}: {error}", name(path)));
     outcome.map_err(bad)?;
     if bytes.starts_with(&GZIP) {
-        let mut plain = Vec::new();
-        flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_end(&mut plain).map_err(bad)?;
-        bytes = plain;
+        bytes = unpacked(&bytes, MOST_UNPACKED).map_err(bad)?;
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
         let line = good.matches('\n').count() + 1;
         FileError(format!("{}:{line}: is not UTF-8", name(path)))
     })
+}
+
+fn unpacked(gzipped: &[u8], most: u64) -> std::io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    let length = flate2::read::MultiGzDecoder::new(gzipped).take(most + 1).read_to_end(&mut plain)?;
+    if u64::try_from(length).is_ok_and(|length| length <= most) {
+        return Ok(plain);
+    }
+    Err(std::io::Error::other(format!("unpacks to more than {most} bytes, the most that is read: split it")))
 }
 
 /// Name of an input in messages.
@@ -88,12 +101,41 @@ pub fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
     Ok(passages)
 }
 
-/// Opens a file for reading line by line and unpacks it where it is gzipped.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>, FileError> {
-    let bad = |error: std::io::Error| FileError(format!("{}: {error}", name(path)));
+/// Reads a file line by line, because it may be larger than memory, and unpacks it where it is gzipped. The lines that are not
+/// blank are numbered from 1; there is none after an error.
+pub(crate) fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<(usize, String), FileError>>, FileError> {
+    let file_name = name(path);
+    let bad = |error: std::io::Error| FileError(format!("{file_name}: {error}"));
     let mut file = BufReader::new(std::fs::File::open(path).map_err(bad)?);
     let gzipped = file.fill_buf().map_err(bad)?.starts_with(&GZIP);
-    Ok(if gzipped { Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))) } else { Box::new(file) })
+    let mut file: Box<dyn BufRead> =
+        if gzipped { Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))) } else { Box::new(file) };
+    let (mut number, mut failed) = (0, false);
+    Ok(std::iter::from_fn(move || {
+        while !failed {
+            number += 1;
+            match next_line(&mut file, MOST_LINE) {
+                Ok(line) if line.is_empty() => return None,
+                Ok(line) if line.trim().is_empty() => {}
+                Ok(line) => return Some(Ok((number, line))),
+                Err(error) => {
+                    failed = true;
+                    return Some(Err(FileError(format!("{file_name}:{number}: {error}"))));
+                }
+            }
+        }
+        None
+    }))
+}
+
+/// A line with its end; empty at the end of the file.
+fn next_line(file: &mut impl BufRead, most: u64) -> std::io::Result<String> {
+    let mut line = String::new();
+    let length = file.take(most + 1).read_line(&mut line)?;
+    if u64::try_from(length).is_ok_and(|length| length <= most) {
+        return Ok(line);
+    }
+    Err(std::io::Error::other(format!("the line has more than {most} bytes, the most that is read")))
 }
 
 /// Lines that are not empty, numbered from 1.
@@ -180,4 +222,54 @@ pub fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
         questions.push(Question { line: number, id, question, answers, passages, supporting });
     }
     Ok(questions)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn gzipped(plain: &[u8]) -> Vec<u8> {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(plain).unwrap();
+        packed.finish().unwrap()
+    }
+
+    /// A few megabytes unpacked to as many gigabytes, in memory.
+    #[test]
+    fn a_file_unpacks_to_so_many_bytes() {
+        let most = unpacked(&gzipped(&[b'x'; 1_000]), 1_000).unwrap();
+        assert_eq!(most, [b'x'; 1_000]);
+        let more = unpacked(&gzipped(&[b'x'; 1_001]), 1_000).unwrap_err().to_string();
+        assert_eq!(more, "unpacks to more than 1000 bytes, the most that is read: split it");
+        let members = [gzipped(&[b'x'; 600]), gzipped(&[b'x'; 600])].concat();
+        assert!(unpacked(&members, 1_000).is_err(), "members count together");
+        assert_eq!(unpacked(&members, 1_200).unwrap().len(), 1_200);
+    }
+
+    #[test]
+    fn a_line_has_so_many_bytes() {
+        let mut file = &b"abc\n\nabcd\nabcd"[..];
+        assert_eq!(next_line(&mut file, 4).unwrap(), "abc\n");
+        assert_eq!(next_line(&mut file, 4).unwrap(), "\n");
+        let long = next_line(&mut file, 4).unwrap_err().to_string();
+        assert_eq!(long, "the line has more than 4 bytes, the most that is read");
+        assert_eq!(next_line(&mut &b""[..], 4).unwrap(), "");
+    }
+
+    #[test]
+    fn lines_are_read_and_unpacked_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        let text = b"one\n\n  \r\nfour\n\xff\nsix";
+        for content in [text.to_vec(), gzipped(text)] {
+            std::fs::write(&path, content).unwrap();
+            let lines: Vec<_> = read_lines(&path).unwrap().collect();
+            assert_eq!(lines[..2], [Ok((1, "one\n".to_owned())), Ok((4, "four\n".to_owned()))]);
+            let error = lines[2].clone().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{}:5: ", path.display())), "{error}");
+            assert_eq!(lines.len(), 3);
+        }
+    }
 }

@@ -11,12 +11,12 @@ use tonic::server::NamedService;
 use tonic::{Request, Status};
 
 use super::edge::{self, Edge};
-use super::status;
+use super::{status, whole};
 use crate::call::{Call, Terms};
 use crate::engine::EngineError;
 
 /// Longest wait for a complete message. A caller that sends its message slowly, or never, keeps a place no longer.
-const MESSAGE: Duration = Duration::from_secs(10);
+pub(super) const MESSAGE: Duration = Duration::from_secs(10);
 
 /// A service whose handlers find their [`Call`] in the request: [`call`], or [`terms`] for a stream of requests.
 #[derive(Clone)]
@@ -120,7 +120,7 @@ async fn complete<R: Default>(
 }
 
 fn late<R: Default>() -> http::Response<R> {
-    Status::deadline_exceeded("the message was not received in time").into_http()
+    whole::late_message().into_http()
 }
 
 /// A service without permits, whose handlers begin to answer as soon as they have the message. What takes longer is a caller

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tonic::Status;
 use tonic::codegen::http;
 
-use super::{record, status};
+use super::status;
 use crate::call::{Admission, Call, PRIORITY_LEVEL, PRIORITY_NAME, Place, Priority, Stopped, Tally, Terms, deadline};
 use crate::engine::{Engine, EngineError};
 use crate::transport::{Caller, Peer};
@@ -42,28 +42,26 @@ impl Edge {
         Ok(call)
     }
 
-    /// The answer to a question of a stream, or the code and the message of its error. A refusal is counted here: the status
-    /// of the stream says nothing of its questions.
-    pub fn question_answer<T>(&self, outcome: Result<T, Status>) -> Result<T, (i32, String)> {
-        outcome.map_err(|status| {
-            if let Some(reason) = record::refusal(&status, 1, false) {
-                self.admission.observer().refused(reason);
-            }
-            (status.code() as i32, status.message().to_owned())
-        })
-    }
-
-    /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`.
+    /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`. Without a deadline it
+    /// waits for as long as a unary call without one may wait for the work before it, and is refused as that is.
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
         let id = terms.id.as_deref().map(|stream| id_of_question(stream, question));
         let terms = Terms { id, ..terms };
-        self.admission.admit_when_free(terms, place).await.map_err(|stopped| status::of(&stopped.into()))
+        let unbounded = terms.deadline.is_none();
+        let longest_wait = || self.engine.models().generator(None).ok()?.scheduler().longest_wait();
+        let admitted = self.admission.admit_when_free(terms, place);
+        let admitted = match longest_wait().filter(|_| unbounded) {
+            Some(bound) => tokio::time::timeout(bound, admitted).await,
+            None => Ok(admitted.await),
+        };
+        let admitted = admitted.map_err(|_| self.engine.queue_full());
+        admitted.and_then(|call| call.map_err(EngineError::from)).map_err(|error| status::of(&error))
     }
 }
 
 /// The id of a question of a stream in the log. It stands in every line, so that only the beginning of a long one is taken, and
 /// of that what [`Terms::usable_id`] leaves.
-fn id_of_question(stream: &str, question: &str) -> String {
+pub(super) fn id_of_question(stream: &str, question: &str) -> String {
     let beginning: String = question.chars().take(64).collect();
     format!("{stream}/{}", Terms::usable_id(&beginning).unwrap_or_default())
 }

@@ -10,7 +10,6 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use super::status;
-use crate::engine::EngineError;
 
 /// Messages of a call.
 pub(super) type Events<M> = Pin<Box<dyn Stream<Item = Result<M, Status>> + Send>>;
@@ -30,8 +29,7 @@ where
     let (sender, events): (_, UnboundedReceiver<E>) = unbounded_channel();
     let work = AbortOnDropHandle::new(tokio::spawn(work(sender)));
     let events = UnboundedReceiverStream::new(events).map(move |event| Ok(message(event)));
-    // A panic's text is for the log.
-    let panicked = |error: JoinError| Err(status::of(&EngineError::Internal(error.to_string())));
+    let panicked = |error: JoinError| Err(status::of_panic(&error));
     let answer = tokio_stream::once(work).then(move |work| async move { work.await.unwrap_or_else(panicked) });
     Box::pin(events.chain(answer))
 }

@@ -25,6 +25,7 @@ pub mod server;
 mod status;
 pub mod tei;
 mod utility;
+mod whole;
 
 /// Messages, servers and clients generated from proto/rerankd/v1. The comments there document them.
 #[expect(clippy::all, clippy::pedantic, reason = "generated from proto/rerankd/v1, where the comments are")]

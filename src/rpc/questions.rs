@@ -10,9 +10,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Status, Streaming};
 
-use super::status;
+use super::edge::id_of_question;
+use super::{admit, record, status};
+use crate::call::{Observer, Terms};
 use crate::transport::Closing;
 
 /// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
@@ -21,18 +24,28 @@ const IN_FLIGHT: usize = 4;
 /// The stream of answers.
 pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
-/// Answers each question of a stream; answers are sent in the order in which they are ready. `answer` must report
-/// failures in the answer itself. Questions in flight are cancelled when the caller disconnects. When the connection closes,
-/// no further question is read, those in flight are answered, and the stream ends with UNAVAILABLE.
-pub(super) fn answer_each<Q, A, W>(
+/// The response to a question, or the code and the message of its error.
+pub(super) type Outcome<R> = Result<R, (i32, String)>;
+
+/// Answers each question of a stream; answers are sent in the order in which they are ready. `ask` gives the id of a question
+/// and the work for its response, `answer` makes a message of both; `observer` is told of the questions that are refused.
+///
+/// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends: with
+/// UNAVAILABLE when the connection closes, after which no further question is read, or with the fault of a message that cannot be
+/// read.
+pub(super) fn answer_each<Q, R, A, W>(
     request: Request<Streaming<Q>>,
-    answer: impl Fn(Q) -> W + Send + Sync + 'static,
-) -> Answers<A>
+    observer: Arc<dyn Observer>,
+    ask: impl Fn(Terms, Q) -> (String, W) + Send + Sync + 'static,
+    answer: fn(String, Outcome<R>) -> A,
+) -> Result<Answers<A>, Status>
 where
     Q: Send + 'static,
+    R: Send + 'static,
     A: Send + 'static,
-    W: Future<Output = A> + Send + 'static,
+    W: Future<Output = Result<R, Status>> + Send + 'static,
 {
+    let terms = admit::terms(&request)?;
     // Within the process there is no connection.
     let Closing(closing) = request.extensions().get::<Closing>().cloned().unwrap_or_default();
     let mut questions = request.into_inner();
@@ -40,28 +53,27 @@ where
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(IN_FLIGHT));
         let mut work = JoinSet::new();
-        let unread = loop {
+        let end = loop {
             let permit = Arc::clone(&permits).acquire_owned();
             let next = tokio::select! {
                 biased;
                 () = sender.closed() => return,
-                () = closing.cancelled() => break true,
+                () = closing.cancelled() => break Some(status::closing()),
                 next = async { permit.await.ok().zip(Some(questions.next().await)) } => next,
             };
             match next {
                 Some((permit, Some(Ok(question)))) => {
-                    let (answer, sender) = (answer(question), sender.clone());
+                    let (id, response) = ask(terms.clone(), question);
+                    let log_id = terms.id.as_deref().map(|stream| id_of_question(stream, &id));
+                    let (observer, sender) = (Arc::clone(&observer), sender.clone());
                     work.spawn(async move {
-                        let answer = answer.await;
-                        let _ = sender.send(Ok(answer)).await;
+                        let outcome = outcome(response, log_id, observer.as_ref()).await;
+                        let _ = sender.send(Ok(answer(id, outcome))).await;
                         drop(permit);
                     });
                 }
-                Some((_, Some(Err(status)))) => {
-                    let _ = sender.send(Err(status::readable(status))).await;
-                    break false;
-                }
-                Some((_, None)) | None => break false,
+                Some((_, Some(Err(unreadable)))) => break Some(status::readable(unreadable)),
+                Some((_, None)) | None => break None,
             }
             while work.try_join_next().is_some() {}
         };
@@ -69,11 +81,99 @@ where
             () = sender.closed() => {}
             () = async {
                 while work.join_next().await.is_some() {}
-                if unread {
-                    let _ = sender.send(Err(status::closing())).await;
+                if let Some(end) = end {
+                    let _ = sender.send(Err(end)).await;
                 }
             } => {}
         }
     });
-    Box::pin(ReceiverStream::new(answers))
+    Ok(Box::pin(ReceiverStream::new(answers)))
+}
+
+/// The outcome of a question. A panic is INTERNAL, as it is elsewhere, and ends nothing but its question. A refusal is counted
+/// here: the status of the stream says nothing of its questions.
+async fn outcome<R: Send + 'static>(
+    response: impl Future<Output = Result<R, Status>> + Send + 'static,
+    log_id: Option<String>,
+    observer: &dyn Observer,
+) -> Outcome<R> {
+    // A task of its own, for a panic ends its task.
+    let ended = AbortOnDropHandle::new(tokio::spawn(response)).await;
+    let response = ended.unwrap_or_else(|panic| {
+        tracing::error_span!("question", id = log_id.as_deref()).in_scope(|| Err(status::of_panic(&panic)))
+    });
+    response.map_err(|status| {
+        if let Some(reason) = record::refusal(&status, 1, false) {
+            observer.refused(reason);
+        }
+        (status.code() as i32, status.message().to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use tonic::Code;
+    use tonic::codec::{Codec, Streaming};
+
+    use super::super::codec::CountingCodec;
+    use super::super::v1;
+    use super::*;
+    use crate::call::Admission;
+
+    type Question = v1::RerankStreamRequest;
+    type Answer = (String, Outcome<()>);
+
+    fn framed(id: &str) -> Vec<u8> {
+        let question = Question { request_id: id.to_owned(), request: None };
+        let message = question.encode_to_vec();
+        [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat()
+    }
+
+    fn stream(body: Vec<u8>) -> Request<Streaming<Question>> {
+        let decoder = CountingCodec::<(), Question>::default().decoder();
+        let mut request = Request::new(Streaming::new_request(decoder, axum::body::Body::from(body), None, None));
+        request.extensions_mut().insert(Terms { id: Some("stream".to_owned()), ..Terms::default() });
+        request
+    }
+
+    /// Answers every question but one whose id is `panics`.
+    async fn answers(request: Request<Streaming<Question>>) -> Vec<Result<Answer, Status>> {
+        let ask = |_: Terms, question: Question| {
+            let panics = question.request_id == "panics";
+            let work = async move {
+                if panics {
+                    std::panic::panic_any("secret");
+                }
+                Ok(())
+            };
+            (question.request_id, work)
+        };
+        let answers = answer_each(request, Admission::new(1).observer(), ask, |id, outcome| (id, outcome)).unwrap();
+        answers.collect().await
+    }
+
+    /// A panic in the task of a question left it without an answer.
+    #[tokio::test]
+    async fn a_question_that_panics_is_answered_and_the_stream_goes_on() {
+        let all = answers(stream(["before", "panics", "after"].map(framed).concat())).await;
+        let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
+        all.sort_by_key(|(id, _)| id.clone());
+        let internal = (Code::Internal as i32, "internal error; see the server's log".to_owned());
+        let expected = [("after", Ok(())), ("before", Ok(())), ("panics", Err(internal))];
+        assert_eq!(all, expected.map(|(id, outcome)| (id.to_owned(), outcome)));
+    }
+
+    /// The fault of the last message overtook the answers to those before it, which were lost.
+    #[tokio::test]
+    async fn what_was_read_is_answered_before_a_message_that_cannot_be() {
+        let mut body = ["a", "b", "c"].map(framed).concat();
+        body.extend([0, 0, 0, 0, 9, 1]);
+        let mut all = answers(stream(body)).await;
+        let end = all.pop().unwrap().unwrap_err();
+        assert_eq!(end.code(), Code::InvalidArgument, "{end:?}");
+        let mut ids: Vec<String> = all.into_iter().map(|answer| answer.unwrap().0).collect();
+        ids.sort();
+        assert_eq!(ids, ["a", "b", "c"]);
+    }
 }

@@ -16,8 +16,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 use tracing::Instrument;
 
-use super::edge;
 use super::operations::Operations;
+use super::{edge, status};
 use crate::call::{self, Observer, Operation, Refusal, Tally, Terms};
 use crate::observe::traces;
 use crate::transport::{Caller, Peer};
@@ -162,7 +162,7 @@ impl Record {
         if let Some(reason) = refusal(status, tally.tokens(), stopping) {
             self.recorder.observer.refused(reason);
         }
-        traces::answered(tally, code, is_server_fault(status.code()));
+        traces::answered(tally, code, is_server_fault(status.code()) && !status::is_closing(status));
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -192,9 +192,11 @@ impl Drop for Record {
     }
 }
 
-/// Why a request was refused; `None` for one that was answered, or that the generator worked for.
+/// Why a request was refused; `None` for one that was answered, or that the generator worked for. The end of a stream with its
+/// connection refuses nothing: what was read of the stream is answered.
 pub(super) fn refusal(status: &Status, tokens: u64, stopping: bool) -> Option<Refusal> {
     match status.code() {
+        _ if status::is_closing(status) => None,
         Code::InvalidArgument => Some(Refusal::Invalid),
         Code::ResourceExhausted if status.get_details_quota_failure().is_some() => Some(Refusal::Budget),
         Code::ResourceExhausted => Some(Refusal::QueueFull),

@@ -33,17 +33,7 @@ impl Service {
         answer(call, Box::pin(work)).await
     }
 
-    /// Answers a request of a stream. The call's permit is free before the answer is sent.
-    async fn one_of_stream(&self, terms: Terms, wire: v1::RerankStreamRequest) -> v1::RerankStreamResponse {
-        use v1::rerank_stream_response::Outcome;
-        let outcome = self.question(terms, &wire.request_id, wire.request).await;
-        let outcome = self
-            .edge
-            .question_answer(outcome)
-            .map_or_else(|(code, message)| Outcome::Error(v1::RerankStreamError { code, message }), Outcome::Response);
-        v1::RerankStreamResponse { request_id: wire.request_id, outcome: Some(outcome) }
-    }
-
+    /// A question of a stream. The call's permit is free before the answer is sent.
     async fn question(
         &self,
         terms: Terms,
@@ -127,13 +117,17 @@ impl RerankService for Service {
         &self,
         request: Request<Streaming<v1::RerankStreamRequest>>,
     ) -> Result<Response<Self::RerankStreamStream>, Status> {
-        let terms = admit::terms(&request)?;
-        let service = self.clone();
-        let answers = answer_each(request, move |wire: v1::RerankStreamRequest| {
-            let (service, terms) = (service.clone(), terms.clone());
-            async move { service.one_of_stream(terms, wire).await }
-        });
-        Ok(Response::new(answers))
+        use v1::rerank_stream_response::Outcome;
+        let (service, observer) = (self.clone(), self.edge.admission.observer());
+        let ask = move |terms, wire: v1::RerankStreamRequest| {
+            let (service, id) = (service.clone(), wire.request_id.clone());
+            (wire.request_id, async move { service.question(terms, &id, wire.request).await })
+        };
+        Ok(Response::new(answer_each(request, observer, ask, |request_id, outcome| {
+            let failed = |(code, message)| Outcome::Error(v1::RerankStreamError { code, message });
+            let outcome = Some(outcome.map_or_else(failed, Outcome::Response));
+            v1::RerankStreamResponse { request_id, outcome }
+        })?))
     }
 
     type WarmPassagesStream = Events<v1::WarmPassagesResponse>;

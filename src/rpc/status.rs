@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -12,6 +13,9 @@ const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
 /// The text of every INTERNAL that this server means.
 const INTERNAL: &str = "internal error; see the server's log";
+
+/// The text of a stream's end.
+const CLOSING: &str = "the server closes this connection: questions without an answer were not taken";
 
 pub(super) fn of(error: &EngineError) -> Status {
     let message = error.to_string();
@@ -53,11 +57,20 @@ pub(super) fn of(error: &EngineError) -> Status {
     }
 }
 
+/// A task that ended by a panic. Its text is for the log.
+pub(super) fn of_panic(error: &JoinError) -> Status {
+    of(&EngineError::Internal(error.to_string()))
+}
+
 /// The end of a stream of questions whose connection closes. What was not answered can be asked again on a new connection.
 pub(super) fn closing() -> Status {
     let details = ErrorDetails::with_retry_info(Some(RETRY_UNAVAILABLE));
-    let message = "the server closes this connection: questions without an answer were not taken";
-    Status::with_error_details(Code::Unavailable, message, details)
+    Status::with_error_details(Code::Unavailable, CLOSING, details)
+}
+
+/// Whether a status is that of [`closing`].
+pub(super) fn is_closing(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.message() == CLOSING
 }
 
 /// A message field that must be set and is not.

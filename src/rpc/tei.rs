@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::admit::MESSAGE;
 use super::convert::{known, narrow, wide};
 use super::edge::{Edge, answer};
 use super::tei_v1::info_server::Info;
@@ -20,9 +21,6 @@ use crate::numeric;
 use crate::peers::{self, ComputeCost, characters};
 use crate::scheduler::entailment::ConfiguredModel;
 use crate::scheduler::reranker::PassageScorer;
-
-/// Longest wait for the next message of a stream. A caller that sends slowly, or never, keeps a place no longer.
-const MESSAGE: Duration = Duration::from_secs(10);
 
 /// Longest wait for a whole stream of messages.
 const STREAM: Duration = Duration::from_secs(30);

@@ -116,18 +116,15 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
     ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
         use v1::measure_utility_stream_response::Outcome;
-        let terms = admit::terms(&request)?;
-        let service = self.clone();
-        let answers = answer_each(request, move |question: v1::MeasureUtilityStreamRequest| {
-            let (service, terms) = (service.clone(), terms.clone());
-            async move {
-                let outcome = service.measure_question(terms, &question.id, question.request).await;
-                let outcome = service.edge.question_answer(outcome).map_err(failed);
-                let outcome = outcome.map_or_else(Outcome::Error, Outcome::Response);
-                v1::MeasureUtilityStreamResponse { id: question.id, outcome: Some(outcome) }
-            }
-        });
-        Ok(Response::new(answers))
+        let (service, observer) = (self.clone(), self.edge.admission.observer());
+        let ask = move |terms, wire: v1::MeasureUtilityStreamRequest| {
+            let (service, id) = (service.clone(), wire.id.clone());
+            (wire.id, async move { service.measure_question(terms, &id, wire.request).await })
+        };
+        Ok(Response::new(answer_each(request, observer, ask, |id, outcome| {
+            let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
+            v1::MeasureUtilityStreamResponse { id, outcome }
+        })?))
     }
 
     async fn evaluate_retrieval(
@@ -145,17 +142,14 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
     ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
         use v1::evaluate_retrieval_stream_response::Outcome;
-        let terms = admit::terms(&request)?;
-        let service = self.clone();
-        let answers = answer_each(request, move |question: v1::EvaluateRetrievalStreamRequest| {
-            let (service, terms) = (service.clone(), terms.clone());
-            async move {
-                let outcome = service.evaluate_question(terms, &question.id, question.request).await;
-                let outcome = service.edge.question_answer(outcome).map_err(failed);
-                let outcome = outcome.map_or_else(Outcome::Error, Outcome::Response);
-                v1::EvaluateRetrievalStreamResponse { id: question.id, outcome: Some(outcome) }
-            }
-        });
-        Ok(Response::new(answers))
+        let (service, observer) = (self.clone(), self.edge.admission.observer());
+        let ask = move |terms, wire: v1::EvaluateRetrievalStreamRequest| {
+            let (service, id) = (service.clone(), wire.id.clone());
+            (wire.id, async move { service.evaluate_question(terms, &id, wire.request).await })
+        };
+        Ok(Response::new(answer_each(request, observer, ask, |id, outcome| {
+            let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
+            v1::EvaluateRetrievalStreamResponse { id, outcome }
+        })?))
     }
 }

@@ -1,21 +1,20 @@
 //! Verdicts of an entailment model: a queue in front of the worker thread that owns it.
 //!
-//! The model is loaded when the first pairs come. Requests take turns of at most 64 pairs, so that a long list does not hold a
-//! short one up; a request is dropped before its next turn when its call stops. A pair is judged once however often it stands in a
+//! The model is loaded when the first pairs come. Lists take `turns` of at most 64 pairs. A pair is judged once however often it stands in a
 //! list, and verdicts are kept for pairs that come again. The kept verdicts take a fixed number of bytes each, whatever the
 //! length of the texts: the key is their SHA-256.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
 
 use lru::LruCache;
 use sha2::{Digest, Sha256};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use super::worker::{Service, Worker};
+use super::turns::{Serve, TakesTurns, Turns, ask};
+use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::belief::Verdict;
 use crate::call::Call;
@@ -57,13 +56,12 @@ pub struct Judged {
     pub model: EntailmentInfo,
 }
 
-struct Job {
+/// Pairs to judge.
+struct List {
     pairs: Vec<TextPair>,
     /// What is open of it; `None` before its first turn.
     progress: Option<Progress>,
     judged: usize,
-    call: Call,
-    reply: oneshot::Sender<Result<Judged, ScheduleError>>,
 }
 
 /// The distinct pairs of a list.
@@ -100,7 +98,7 @@ impl Progress {
 /// Handle to the worker. Cheap to clone; the worker ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Judge {
-    worker: Worker<EntailmentService>,
+    worker: Worker<Turns<Judging>>,
     judged: Arc<AtomicU64>,
     kept: Arc<AtomicU64>,
     model: ConfiguredModel,
@@ -120,8 +118,8 @@ impl Judge {
     pub fn start(options: EntailmentOptions, model: ConfiguredModel, loader: Loader) -> std::io::Result<Self> {
         let (judged, kept) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let cache = NonZeroUsize::new(options.cache_entries).map(LruCache::new);
-        let turns = Turns { cache, queue: VecDeque::new(), judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
-        let service = EntailmentService { loader, turns };
+        let verdicts = Verdicts { cache, judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
+        let service = Turns::new(Judging { loader, verdicts });
         Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, judged, kept, model })
     }
 
@@ -143,9 +141,7 @@ impl Judge {
     /// [`ScheduleError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the
     /// next list.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
-        let (reply, answer) = oneshot::channel();
-        self.worker.send(Job { pairs, progress: None, judged: 0, call: call.clone(), reply })?;
-        answer.await.map_err(|_| ScheduleError::Unavailable)?
+        ask(&self.worker, List { pairs, progress: None, judged: 0 }, call).await
     }
 
     /// Pairs that the model judged since the start.
@@ -167,98 +163,45 @@ impl Judge {
     }
 }
 
-struct EntailmentService {
+/// A model behind its loader.
+struct Judging {
     loader: Loader,
-    turns: Turns,
+    verdicts: Verdicts,
 }
 
-/// The lists in progress, and the verdicts that are kept.
-struct Turns {
+impl TakesTurns for Judging {
+    type List = List;
+    type Answer = Judged;
+    type Error = ScheduleError;
+    type Info = EntailmentInfo;
+
+    fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError> {
+        let Self { loader, verdicts } = self;
+        loader(&mut |model| {
+            let info = model.info();
+            tracing::info!(model = %info.name, "entailment model loaded");
+            serve(info, &mut |list| Ok(verdicts.turn(list, model)?));
+        })
+    }
+}
+
+/// The verdicts that are kept.
+struct Verdicts {
     cache: Option<LruCache<[u8; 32], Verdict>>,
-    queue: VecDeque<Job>,
     judged: Arc<AtomicU64>,
     kept: Arc<AtomicU64>,
 }
 
-impl Service for EntailmentService {
-    type Job = Job;
-    type Info = EntailmentInfo;
-
-    fn run(
-        &mut self,
-        first: Option<Job>,
-        queue: &Receiver<Job>,
-        ready: &mut dyn FnMut(EntailmentInfo),
-    ) -> Result<(), ModelError> {
-        let turns = &mut self.turns;
-        turns.queue.extend(first);
-        let outcome = (self.loader)(&mut |model| {
-            tracing::info!(model = %model.info().name, "entailment model loaded");
-            ready(model.info());
-            turns.serve(queue, model);
-        });
-        if outcome.is_err() {
-            // The lists that came while it loaded get the same answer at once, not a failed load each.
-            turns.queue.extend(queue.try_iter());
-        }
-        outcome
-    }
-
-    fn abandon(&mut self, error: &ScheduleError) {
-        for job in self.turns.queue.drain(..) {
-            let _ = job.reply.send(Err(error.clone()));
-        }
-    }
-
-    /// The list that panicked was taken out and is gone; the others have their turns when the model is there again.
-    fn panicked(&mut self) {}
-
-    fn waiting(&self) -> bool {
-        !self.turns.queue.is_empty()
-    }
-}
-
-impl Turns {
-    /// Gives every list a turn of [`TURN`] pairs after the other, until the queue is closed and nothing is left.
-    fn serve(&mut self, queue: &Receiver<Job>, model: &mut dyn Entailment) {
-        loop {
-            if self.queue.is_empty() {
-                match queue.recv() {
-                    Ok(job) => self.queue.push_back(job),
-                    Err(_) => return,
-                }
-            }
-            self.queue.extend(queue.try_iter());
-            // Taken out before its turn: a panic drops it with its reply, and the others stay.
-            let Some(mut job) = self.queue.pop_front() else { continue };
-            if job.reply.is_closed() {
-                continue;
-            }
-            if let Err(stopped) = job.call.check() {
-                let _ = job.reply.send(Err(stopped.into()));
-                continue;
-            }
-            match self.turn(&mut job, model) {
-                Err(error) => {
-                    let _ = job.reply.send(Err(error.into()));
-                }
-                Ok(None) => self.queue.push_back(job),
-                Ok(Some(verdicts)) => {
-                    let _ = job.reply.send(Ok(Judged { verdicts, judged: job.judged, model: model.info() }));
-                }
-            }
-        }
-    }
-
+impl Verdicts {
     /// Returns the verdicts of the whole list once there is one for each pair.
-    fn turn(&mut self, job: &mut Job, model: &mut dyn Entailment) -> Result<Option<Vec<Verdict>>, ModelError> {
-        let progress = job.progress.get_or_insert_with(|| Progress::new(&job.pairs));
+    fn turn(&mut self, list: &mut List, model: &mut dyn Entailment) -> Result<Option<Judged>, ModelError> {
+        let progress = list.progress.get_or_insert_with(|| Progress::new(&list.pairs));
         let (mut missing, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
         while missing.len() < TURN
             && bytes < TURN_BYTES
             && let Some(index) = progress.open.pop()
         {
-            let pair = &job.pairs[index];
+            let pair = &list.pairs[index];
             // Hashing counts, too: a turn of verdicts that are kept is as long as any other.
             bytes += pair.premise.len() + pair.hypothesis.len();
             let key = key(pair);
@@ -273,12 +216,12 @@ impl Turns {
                 }
             }
         }
-        let pairs: Vec<TextPair> = missing.iter().map(|&index| job.pairs[index].clone()).collect();
+        let pairs: Vec<TextPair> = missing.iter().map(|&index| list.pairs[index].clone()).collect();
         let verdicts = if pairs.is_empty() { Vec::new() } else { model.judge(&pairs)? };
         if verdicts.len() != pairs.len() {
             return Err(ModelError::Decode(format!("{} verdicts for {} pairs", verdicts.len(), pairs.len())));
         }
-        job.judged += pairs.len();
+        list.judged += pairs.len();
         self.judged.fetch_add(pairs.len() as u64, Ordering::Relaxed);
         for ((index, key), verdict) in missing.into_iter().zip(keys).zip(verdicts) {
             if let Some(cache) = &mut self.cache {
@@ -286,7 +229,8 @@ impl Turns {
             }
             progress.verdicts.insert(index, verdict);
         }
-        Ok(if progress.open.is_empty() { progress.finished() } else { None })
+        let verdicts = if progress.open.is_empty() { progress.finished() } else { None };
+        Ok(verdicts.map(|verdicts| Judged { verdicts, judged: list.judged, model: model.info() }))
     }
 }
 

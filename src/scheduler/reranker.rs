@@ -1,23 +1,21 @@
 //! Scores of passages by a reranker or an embedding model: a queue in front of the worker thread that owns the model.
 //!
-//! The model is loaded when the first list comes. Requests take turns, so that a long list does not hold a short one up; a
-//! request is dropped before its next turn when its call stops. The turns of a list depend on the list alone, so equal
-//! requests get equal scores. A score that is not a finite number fails its own request.
+//! The model is loaded when the first list comes. Lists take `turns`. Those of a list depend on the list alone, so equal requests
+//! get equal scores. A score that is not a finite number fails its own request.
 
 mod error;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::entailment::ConfiguredModel;
-use super::worker::{Service, Worker};
-use super::{Load, ScheduleError, Status};
+use super::turns::{Serve, TakesTurns, Turns, ask};
+use super::worker::Worker;
+use super::{Load, Status};
 use crate::call::Call;
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening};
@@ -74,17 +72,16 @@ pub struct Scored {
     pub running: Duration,
 }
 
-struct Job {
+/// A list, who hears of it, and what was done of it.
+struct Asked {
     list: List,
     listener: Option<UnboundedSender<Progress>>,
-    call: Call,
     submitted: Instant,
-    /// What was done of it; `None` before its first turn.
+    /// `None` before its first turn.
     work: Option<Work>,
-    reply: oneshot::Sender<Result<Scored, ScoreError>>,
 }
 
-/// A list in progress.
+/// What was done of a list.
 struct Work {
     started: Instant,
     query: Encoded,
@@ -101,7 +98,7 @@ struct Work {
 /// Handle to the worker. Cheap to clone; the worker ends when the last handle is gone.
 #[derive(Clone)]
 pub struct PassageScorer {
-    worker: Worker<ScoringService>,
+    worker: Worker<Turns<Scoring>>,
     scored: Arc<AtomicU64>,
     model: ConfiguredModel,
 }
@@ -119,7 +116,7 @@ impl PassageScorer {
     /// The operating system's error when it gives no thread.
     pub fn start(name: &'static str, model: ConfiguredModel, loader: Loader) -> std::io::Result<Self> {
         let scored = Arc::new(AtomicU64::new(0));
-        let service = ScoringService { name, loader, queue: VecDeque::new(), scored: Arc::clone(&scored) };
+        let service = Turns::new(Scoring { name, loader, scored: Arc::clone(&scored) });
         Ok(Self { worker: Worker::start(name, Load::OnDemand, service)?, scored, model })
     }
 
@@ -167,93 +164,37 @@ impl PassageScorer {
         call: &Call,
         listener: Option<UnboundedSender<Progress>>,
     ) -> Result<Scored, ScoreError> {
-        let (reply, answer) = oneshot::channel();
-        self.worker.send(Job { list, listener, call: call.clone(), submitted: Instant::now(), work: None, reply })?;
-        answer.await.map_err(|_| ScheduleError::Unavailable)?
+        ask(&self.worker, Asked { list, listener, submitted: Instant::now(), work: None }, call).await
     }
 }
 
-struct ScoringService {
+/// A model behind its loader.
+struct Scoring {
     name: &'static str,
     loader: Loader,
-    queue: VecDeque<Job>,
     scored: Arc<AtomicU64>,
 }
 
-impl Service for ScoringService {
-    type Job = Job;
+impl TakesTurns for Scoring {
+    type List = Asked;
+    type Answer = Scored;
+    type Error = ScoreError;
     type Info = RerankerInfo;
 
-    fn run(
-        &mut self,
-        first: Option<Job>,
-        queue: &Receiver<Job>,
-        ready: &mut dyn FnMut(RerankerInfo),
-    ) -> Result<(), ModelError> {
-        self.queue.extend(first);
-        let Self { name, loader, queue: jobs, scored } = self;
-        let outcome = loader(&mut |model| {
+    fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError> {
+        let Self { name, loader, scored } = self;
+        loader(&mut |model| {
             let info = model.info();
             tracing::info!(role = *name, model = %info.name, output = %info.output, "model loaded");
-            ready(info);
-            serve(jobs, queue, model, scored);
-        });
-        if outcome.is_err() {
-            // The lists that came while it loaded get the same answer at once, not a failed load each.
-            self.queue.extend(queue.try_iter());
-        }
-        outcome
-    }
-
-    fn abandon(&mut self, error: &ScheduleError) {
-        for job in self.queue.drain(..) {
-            let _ = job.reply.send(Err(error.clone().into()));
-        }
-    }
-
-    /// The list that panicked was taken out and is gone; the others have their turns when the model is there again.
-    fn panicked(&mut self) {}
-
-    fn waiting(&self) -> bool {
-        !self.queue.is_empty()
-    }
-}
-
-/// Gives every list a turn after the other, until the queue is closed and nothing is left.
-fn serve(jobs: &mut VecDeque<Job>, queue: &Receiver<Job>, model: &mut dyn Reranker, scored: &AtomicU64) {
-    loop {
-        if jobs.is_empty() {
-            match queue.recv() {
-                Ok(job) => jobs.push_back(job),
-                Err(_) => return,
-            }
-        }
-        jobs.extend(queue.try_iter());
-        // Taken out before its turn: a panic drops it with its reply, and the others stay.
-        let Some(mut job) = jobs.pop_front() else { continue };
-        if job.reply.is_closed() {
-            continue;
-        }
-        let outcome = match job.call.check() {
-            Err(stopped) => Err(ScheduleError::from(stopped).into()),
-            Ok(()) => turn(&mut job, model, scored),
-        };
-        match outcome {
-            Ok(None) => jobs.push_back(job),
-            Ok(Some(answer)) => {
-                let _ = job.reply.send(Ok(answer));
-            }
-            Err(error) => {
-                let _ = job.reply.send(Err(error));
-            }
-        }
+            serve(info, &mut |asked| turn(asked, model, scored));
+        })
     }
 }
 
 /// Tokenises or scores a part of the list. Returns the scores of the whole list once they are there.
-fn turn(job: &mut Job, model: &mut dyn Reranker, scored: &AtomicU64) -> Result<Option<Scored>, ScoreError> {
-    let list = &job.list;
-    let work = match &mut job.work {
+fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Result<Option<Scored>, ScoreError> {
+    let list = &asked.list;
+    let work = match &mut asked.work {
         Some(work) => work,
         empty => {
             let query = model.query(&list.query).map_err(|error| ScoreError::of_text(None, error))?;
@@ -278,7 +219,7 @@ fn turn(job: &mut Job, model: &mut dyn Reranker, scored: &AtomicU64) -> Result<O
         }
         work.plan(list, model.query_cost(&work.query))?;
     }
-    if let Some(listener) = &job.listener {
+    if let Some(listener) = &asked.listener {
         // A listener that left is the caller's business; the work goes on until its call stops.
         let _ = listener.send(work.progress);
     }
@@ -290,7 +231,7 @@ fn turn(job: &mut Job, model: &mut dyn Reranker, scored: &AtomicU64) -> Result<O
         cut: work.passages.iter().map(|passage| passage.cut).collect(),
         tokens: work.progress.total,
         steps: work.steps,
-        queued: work.started.duration_since(job.submitted),
+        queued: work.started.duration_since(asked.submitted),
         running: work.started.elapsed(),
     }))
 }

@@ -129,12 +129,6 @@ pub async fn serve_draining(engine: Engine, observed: Arc<Observed>, queue_lengt
     serve_with(engine, observed, queue_length, options).await
 }
 
-/// Starts a server with these permits and their observer.
-pub async fn serve_admitted(engine: Engine, observed: Arc<Observed>, admission: Admission, drain: Duration) -> Running {
-    let options = server::ServerOptions { drain, ..server::ServerOptions::default() };
-    serve_with_admission(engine, observed, admission, options).await
-}
-
 /// Starts a server with these options.
 pub async fn serve_with(
     engine: Engine,
@@ -145,7 +139,8 @@ pub async fn serve_with(
     serve_with_admission(engine, observed, Admission::new(queue_length), options).await
 }
 
-async fn serve_with_admission(
+/// Starts a server with these permits and their observer.
+pub async fn serve_with_admission(
     engine: Engine,
     observed: Arc<Observed>,
     admission: Admission,

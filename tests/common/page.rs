@@ -8,6 +8,7 @@ use std::time::Duration;
 use rerankd::call::Admission;
 use rerankd::engine::Engine;
 use rerankd::observe::{Metrics, page};
+use rerankd::rpc::server::ServerOptions;
 use rerankd::transport::{Bounds, Protocol, listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,9 +32,19 @@ impl Drop for Observable {
 
 /// Starts a server that is observed, and its page.
 pub async fn observable(engine: Engine, observed: Arc<Observed>, queue_length: usize) -> Observable {
+    observable_with(engine, observed, queue_length, ServerOptions::default()).await
+}
+
+/// [`observable`] with these options.
+pub async fn observable_with(
+    engine: Engine,
+    observed: Arc<Observed>,
+    queue_length: usize,
+    options: ServerOptions,
+) -> Observable {
     let metrics = Arc::new(Metrics::new(engine.clone()).unwrap());
     let admission = Admission::new(queue_length).observed_by(Arc::clone(&metrics) as _);
-    let server = crate::common::serve_admitted(engine, observed, admission, Duration::from_secs(10)).await;
+    let server = crate::common::serve_with_admission(engine, observed, admission, options).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let page = listener.local_addr().unwrap().to_string();
     let router = page::router(metrics, tokio::sync::watch::channel(true).1);

@@ -27,7 +27,7 @@ pub(super) struct Active {
     /// The step in evaluation.
     pub step: Step,
     /// States that the walk will restore.
-    pub states: HashMap<NodeId, (Key, State)>,
+    pub states: HashMap<NodeId, Restorable>,
     admitted: Instant,
     scoring: Timed,
     /// Whether the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
@@ -38,6 +38,14 @@ pub(super) struct Active {
     evaluated: usize,
     cached: usize,
     steps: usize,
+}
+
+/// A state that a request found.
+pub(super) struct Restorable {
+    pub key: Key,
+    pub state: State,
+    /// Bytes of its cells. Log-probabilities follow, which were read when it was found.
+    pub cells: usize,
 }
 
 /// An unfinished sample and its random number generator.

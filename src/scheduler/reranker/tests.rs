@@ -7,6 +7,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::*;
 use crate::call::Stopped;
 use crate::model::reranker::TooLong;
+use crate::scheduler::ScheduleError;
 use crate::scripted::ScriptedReranker;
 
 const WHOLE: Shortening = Shortening { passage_tokens: None, truncate: false, from_start: false };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::active::Active;
+use super::super::active::{Active, Restorable};
 use super::{Stepper, lost, wide};
 use crate::model::{Batch, ModelError, Row};
 use crate::plan::{NodeId, Step};
@@ -24,7 +24,7 @@ impl Stepper<'_> {
                 Some(state)
             };
             if let Some(state) = state.or_else(from_disk) {
-                let Some((_, scores)) = scores::split(&state, active.job.plan.scored_tokens(node)) else {
+                let Some((cells, scores)) = scores::split(&state, active.job.plan.scored_tokens(node)) else {
                     store.drop_state(&key);
                     continue;
                 };
@@ -34,7 +34,8 @@ impl Stepper<'_> {
                 }
                 active.reused(tokens);
                 active.record(node, &scores);
-                active.states.insert(node, (key, state));
+                let cells = cells.len();
+                active.states.insert(node, Restorable { key, state, cells });
             }
         }
         let adopted = self.openings.adopt(active);
@@ -45,10 +46,10 @@ impl Stepper<'_> {
     /// are evaluated at once; its log-probabilities are known and stay.
     pub(super) fn restore(&mut self, index: usize, node: NodeId, sequence: usize) -> Result<(), ModelError> {
         let active = &mut self.active[index];
-        let (key, state) = active.states.remove(&node).ok_or_else(|| lost("a state that the request does not hold"))?;
+        let held = active.states.remove(&node).ok_or_else(|| lost("a state that the request does not hold"))?;
+        let Restorable { key, state, cells } = held;
         let positions = active.job.plan.positions(node);
-        let cells = scores::split(&state, active.job.plan.scored_tokens(node)).map_or(&state[..], |(cells, _)| cells);
-        let Err(error) = self.generator.restore(cells, sequence, positions.clone()) else { return Ok(()) };
+        let Err(error) = self.generator.restore(&state[..cells], sequence, positions.clone()) else { return Ok(()) };
         tracing::warn!(%error, "a passage's state cannot be restored; the passage is read again");
         if let Some(store) = self.store {
             store.drop_state(&key);
