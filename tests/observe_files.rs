@@ -148,8 +148,10 @@ async fn the_alerts_ask_for_metrics_that_there_are() {
     for name in names {
         assert!(page.has(&name), "{name}");
     }
-    let documentation = file("docs/observing.md");
+    let (documentation, series) = (file("docs/observing.md"), file("tests/alerts.yaml"));
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let (fires, silent) = (format!("alertname: {alert}\n"), format!("alertname: {alert} }}"));
+        assert!(series.contains(&fires) && series.contains(&silent), "tests/alerts.yaml has no series for {alert}");
         assert!(documentation.contains(&format!("`{alert}`")), "docs/observing.md does not name {alert}");
     }
 }

@@ -25,8 +25,10 @@ use rerankd::model::Capacity;
 use rerankd::rpc::server::ServerOptions;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
+use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use rerankd::transport::Bounds;
+use tonic::transport::Channel;
 use tonic::{Code, Request};
 
 const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
@@ -129,6 +131,31 @@ async fn cells_count_as_used_when_they_are_granted() {
     running.abort();
     let free = |page: &Page| page.sum("rerankd_cache_cells_used_ratio", &[]) == 0.0;
     observable.scrape_until("the cells are free", free).await;
+}
+
+/// A plan that needs more than half of the cells waits beside another one while two fifths are free.
+#[tokio::test]
+async fn the_cache_is_full_when_the_next_plan_does_not_fit() {
+    let capacity = Capacity { cells: 2_000, sequences: 64, batch: 64 };
+    let observable = start(Scripted { delay: Duration::from_millis(4), capacity, ..Scripted::default() }).await;
+    let full = |page: &Page| page.sum("rerankd_cache_full", &[]);
+    let ask = |mut client: RerankServiceClient<Channel>, priority: &'static str| {
+        let long = wire("who?", &["x".repeat(1_000).as_str()]);
+        let mut request = Request::new(v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..long });
+        request.metadata_mut().insert("rerankd-priority", priority.parse().unwrap());
+        tokio::spawn(async move { client.rerank(request).await })
+    };
+    let first = ask(observable.server.client().await, "normal");
+    let busy = |page: &Page| page.sum("rerankd_requests_running", &[]) == 1.0;
+    let page = observable.scrape_until("the first one runs", busy).await;
+    assert_eq!(full(&page), 0.0, "nobody waits");
+    let second = ask(observable.server.client().await, "high");
+    let page = observable.scrape_until("the second one waits", |page| full(page) == 1.0).await;
+    let used = page.sum("rerankd_cache_cells_used_ratio", &[]);
+    assert!(used > 0.5 && used < 0.7, "{used}");
+    second.abort();
+    observable.scrape_until("nobody waits any more", |page| full(page) == 0.0).await;
+    first.abort();
 }
 
 #[tokio::test]
@@ -265,6 +292,25 @@ async fn questions_of_a_stream_are_refused_one_by_one() {
     observable.scrape_until("the stream was answered", answered).await;
 }
 
+/// It counted as a refusal for want of a model, though everything that was read is answered.
+#[tokio::test]
+async fn a_stream_that_ends_with_its_old_connection_refuses_nothing() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let bounds = Bounds { age: Some(Duration::from_millis(300)), ..Bounds::default() };
+    let options = ServerOptions { bounds, ..ServerOptions::default() };
+    let observable = observable_with(engine, observed, queue_length, options).await;
+    // The caller keeps its side open.
+    let (_questions, receiver) = tokio::sync::mpsc::channel::<v1::RerankStreamRequest>(1);
+    let questions = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let mut answers = observable.server.client().await.rerank_stream(questions).await.unwrap().into_inner();
+    let end = tokio::time::timeout(Duration::from_secs(20), answers.message()).await.expect("the stream goes on");
+    assert_eq!(end.unwrap_err().code(), Code::Unavailable);
+    let stream = [("grpc_method", "RerankStream"), ("grpc_code", "Unavailable")];
+    let ended = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 1.0;
+    let page = observable.scrape_until("the stream ended", ended).await;
+    assert_eq!((refused(&page, "unavailable"), refused(&page, "draining")), (0.0, 0.0));
+}
+
 /// The path of a request is the caller's text: it must not become a label.
 #[tokio::test]
 async fn a_method_that_there_is_not_makes_no_series_of_its_own() {
@@ -291,22 +337,3 @@ async fn the_port_answers_probes_and_nothing_else() {
         assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {head}");
     }
 }
-/// It counted as a refusal for want of a model, though everything that was read is answered.
-#[tokio::test]
-async fn a_stream_that_ends_with_its_old_connection_refuses_nothing() {
-    let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let bounds = Bounds { age: Some(Duration::from_millis(300)), ..Bounds::default() };
-    let options = ServerOptions { bounds, ..ServerOptions::default() };
-    let observable = observable_with(engine, observed, queue_length, options).await;
-    // The caller keeps its side open.
-    let (_questions, receiver) = tokio::sync::mpsc::channel::<v1::RerankStreamRequest>(1);
-    let questions = tokio_stream::wrappers::ReceiverStream::new(receiver);
-    let mut answers = observable.server.client().await.rerank_stream(questions).await.unwrap().into_inner();
-    let end = tokio::time::timeout(Duration::from_secs(20), answers.message()).await.expect("the stream goes on");
-    assert_eq!(end.unwrap_err().code(), Code::Unavailable);
-    let stream = [("grpc_method", "RerankStream"), ("grpc_code", "Unavailable")];
-    let ended = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 1.0;
-    let page = observable.scrape_until("the stream ended", ended).await;
-    assert_eq!((refused(&page, "unavailable"), refused(&page, "draining")), (0.0, 0.0));
-}
-

@@ -95,6 +95,8 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
         &labels,
         used,
     );
+    let help = "1 while the next plan would begin and waits for cells or sequences of the cache.";
+    page.gauge("rerankd_cache_full", help, &labels, size(&stats.full));
     let batch = capacity.map_or(0.0, |capacity| real(capacity.batch));
     page.gauge("rerankd_batch_tokens", "Most tokens of a step; 0 while the model loads.", &labels, batch);
     for (metric, help, value) in [

@@ -2,7 +2,7 @@
 //!
 //! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and
 //! awaits its scores. `pace` knows how fast the generator is, `line` which request begins next, `queue` how active requests
-//! share a step. `stepper` is the loop around the generator, `active` a plan while it runs, `openings` the openings that stay in
+//! share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings` the openings that stay in
 //! the cache. States of passages are in the store of `warm`.
 
 mod active;
@@ -11,11 +11,12 @@ mod openings;
 mod pace;
 pub mod queue;
 mod service;
+mod stats;
 mod stepper;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
@@ -24,20 +25,20 @@ use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::{Call, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
-use crate::numeric::real;
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 use crate::warm::{Fetched, Key, Store};
 use pace::{Pace, Refusal};
 use service::GeneratorService;
 pub use service::SchedulerOptions;
+pub use stats::Stats;
 
 /// Builds a generator on the worker's thread and passes it to the callback, which returns when the worker ends.
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> + Send>;
 
-/// Something that happened to a plan on its way.
 /// Nodes of a plan whose states can be kept, each with the key of its state, in the plan's order.
 pub type Keys = Vec<(NodeId, Key)>;
 
+/// Something that happened to a plan on its way.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// All log-probabilities of a node, in nats, in the order of its tokens.
@@ -83,91 +84,6 @@ pub struct Outcome {
     pub steps: usize,
 }
 
-/// Counters of the worker, readable at any time.
-#[derive(Debug, Default)]
-pub struct Stats {
-    /// Tokens evaluated.
-    pub tokens: AtomicU64,
-    /// Tokens not evaluated, because an earlier request had evaluated them.
-    pub cached_tokens: AtomicU64,
-    /// Microseconds inside the model.
-    pub busy_micros: AtomicU64,
-    /// Steps.
-    pub steps: AtomicU64,
-    /// Steps by size: entry `i` counts those of more than 2^(i-1) and at most 2^i tokens, the last one all larger ones.
-    pub step_sizes: [AtomicU64; 16],
-    /// Tokens of the finished plans if every prompt were evaluated from its beginning.
-    pub naive_tokens: AtomicU64,
-    /// Cells granted to active requests, and those of openings.
-    pub cells: AtomicUsize,
-    /// Requests that wait.
-    pub waiting: AtomicUsize,
-    /// Requests that run.
-    pub active: AtomicUsize,
-    /// Tokens of waiting and active requests not yet evaluated.
-    pub backlog: AtomicUsize,
-    /// How often the gauges were set back, because the worker was lost. Held while the backlog grows or is set back.
-    life: Mutex<u64>,
-    /// Requests abandoned because their caller left or their deadline passed.
-    pub abandoned: AtomicU64,
-    /// Best speed of any large step so far, in tokens a second.
-    best_speed: AtomicU64,
-    /// Present speed.
-    pace: Pace,
-}
-
-impl Stats {
-    /// Counts a step of this many tokens.
-    fn count_step(&self, tokens: usize) {
-        self.steps.fetch_add(1, Ordering::Relaxed);
-        let size = tokens.next_power_of_two().trailing_zeros() as usize;
-        self.step_sizes[size.min(self.step_sizes.len() - 1)].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Mean speed so far in tokens a second; `None` before the first step.
-    #[must_use]
-    pub fn speed(&self) -> Option<f64> {
-        let micros = self.busy_micros.load(Ordering::Relaxed);
-        (micros > 0).then(|| count(self.tokens.load(Ordering::Relaxed)) * 1e6 / count(micros))
-    }
-
-    /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
-    fn surely_takes(&self, tokens: usize) -> Duration {
-        match self.best_speed.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            speed => Duration::from_secs_f64(real(tokens) / (2.0 * count(speed))),
-        }
-    }
-
-    /// Counts a step of `tokens` tokens on a generator with the given batch size.
-    fn measure(&self, tokens: usize, took: Duration, batch: usize) {
-        // Steps below a quarter of the batch do not represent the machine's speed.
-        let full = tokens * 4 >= batch;
-        self.pace.record(tokens, took, full);
-        self.count_step(tokens);
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
-        let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
-        self.tokens.fetch_add(tokens, Ordering::Relaxed);
-        self.busy_micros.fetch_add(micros, Ordering::Relaxed);
-        if full {
-            self.best_speed.fetch_max(tokens.saturating_mul(1_000_000) / micros, Ordering::Relaxed);
-        }
-    }
-
-    /// When a request that found no place should try again: the time that the backlog will take, 0.1 to 60 seconds.
-    #[must_use]
-    pub fn retry_after(&self) -> Duration {
-        let speed = self.pace.speed().unwrap_or(500.0);
-        let seconds = real(self.backlog.load(Ordering::Relaxed)) / speed;
-        Duration::from_secs_f64(seconds.clamp(0.1, 60.0))
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 52 bits")]
-const fn count(value: u64) -> f64 {
-    value as f64
-}
-
 struct Job {
     plan: Arc<Plan>,
     cost: Cost,
@@ -181,12 +97,6 @@ struct Job {
     /// Tokens to evaluate, if states that are there now stay until the job runs.
     expected: usize,
     arrival: Instant,
-    /// Longest wait of a request without a deadline; `None` for no bound.
-    #[must_use]
-    pub const fn longest_wait(&self) -> Option<Duration> {
-        self.longest_wait
-    }
-
     call: Call,
     /// The time in the queue; `None` once it is over.
     queued: Option<Timed>,
@@ -268,6 +178,12 @@ impl Scheduler {
         call.reserve(&self.ledger, tokens, |ahead| self.fits(call, tokens, ahead))
     }
 
+    /// Longest wait of a request without a deadline; `None` for no bound.
+    #[must_use]
+    pub const fn longest_wait(&self) -> Option<Duration> {
+        self.longest_wait
+    }
+
     /// Whether a call of unknown work may come in: the same decision for a single token, before the message is decoded.
     ///
     /// # Errors
@@ -298,8 +214,8 @@ impl Scheduler {
         self.submit(plan, call, events, None).await
     }
 
-    /// Carries out a plan for the states that it leaves. They are written to disk, where there is one, also if memory has no
-    /// room for them.
+    /// Carries out a plan for the states that it leaves, which have these keys ([`Store::keys`]). They are written to disk,
+    /// where there is one, also if memory has no room for them.
     ///
     /// # Errors
     /// As [`Scheduler::run`].

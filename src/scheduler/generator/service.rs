@@ -1,8 +1,7 @@
 //! The generator as a service of a worker.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::stepper::Stepper;
@@ -69,37 +68,5 @@ impl Service for GeneratorService {
 
     fn turn_away(&mut self, job: Job) {
         self.stats.take_back(job.life, job.cost.tokens);
-    }
-}
-
-/// The tokens of jobs on their way to the worker. The worker itself takes off the backlog what it evaluates or drops.
-impl Stats {
-    /// Adds the tokens of a job that is handed over, and tells the life of the worker that they count in.
-    pub(super) fn hand_over(&self, tokens: usize) -> u64 {
-        let life = self.life();
-        self.backlog.fetch_add(tokens, Ordering::Relaxed);
-        *life
-    }
-
-    /// Takes off the tokens of a job that the worker never had. Those of an earlier life are gone already.
-    fn take_back(&self, life: u64, tokens: usize) {
-        let now = self.life();
-        if *now == life {
-            let less = |backlog: usize| Some(backlog.saturating_sub(tokens));
-            let _ = self.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        }
-    }
-
-    /// Sets the gauges back: what they count is gone with the worker, or will be turned away.
-    fn begin_anew(&self) {
-        let mut life = self.life();
-        *life += 1;
-        for gauge in [&self.active, &self.waiting, &self.cells, &self.backlog] {
-            gauge.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn life(&self) -> MutexGuard<'_, u64> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

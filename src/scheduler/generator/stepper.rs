@@ -87,7 +87,8 @@ impl<'a> Stepper<'a> {
     pub fn serve(mut self) {
         while self.receive() {
             self.drop_abandoned();
-            self.admit();
+            let full = self.admit();
+            self.stats.full.store(full.into(), Ordering::Relaxed);
             self.publish();
             if !self.active.is_empty() {
                 self.step();
@@ -143,24 +144,25 @@ impl<'a> Stepper<'a> {
         }
     }
 
-    /// Admits waiting requests in the order of `line` until the first one does not fit or gains nothing by being active.
-    fn admit(&mut self) {
+    /// Admits waiting requests in the order of `line` until the first one does not fit or gains nothing by being active. Returns
+    /// whether one did not fit.
+    fn admit(&mut self) -> bool {
         let (now, speed) = (Instant::now(), self.stats.pace.speed().unwrap_or(500.0));
         while !self.one_at_a_time || self.active.is_empty() {
             let waiting: Vec<_> = self.waiting.iter().map(|job| job.view(now, speed)).collect();
-            let Some(next) = self.line.next(&waiting) else { return };
+            let Some(next) = self.line.next(&waiting) else { return false };
             let first = next.index;
             if !self.waiting[first].samples
                 && !waiting[next.index].begun
                 && line::may_wait(&waiting[first], self.capacity.batch, &self.views())
             {
-                return;
+                return false;
             }
             let (least_cells, least_sequences) = Walk::least(&self.waiting[first].plan);
             self.make_room(least_cells, least_sequences);
             let (free_cells, free_sequences) = self.free();
             if least_cells > free_cells || least_sequences > free_sequences {
-                return;
+                return true;
             }
             self.line.began(&next, &waiting);
             let job = self.waiting.swap_remove(first);
@@ -182,6 +184,7 @@ impl<'a> Stepper<'a> {
             self.stats.cached_tokens.fetch_add(wide(job_tokens - admitted.walk.remaining()), Ordering::Relaxed);
             self.active.push(admitted);
         }
+        false
     }
 
     fn views(&self) -> Vec<View<Instant>> {
