@@ -25,8 +25,10 @@ use rerankd::model::Capacity;
 use rerankd::rpc::server::ServerOptions;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
+use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use rerankd::transport::Bounds;
+use tonic::transport::Channel;
 use tonic::{Code, Request};
 
 const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
@@ -137,22 +139,17 @@ async fn the_cache_is_full_when_the_next_plan_does_not_fit() {
     let capacity = Capacity { cells: 2_000, sequences: 64, batch: 64 };
     let observable = start(Scripted { delay: Duration::from_millis(4), capacity, ..Scripted::default() }).await;
     let full = |page: &Page| page.sum("rerankd_cache_full", &[]);
-    let ask = |priority: &'static str| {
-        let server = &observable.server;
-        async move {
-            let mut client = server.client().await;
-            let long = wire("who?", &["x".repeat(1_000).as_str()]);
-            let request = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..long };
-            let mut request = Request::new(request);
-            request.metadata_mut().insert("rerankd-priority", priority.parse().unwrap());
-            tokio::spawn(async move { client.rerank(request).await })
-        }
+    let ask = |mut client: RerankServiceClient<Channel>, priority: &'static str| {
+        let long = wire("who?", &["x".repeat(1_000).as_str()]);
+        let mut request = Request::new(v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..long });
+        request.metadata_mut().insert("rerankd-priority", priority.parse().unwrap());
+        tokio::spawn(async move { client.rerank(request).await })
     };
-    let first = ask("normal").await;
+    let first = ask(observable.server.client().await, "normal");
     let busy = |page: &Page| page.sum("rerankd_requests_running", &[]) == 1.0;
     let page = observable.scrape_until("the first one runs", busy).await;
     assert_eq!(full(&page), 0.0, "nobody waits");
-    let second = ask("high").await;
+    let second = ask(observable.server.client().await, "high");
     let page = observable.scrape_until("the second one waits", |page| full(page) == 1.0).await;
     let used = page.sum("rerankd_cache_cells_used_ratio", &[]);
     assert!(used > 0.5 && used < 0.7, "{used}");
