@@ -23,6 +23,8 @@ pub(crate) struct ModelIdentity {
     pub name: String,
     /// Tensor type in which it runs.
     pub encoding: String,
+    /// The generator's adapter: its file's SHA-256 and its scale. `None` without one.
+    pub adapter: Option<String>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
     /// Version of the prompts.
@@ -75,6 +77,11 @@ impl From<ClientError> for Refusal {
     }
 }
 
+/// An adapter in a manifest.
+fn adapted(sha256: &str, scale: f32) -> String {
+    format!("{sha256} times {scale}")
+}
+
 impl ModelIdentity {
     /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
     pub fn calibrated(&self) -> Option<Vec<String>> {
@@ -97,6 +104,7 @@ impl Backend {
                     generator: generator.sha256,
                     name: generator.name,
                     encoding: generator.encoding,
+                    adapter: generator.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
                     calibrations: info.calibrations,
@@ -109,6 +117,7 @@ impl Backend {
                     generator: info.sha256,
                     name: info.name,
                     encoding: info.encoding,
+                    adapter: info.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
                     entailment: engine
                         .models()
                         .judge_if_any()

@@ -191,8 +191,8 @@ async fn beside(
         when_ready(engine, config, manager.clone(), heat),
         reload(control, &manager, &warm, &access, || {
             let generator = loaded.generator().ok()?;
-            let sha256 = &generator.info.sha256;
-            let files = (profile_file(&store, sha256, Origin::Calibrated), calibration_file(&store, sha256));
+            let weights = generator.info.weights();
+            let files = (profile_file(&store, &weights, Origin::Calibrated), calibration_file(&store, &weights));
             Some((generator, files))
         }),
     );
@@ -241,13 +241,16 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
     }
     let Ok(generator) = engine.generator() else { return };
     let info = &generator.info;
+    if let Some(adapter) = &info.adapter {
+        tracing::info!(adapter = %adapter.name, sha256 = %adapter.sha256, scale = adapter.scale, "adapter applied");
+    }
     tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "generator ready");
     warm_up(&engine).await;
     heat.send_replace(true);
     manager.ready();
     generator.position_bias.set_learning(config.learn_position_bias);
-    let calibrated = profile_file(&config.store, &info.sha256, Origin::Calibrated);
-    let ranking = calibration_file(&config.store, &info.sha256);
+    let calibrated = profile_file(&config.store, &info.weights(), Origin::Calibrated);
+    let ranking = calibration_file(&config.store, &info.weights());
     tokio::join!(
         follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL),
         follow_ranking(Arc::clone(&generator), ranking, CALIBRATION_INTERVAL),

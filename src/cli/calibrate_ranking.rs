@@ -29,7 +29,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let settings = Settings { passage_tokens: args.max_passage_tokens, threshold, seed: 0 };
     let engine = app::engine(&config).await?;
     let generator = engine.generator()?;
-    let file = app::calibration_file(&config.store, &generator.info.sha256);
+    let file = app::calibration_file(&config.store, &generator.info.weights());
     // A file that cannot be used is told before the work.
     file.load().map_err(anyhow::Error::from)?;
     // The utilities must not depend on what an earlier calibration found.

@@ -111,7 +111,8 @@ fn configured(config: &Config) -> Vec<&Entry> {
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
     let networks: Vec<&str> = config.entailment.model.as_deref().into_iter().chain(scorers).collect();
     let library = !networks.is_empty() && config.entailment.library.is_none();
-    let names = std::iter::once(config.generator.model.as_str()).chain(networks);
+    let adapter = config.generator.adapter.as_ref().map(|adapter| adapter.file.as_str());
+    let names = std::iter::once(config.generator.model.as_str()).chain(adapter).chain(networks);
     let names = names.chain(library.then_some("onnxruntime"));
     names.filter_map(|name| config.store.catalog().find(name)).collect()
 }

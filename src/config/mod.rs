@@ -2,6 +2,7 @@
 //! environment.
 
 mod changes;
+pub mod generator;
 mod http;
 mod observe;
 mod raw;
@@ -17,13 +18,13 @@ use serde_json::Value;
 
 use crate::engine;
 use crate::observe::traces::TraceOptions;
-use crate::runtime::llama;
 use crate::scheduler::entailment::EntailmentOptions;
 use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
 use crate::transport::AccessFiles;
 
+pub use generator::Generator;
 pub use http::Http;
 pub use raw::DEFAULTS;
 pub use security::{Security, client_token};
@@ -80,46 +81,6 @@ pub struct Server {
     pub lame_duck: Duration,
     /// Whether reflection is served.
     pub reflection: bool,
-}
-
-/// The generator and its load settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generator {
-    /// Catalogue name, or path of a GGUF file.
-    pub model: String,
-    /// Number of cache cells (tokens).
-    pub cells: usize,
-    /// Maximum number of tokens per step.
-    pub batch: usize,
-    /// Threads per step; at least 1.
-    pub threads: usize,
-    /// Number of layers on the accelerator; values above the model's count mean all.
-    pub gpu_layers: u32,
-    /// Use the fused attention kernel.
-    pub flash_attention: bool,
-    /// Numbers in the cells of the cache.
-    pub cache_type: llama::CacheType,
-    /// Use the model's chat template if it has one.
-    pub chat_template: bool,
-    /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
-    pub reencode: Option<u64>,
-}
-
-impl Generator {
-    /// llama.cpp settings for the model file at `path`.
-    #[must_use]
-    pub fn settings(&self, path: PathBuf) -> llama::Settings {
-        llama::Settings {
-            path,
-            cells: self.cells,
-            batch: self.batch,
-            threads: self.threads,
-            gpu_layers: self.gpu_layers,
-            flash_attention: self.flash_attention,
-            cache_type: self.cache_type,
-            sha256: String::new(),
-        }
-    }
 }
 
 /// The entailment model and its load settings.
@@ -238,10 +199,7 @@ fn validate(
 ) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     bounded(&raw, &mut faults);
-    if raw.generator.batch > raw.generator.context_cells {
-        faults.push("generator.batch: must not exceed generator.context_cells".to_owned());
-    }
-    if raw.generator.model.is_empty() {
+    if raw.generator.section.model.is_empty() {
         faults.push("generator.model: must not be empty".to_owned());
     }
     let listen = raw.server.listen.parse::<SocketAddr>();
@@ -261,13 +219,14 @@ fn validate(
     let metrics = raw.metrics.validate(&mut faults);
     let traces = raw.traces.validate(&mut faults);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if raw.generator.threads == 0 { cores } else { raw.generator.threads };
+    let reencode = raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000));
+    let generator = raw.generator.section.validate("generator", cores, reencode, &mut faults);
+    let threads = generator.threads;
     let rerankers = raw.rerankers.validate(threads, &mut faults);
     let warm = raw.warm.options(&mut faults);
     if raw.generator.reproducible && warm.disk.is_some() {
         faults.push("warm.disk: must be empty where generator.reproducible is true, which keeps no states".to_owned());
     }
-    let cache_type = raw.generator.cache_type(&mut faults);
     let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
     let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
     if let Err(error) = &catalogue {
@@ -315,17 +274,7 @@ fn validate(
             reproducible: raw.generator.reproducible,
             longest_wait: (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds)),
         },
-        generator: Generator {
-            model: raw.generator.model,
-            cells: raw.generator.context_cells,
-            batch: raw.generator.batch,
-            threads,
-            gpu_layers: raw.generator.gpu_layers,
-            flash_attention: raw.generator.flash_attention,
-            cache_type,
-            chat_template: raw.generator.chat_template,
-            reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
-        },
+        generator,
         entailment,
         rerankers,
         learn_position_bias: raw.position_bias.learn,
@@ -350,9 +299,6 @@ fn bounded(raw: &raw::Raw, faults: &mut Vec<String>) {
         ("limits.pairs_per_request", raw.limits.pairs_per_request, 1, usize::MAX),
         ("limits.queue_length", raw.limits.queue_length, 1, 1_000_000),
         ("server.message_bytes", raw.server.message_bytes, 1024, 1 << 31),
-        ("generator.context_cells", raw.generator.context_cells, 256, 1 << 24),
-        ("generator.batch", raw.generator.batch, 16, 1 << 16),
-        ("generator.threads", raw.generator.threads, 0, 1024),
         ("entailment.threads", raw.entailment.threads, 0, 1024),
         ("entailment.batch", raw.entailment.batch, 0, 1024),
         ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),

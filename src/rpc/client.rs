@@ -211,6 +211,12 @@ pub fn local_calibrations(calibrations: &[Calibration]) -> Vec<v1::RankingCalibr
     calibrations.iter().map(super::models::calibration_to_wire).collect()
 }
 
+/// Converts a local generator's adapter to the message that a server would send.
+#[must_use]
+pub fn local_adapter(adapter: &crate::model::AdapterInfo) -> v1::AdapterInfo {
+    super::models::adapter_to_wire(adapter)
+}
+
 /// Converts an answer of a local engine to the message that a server would send.
 #[must_use]
 pub fn local_response(

@@ -344,6 +344,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         score_calibrated: answer.score_calibrated,
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
+        adapter: model.adapter.as_ref().map(super::models::adapter_to_wire),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::engine::models::Role;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::{Origin, Profile, Profiles, Subject};
 use crate::fusion::calibration::Calibration;
-use crate::model::GeneratorInfo;
+use crate::model::{AdapterInfo, GeneratorInfo};
 use crate::scheduler::Status as WorkerStatus;
 use crate::scheduler::reranker::PassageScorer;
 use crate::warm::Figures;
@@ -103,6 +103,7 @@ impl ModelService for Service {
         Ok(Response::new(v1::GetPositionBiasResponse {
             profiles: profiles.into_iter().filter(wanted).collect(),
             model_sha256: generator.info.sha256.clone(),
+            adapter: generator.info.adapter.as_ref().map(adapter_to_wire),
             template_version: TEMPLATE_VERSION.to_owned(),
             problems: bias.problems(),
         }))
@@ -151,7 +152,13 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         chat_template: info.chat,
         encoding: info.encoding.clone(),
         running_sha256: info.running_sha256.clone(),
+        adapter: info.adapter.as_ref().map(adapter_to_wire),
     }
+}
+
+/// Converts the adapter of a generator.
+pub(super) fn adapter_to_wire(adapter: &AdapterInfo) -> v1::AdapterInfo {
+    v1::AdapterInfo { name: adapter.name.clone(), sha256: adapter.sha256.clone(), scale: adapter.scale }
 }
 
 /// Converts a calibration. The command line prints local ones from the same messages.

@@ -99,7 +99,8 @@ impl Settings {
             ("seed", json!(self.seed)),
         ];
         let calibrated = models.calibrated().map(|calibrations| ("calibrations", json!(calibrations)));
-        entries.into_iter().chain(calibrated).map(|(key, value)| (key.to_owned(), value)).collect()
+        let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
+        entries.into_iter().chain(calibrated).chain(adapter).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 
