@@ -201,7 +201,8 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
         let mut client = ModelServiceClient::new(running.channel().await);
         let told = client.get_position_bias(v1::GetPositionBiasRequest::default()).await.unwrap().into_inner();
         let lengths: Vec<u32> = told.profiles.iter().map(|profile| profile.passages).collect();
-        assert_eq!(lengths, Vec::from_iter((passages > 0).then_some(passages)), "{scale:?}");
+        let expected: Vec<u32> = (passages > 0).then_some(passages).into_iter().collect();
+        assert_eq!(lengths, expected, "{scale:?}");
         assert_eq!(told.adapter.map(|adapter| adapter.scale.to_string()), scale.map(str::to_owned));
         assert_eq!(told.model_sha256, base);
         assert_eq!(info(&running).await.calibrations.len(), usize::from(scale == Some("0.5")));

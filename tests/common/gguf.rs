@@ -1,5 +1,5 @@
 //! Writes small GGUF files: metadata and tensors of F32.
-#![allow(dead_code, reason = "every test file uses its own part")]
+#![allow(dead_code, clippy::cast_precision_loss, reason = "every test file uses its own part; its numbers are small")]
 
 /// A value of the metadata.
 #[derive(Clone)]

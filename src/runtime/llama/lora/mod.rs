@@ -205,7 +205,7 @@ fn fill(source: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 
 /// The bits of a little-endian number of at most four bytes.
 fn bits(number: &[u8]) -> u32 {
-    number.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte))
+    number.iter().rev().fold(0, |bits, &byte| (bits << 8) | u32::from(byte))
 }
 
 #[cfg(test)]
