@@ -14,7 +14,7 @@ pub use follow::{follow_calibration, follow_ranking};
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::engine::models::Models;
+use crate::engine::models::{self, GeneratorModel, Models};
 use crate::engine::position_bias::{Keeper, PositionBias};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::Profiles;
@@ -40,16 +40,28 @@ pub use serving::{Listeners, serve};
 /// The store has no model or adapter of the configured name, others could have written to the folder `warm.disk`, or no thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
-    generator::find(&config.generator, &config.store)?;
+    for settings in std::iter::once(&config.generator).chain(&config.scorer) {
+        generator::find(settings, &config.store)?;
+    }
     if let Some(disk) = &config.scheduler.warm.disk {
         disk.check().map_err(|problem| anyhow::anyhow!("warm.disk: {}: {problem}", disk.folder.display()))?;
     }
-    let generator = generator::start(&config.generator, config).context("cannot start a thread for the generator")?;
-    let models = with_passage_models(Models::new(generator, judge(config)?), config)?;
+    let name = config.generator.model.clone();
+    let generator = generator::start(&config.generator, (models::Role::Generator, name), config);
+    let generator = generator.context("cannot start a thread for the generator")?;
+    let mut models = Models::new(generator, judge(config)?);
+    if let Some(scorer) = &config.scorer {
+        // Two models of one name could not be told apart, for instance in metrics.
+        let same = scorer.model == config.generator.model;
+        let name = if same { models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
+        let started = generator::start(scorer, (models::Role::Scorer, name), config);
+        models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
+    }
+    let models = with_passage_models(models, config)?;
     Ok(Engine::new(models, config.limits))
 }
 
-/// Calls [`start`] and waits until the generator is ready.
+/// Calls [`start`] and waits until the generator and the scorer are ready.
 ///
 /// # Errors
 /// The model is not in the store, its checksum differs, or it cannot be loaded.
@@ -59,14 +71,22 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// Waits until the first load of the generator succeeds or fails. The worker handles later failures by itself.
+/// Waits until the first loads of the generator and the scorer succeed, or one fails. The workers handle later failures by
+/// themselves.
 async fn first_load(engine: &Engine) -> anyhow::Result<()> {
-    let mut status = engine.models().generator(None)?.scheduler().status();
+    for model in engine.models().generators() {
+        first_load_of(model).await?;
+    }
+    Ok(())
+}
+
+async fn first_load_of(model: &GeneratorModel) -> anyhow::Result<()> {
+    let (mut status, role) = (model.scheduler().status(), model.role().name());
     let settled = status.wait_for(|status| *status != Status::Loading).await?;
     match &*settled {
         Status::Ready(_) => Ok(()),
-        Status::Failed(problem) => anyhow::bail!("the generator cannot be loaded: {problem}"),
-        Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the generator's thread ended"),
+        Status::Failed(problem) => anyhow::bail!("the {role} cannot be loaded: {problem}"),
+        Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the thread of the {role} ended"),
     }
 }
 

@@ -4,17 +4,17 @@ use std::sync::{Arc, PoisonError};
 
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
-use crate::engine::models::{FileRead, GeneratorModel, Published};
+use crate::engine::models::{FileRead, GeneratorModel, Published, Role};
 use crate::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, weights};
 use crate::runtime::llama::{self, Vocabulary, reencode};
-use crate::scheduler::generator::{Loader, Scheduler};
-use crate::storage::catalog::Role;
+use crate::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
+use crate::storage::catalog;
 use crate::storage::store::{Located, Store, StoreError};
 
 /// Whether the store has the files of a generator, by their names. Reads no content.
 pub(super) fn find(settings: &config::Generator, store: &Store) -> Result<(), StoreError> {
-    store.find(&settings.model, Role::Generator)?;
-    settings.adapter.as_ref().map_or(Ok(()), |adapter| store.find(&adapter.file, Role::Adapter))
+    store.find(&settings.model, catalog::Role::Generator)?;
+    settings.adapter.as_ref().map_or(Ok(()), |adapter| store.find(&adapter.file, catalog::Role::Adapter))
 }
 
 /// The adapter of a generator, with a verified file.
@@ -26,7 +26,7 @@ pub fn locate_adapter(
     store: &Store,
 ) -> Result<Option<(Located, AdapterInfo)>, StoreError> {
     let Some(adapter) = &settings.adapter else { return Ok(None) };
-    let located = store.locate(&adapter.file, Role::Adapter)?;
+    let located = store.locate(&adapter.file, catalog::Role::Adapter)?;
     if let Some(expected) = adapter.sha256.as_ref().filter(|expected| **expected != located.sha256) {
         let (path, expected, actual) = (located.path.display().to_string(), expected.clone(), located.sha256);
         return Err(StoreError::WrongHash { path, expected, actual });
@@ -35,10 +35,13 @@ pub fn locate_adapter(
     Ok(Some((located, info)))
 }
 
-/// Starts the worker of the generator of one section of the configuration.
-pub(super) fn start(settings: &config::Generator, config: &Config) -> std::io::Result<GeneratorModel> {
+/// Starts the worker of the generator of one section of the configuration, which answers to `name`.
+pub(super) fn start(
+    settings: &config::Generator,
+    (role, name): (Role, String),
+    config: &Config,
+) -> std::io::Result<GeneratorModel> {
     let published = Published::default();
-    let name = settings.model.clone();
     let loader: Loader = {
         let (settings, store) = (settings.clone(), config.store.clone());
         let use_learnt = config.use_learnt_position_bias;
@@ -90,7 +93,8 @@ pub(super) fn start(settings: &config::Generator, config: &Config) -> std::io::R
             llama::with_model(runtime, serve)
         })
     };
-    Ok(GeneratorModel::new(name, Scheduler::start(config.scheduler.clone(), loader)?, published))
+    let options = SchedulerOptions { name: role.name(), ..config.scheduler.clone() };
+    Ok(GeneratorModel::new(name, Scheduler::start(options, loader)?, published))
 }
 
 /// The verified files of a generator.
@@ -100,7 +104,8 @@ fn locate(
 ) -> Result<(Located, Option<(Located, AdapterInfo)>), ModelError> {
     let unusable =
         |path: &str, error: StoreError| ModelError::Unusable { path: path.to_owned(), problem: error.to_string() };
-    let model = store.locate(&settings.model, Role::Generator).map_err(|error| unusable(&settings.model, error))?;
+    let model =
+        store.locate(&settings.model, catalog::Role::Generator).map_err(|error| unusable(&settings.model, error))?;
     let name = settings.adapter.as_ref().map_or("", |adapter| &*adapter.file);
     let adapter = locate_adapter(settings, store).map_err(|error| unusable(name, error))?;
     Ok((model, adapter))

@@ -182,6 +182,8 @@ async fn measure(
 fn whole_orders(question: &input::Question, passage_tokens: Option<usize>) -> RerankRequest {
     let seed = u64::try_from(question.line).unwrap_or_default();
     RerankRequest {
+        // The profiles are the generator's: they arrange what it reads.
+        scorer: "generator".to_owned(),
         query: question.question.clone(),
         passages: question.passages.clone(),
         moi: MoiOptions { scheme: Some(Scheme::Random), seed, ..MoiOptions::default() },

@@ -1,4 +1,5 @@
-//! The section `generator`: the model that scores and samples prompts, and its adapter.
+//! The sections `generator` and `scorer`: the model that scores and samples prompts, one that scores in its place, and their
+//! adapters.
 
 use std::path::PathBuf;
 
@@ -127,7 +128,8 @@ impl Section {
             faults.push(format!("{section}.adapter_scale: {bounds}, is {:?}", self.adapter_scale));
         }
         let sha256 = self.adapter_sha256.to_ascii_lowercase();
-        if !sha256.is_empty() && !(sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        let is_hash = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !sha256.is_empty() && !is_hash {
             let found = &self.adapter_sha256;
             faults.push(format!("{section}.adapter_sha256: must be 64 hexadecimal digits, is {found:?}"));
         }
@@ -152,6 +154,22 @@ mod tests {
     }
 
     #[test]
+    fn a_scorer_is_off_until_it_is_named_and_has_keys_of_its_own() {
+        assert_eq!(load(&[]).unwrap().scorer, None);
+        let flags = [("scorer.model", "x.gguf"), ("generator.threads", "3"), ("scorer.batch", "64")];
+        let config = load(&flags).unwrap();
+        let scorer = config.scorer.unwrap();
+        assert_eq!((&*scorer.model, scorer.threads, scorer.batch, config.generator.batch), ("x.gguf", 3, 64, 512));
+        let faults =
+            load(&[("scorer.model", "x.gguf"), ("scorer.batch", "1"), ("scorer.cache_type", "f64")]).unwrap_err();
+        assert_eq!(faults[0], "scorer.batch: must be between 16 and 65536, is 1");
+        assert!(faults[1].starts_with("scorer.cache_type: must be"), "{faults:?}");
+        let itself = [("scorer.model", "smollm2-135m-instruct")];
+        assert!(load(&itself).unwrap_err()[0].starts_with("scorer.model: is the generator itself"));
+        assert!(load(&[itself[0], ("scorer.adapter", "a.gguf")]).is_ok());
+    }
+
+    #[test]
     fn an_adapter_has_a_file_a_hash_and_a_finite_scale() {
         assert_eq!(load(&[]).unwrap().generator.adapter, None);
         let hash = "AB".repeat(32);
@@ -166,6 +184,8 @@ mod tests {
         }
         let faults = load(&[("generator.adapter", "a.gguf"), ("generator.adapter_sha256", "ab")]).unwrap_err();
         assert_eq!(faults, ["generator.adapter_sha256: must be 64 hexadecimal digits, is \"ab\""]);
+        let unused = load(&[("scorer.adapter", "a.gguf")]).unwrap_err();
+        assert_eq!(unused, ["scorer.adapter: must be empty where scorer.model is empty"]);
         let alone = load(&[("generator.adapter_sha256", &hash)]).unwrap_err();
         assert_eq!(alone, ["generator.adapter_sha256: must be empty where generator.adapter is empty"]);
     }

@@ -117,6 +117,8 @@ pub struct Config {
     pub scheduler: SchedulerOptions,
     /// Settings of the generator.
     pub generator: Generator,
+    /// Settings of the generator that scores passages in its place; `None` where it scores itself.
+    pub scorer: Option<Generator>,
     /// Settings of the entailment model.
     pub entailment: Entailment,
     /// Settings of the models that score passages.
@@ -222,6 +224,16 @@ fn validate(
     let reencode = raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000));
     let generator = raw.generator.section.validate("generator", cores, reencode, &mut faults);
     let threads = generator.threads;
+    let scorer = raw.scorer.validate("scorer", threads, reencode, &mut faults);
+    if scorer.model.is_empty() && scorer.adapter.is_some() {
+        faults.push("scorer.adapter: must be empty where scorer.model is empty".to_owned());
+    }
+    let scorer = Some(scorer).filter(|scorer| !scorer.model.is_empty());
+    let itself = |scorer: &Generator| scorer.model == generator.model && scorer.adapter == generator.adapter;
+    if scorer.as_ref().is_some_and(itself) {
+        // Both would keep what they learn in the same files.
+        faults.push("scorer.model: is the generator itself: leave it empty, or give it another adapter".to_owned());
+    }
     let rerankers = raw.rerankers.validate(threads, &mut faults);
     let warm = raw.warm.options(&mut faults);
     if raw.generator.reproducible && warm.disk.is_some() {
@@ -272,9 +284,11 @@ fn validate(
             warm,
             template: engine::prompt::TEMPLATE_VERSION.to_owned(),
             reproducible: raw.generator.reproducible,
+            name: "generator",
             longest_wait: (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds)),
         },
         generator,
+        scorer,
         entailment,
         rerankers,
         learn_position_bias: raw.position_bias.learn,

@@ -16,6 +16,7 @@ pub(super) struct Raw {
     pub server: Server,
     pub limits: Limits,
     pub generator: Generator,
+    pub scorer: super::generator::Section,
     pub entailment: Entailment,
     pub position_bias: PositionBias,
     pub models: Models,

@@ -189,7 +189,7 @@ pub trait Tokenizer: Send + Sync {
 }
 
 /// Description of a loaded generator.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct GeneratorInfo {
     /// Catalogue name or file name.
     pub name: String,

@@ -177,8 +177,8 @@ pub async fn warm(
 
 /// Converts progress of a local engine to the message that a server would send.
 #[must_use]
-pub fn local_warm(progress: &WarmProgress) -> v1::WarmPassagesResponse {
-    super::rerank::warm_progress(progress)
+pub fn local_warm(model: &str, progress: &WarmProgress) -> v1::WarmPassagesResponse {
+    super::rerank::warm_progress(model, progress)
 }
 
 /// Fetches version, models, limits and state of the server.
@@ -219,11 +219,7 @@ pub fn local_adapter(adapter: &crate::model::AdapterInfo) -> v1::AdapterInfo {
 
 /// Converts an answer of a local engine to the message that a server would send.
 #[must_use]
-pub fn local_response(
-    answer: crate::engine::rerank::Reranked,
-    request: &RerankRequest,
-    model: &crate::model::GeneratorInfo,
-) -> v1::RerankResponse {
+pub fn local_response(answer: crate::engine::rerank::Reranked, request: &RerankRequest) -> v1::RerankResponse {
     let passages = convert::request_to_wire(request).passages;
-    convert::response(answer, &convert::Sent { passages, whole: false }, model)
+    convert::response(answer, &convert::Sent { passages, whole: false })
 }

@@ -73,7 +73,9 @@ fn put_value(bytes: &mut Vec<u8>, value: &Value) {
         Value::Texts(texts) => {
             bytes.extend([9_u32.to_le_bytes(), 8_u32.to_le_bytes()].concat());
             bytes.extend((texts.len() as u64).to_le_bytes());
-            texts.iter().for_each(|text| put_text(bytes, text));
+            for text in texts {
+                put_text(bytes, text);
+            }
         }
     }
 }

@@ -46,6 +46,9 @@ impl Lines<'_> {
         if let Some(adapter) = &self.models.adapter {
             line["model"]["adapter"] = json!(adapter);
         }
+        if let Some(scorer) = &self.models.scorer {
+            line["model"]["scorer"] = json!(scorer);
+        }
         if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
             line.extend(more);
         }

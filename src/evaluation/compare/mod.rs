@@ -100,7 +100,14 @@ impl Settings {
         ];
         let calibrated = models.calibrated().map(|calibrations| ("calibrations", json!(calibrations)));
         let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
-        entries.into_iter().chain(calibrated).chain(adapter).map(|(key, value)| (key.to_owned(), value)).collect()
+        let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
+        entries
+            .into_iter()
+            .chain(calibrated)
+            .chain(adapter)
+            .chain(scorer)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 }
 
