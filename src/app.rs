@@ -2,54 +2,66 @@
 
 mod control;
 mod follow;
+mod generator;
 mod notify;
 mod rerankers;
 mod serving;
 
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 pub use follow::{follow_calibration, follow_ranking};
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::engine::Engine;
-use crate::engine::models::{FileRead, GeneratorModel, Models, Published};
+use crate::engine::models::{self, GeneratorModel, Models};
 use crate::engine::position_bias::{Keeper, PositionBias};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::Profiles;
 use crate::fusion::calibration::Calibration;
-use crate::model::{GeneratorInfo, ModelError, Tokenizer};
-use crate::runtime::llama::{self, Vocabulary, reencode};
+use crate::model::ModelError;
+use crate::runtime::llama::{self, reencode};
 use crate::runtime::onnx;
 use crate::scheduler::Status;
 use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
-use crate::scheduler::generator::{Loader, Scheduler};
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::catalog::Role;
 use crate::storage::profiles::{Origin, ProfileFile};
-use crate::storage::store::{Located, Store, StoreError};
+use crate::storage::store::{Store, StoreError};
 
 pub use control::{Control, Operator};
+pub use generator::locate_adapter;
 pub use rerankers::with_passage_models;
 pub use serving::{Listeners, serve};
 
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The store has no model of the configured name, others could have written to the folder `warm.disk`, or no thread could be started.
+/// The store has no model or adapter of the configured name, others could have written to the folder `warm.disk`, or no thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
-    config.store.find(&config.generator.model, Role::Generator)?;
+    for settings in std::iter::once(&config.generator).chain(&config.scorer) {
+        generator::find(settings, &config.store)?;
+    }
     if let Some(disk) = &config.scheduler.warm.disk {
         disk.check().map_err(|problem| anyhow::anyhow!("warm.disk: {}: {problem}", disk.folder.display()))?;
     }
-    let generator = generator(config).context("cannot start a thread for the generator")?;
-    let models = with_passage_models(Models::new(generator, judge(config)?), config)?;
+    let name = config.generator.model.clone();
+    let generator = generator::start(&config.generator, (models::Role::Generator, name), config);
+    let generator = generator.context("cannot start a thread for the generator")?;
+    let mut models = Models::new(generator, judge(config)?);
+    if let Some(scorer) = &config.scorer {
+        // Two models of one name could not be told apart, for instance in metrics.
+        let same = scorer.model == config.generator.model;
+        let name = if same { models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
+        let started = generator::start(scorer, (models::Role::Scorer, name), config);
+        models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
+    }
+    let models = with_passage_models(models, config)?;
     Ok(Engine::new(models, config.limits))
 }
 
-/// Calls [`start`] and waits until the generator is ready.
+/// Calls [`start`] and waits until the generator and the scorer are ready.
 ///
 /// # Errors
 /// The model is not in the store, its checksum differs, or it cannot be loaded.
@@ -59,86 +71,22 @@ pub async fn engine(config: &Config) -> anyhow::Result<Engine> {
     Ok(engine)
 }
 
-/// Waits until the first load of the generator succeeds or fails. The worker handles later failures by itself.
+/// Waits until the first loads of the generator and the scorer succeed, or one fails. The workers handle later failures by
+/// themselves.
 async fn first_load(engine: &Engine) -> anyhow::Result<()> {
-    let mut status = engine.models().generator(None)?.scheduler().status();
+    for model in engine.models().generators() {
+        first_load_of(model).await?;
+    }
+    Ok(())
+}
+
+async fn first_load_of(model: &GeneratorModel) -> anyhow::Result<()> {
+    let (mut status, role) = (model.scheduler().status(), model.role().name());
     let settled = status.wait_for(|status| *status != Status::Loading).await?;
     match &*settled {
         Status::Ready(_) => Ok(()),
-        Status::Failed(problem) => anyhow::bail!("the generator cannot be loaded: {problem}"),
-        Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the generator's thread ended"),
-    }
-}
-
-/// Starts the generator's worker. The worker's thread locates and loads the model file.
-fn generator(config: &Config) -> std::io::Result<GeneratorModel> {
-    let published = Published::default();
-    let name = config.generator.model.clone();
-    let loader: Loader = {
-        let (settings, store) = (config.generator.clone(), config.store.clone());
-        let use_learnt = config.use_learnt_position_bias;
-        let published = Arc::clone(&published);
-        // The file that was read first, with the settings that it runs with. Answers name its checksum, so a reload
-        // must not serve another file.
-        let mut read: Option<(String, llama::Settings)> = None;
-        Box::new(move |serve| {
-            let model = settings.model.clone();
-            let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
-            let located = store.locate(&settings.model, Role::Generator).map_err(unusable)?;
-            if let Some((sha256, runtime)) = &read {
-                if *sha256 != located.sha256 {
-                    let problem = "the file changed since the server read it: start the server again".to_owned();
-                    return Err(ModelError::Unusable { path: model, problem });
-                }
-                return llama::with_model(runtime, serve);
-            }
-            let vocabulary = Vocabulary::load(&located.path)?;
-            let mut runtime = settings.settings(located.path.clone());
-            let choice = match settings.reencode {
-                Some(_) if !llama::offloads(&runtime)? => reencode::chosen(&runtime, &located.sha256, &store),
-                _ => None,
-            };
-            let compute = llama::computes(&runtime)?;
-            let info = info(&settings, &located, &vocabulary, choice.as_ref(), compute);
-            if let Some(choice) = choice {
-                runtime.path = choice.path;
-            }
-            runtime.sha256.clone_from(&info.running_sha256);
-            let position_bias = position_bias(&store, &info.sha256);
-            position_bias.set_use_learnt(use_learnt);
-            let file = FileRead {
-                tokenizer: Arc::new(vocabulary),
-                calibrations: calibrations(&store, &info.sha256),
-                info,
-                position_bias,
-            };
-            *published.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-            let (_, runtime) = read.insert((located.sha256, runtime));
-            llama::with_model(runtime, serve)
-        })
-    };
-    Ok(GeneratorModel::new(name, Scheduler::start(config.scheduler.clone(), loader)?, published))
-}
-
-fn info(
-    settings: &config::Generator,
-    located: &Located,
-    vocabulary: &Vocabulary,
-    choice: Option<&reencode::Choice>,
-    compute: String,
-) -> GeneratorInfo {
-    let metadata = |key: &str| vocabulary.metadata(key);
-    let words = ["general.architecture", "general.name", "general.size_label"].map(metadata);
-    GeneratorInfo {
-        name: located.name.clone(),
-        encoding: choice.map_or_else(|| "as shipped".to_owned(), |choice| choice.encoding.clone()),
-        running_sha256: choice.map_or_else(|| located.sha256.clone(), |choice| choice.sha256.clone()),
-        sha256: located.sha256.clone(),
-        description: words.into_iter().flatten().collect::<Vec<_>>().join(" "),
-        bytes: located.bytes,
-        trained_context: vocabulary.trained_context(),
-        chat: settings.chat_template && vocabulary.chat_frame().is_some(),
-        compute,
+        Status::Failed(problem) => anyhow::bail!("the {role} cannot be loaded: {problem}"),
+        Status::Idle | Status::Loading | Status::Stopped => anyhow::bail!("the thread of the {role} ended"),
     }
 }
 
@@ -199,7 +147,7 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     Ok(Some(judge.context("cannot start a thread for the entailment model")?))
 }
 
-/// The file with the position-bias profiles of a generator, identified by the SHA-256 of its model file.
+/// The file with the position-bias profiles of a generator, identified by its [weights](crate::model::weights).
 #[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
@@ -221,7 +169,7 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
-/// The file with the calibrations of a generator's ranking methods, identified by the SHA-256 of its model file.
+/// The file with the calibrations of a generator's ranking methods, identified by its [weights](crate::model::weights).
 #[must_use]
 pub fn calibration_file(store: &Store, generator: &str) -> CalibrationFile {
     CalibrationFile::new(store, generator, TEMPLATE_VERSION)

@@ -3,6 +3,7 @@
 
 use crate::call::Call;
 use crate::engine::evaluate::EvaluateRequest;
+use crate::engine::models::Role;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::UtilityRequest;
 use crate::engine::{Engine, EngineError};
@@ -23,6 +24,10 @@ pub(crate) struct ModelIdentity {
     pub name: String,
     /// Tensor type in which it runs.
     pub encoding: String,
+    /// The generator's adapter: its file's SHA-256 and its scale. `None` without one.
+    pub adapter: Option<String>,
+    /// The scorer: its file's SHA-256, with an adapter its file and scale too. `None` where the generator scores.
+    pub scorer: Option<String>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
     /// Version of the prompts.
@@ -75,6 +80,16 @@ impl From<ClientError> for Refusal {
     }
 }
 
+/// An adapter in a manifest.
+fn adapted(sha256: &str, scale: f32) -> String {
+    format!("{sha256} times {scale}")
+}
+
+/// A scorer in a manifest.
+fn scored_by(sha256: &str, adapter: Option<String>) -> String {
+    adapter.map_or_else(|| sha256.to_owned(), |adapter| format!("{sha256} with {adapter}"))
+}
+
 impl ModelIdentity {
     /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
     pub fn calibrated(&self) -> Option<Vec<String>> {
@@ -93,29 +108,47 @@ impl Backend {
             Self::Server { server, .. } => {
                 let info = client::server_info(server).await?;
                 let generator = info.generator.unwrap_or_default();
+                let mut calibrations = info.calibrations;
+                calibrations.extend(info.scorer.iter().flat_map(|scorer| scorer.calibrations.iter().cloned()));
                 ModelIdentity {
                     generator: generator.sha256,
                     name: generator.name,
                     encoding: generator.encoding,
+                    adapter: generator.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
+                    scorer: info.scorer.and_then(|scorer| scorer.model).map(|model| {
+                        let adapter = model.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
+                        scored_by(&model.sha256, adapter)
+                    }),
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
-                    calibrations: info.calibrations,
+                    calibrations,
                 }
             }
             Self::Local(engine) => {
-                let generator = engine.generator()?;
-                let info = generator.info.clone();
+                let info = engine.generator()?.info.clone();
+                let (mut calibrations, mut scorer) = (Vec::new(), None);
+                for model in engine.models().generators() {
+                    let served = model.get()?;
+                    calibrations.extend(client::local_calibrations(&served.calibrations.all()));
+                    if model.role() == Role::Scorer {
+                        let adapter = served.info.adapter.as_ref();
+                        let adapter = adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
+                        scorer = Some(scored_by(&served.info.sha256, adapter));
+                    }
+                }
                 ModelIdentity {
                     generator: info.sha256,
                     name: info.name,
                     encoding: info.encoding,
+                    adapter: info.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
+                    scorer,
                     entailment: engine
                         .models()
                         .judge_if_any()
                         .map(|judge| judge.model().sha256.clone())
                         .unwrap_or_default(),
                     prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
-                    calibrations: client::local_calibrations(&generator.calibrations.all()),
+                    calibrations,
                 }
             }
         })
@@ -129,7 +162,7 @@ impl Backend {
             }
             Self::Local(engine) => {
                 let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
-                client::local_response(answer, request, &engine.generator()?.info)
+                client::local_response(answer, request)
             }
         })
     }

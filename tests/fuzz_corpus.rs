@@ -15,6 +15,8 @@
 
 #[path = "../fuzz/entry/mod.rs"]
 mod entry;
+#[path = "common/gguf.rs"]
+mod written;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -349,6 +351,9 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         seeds.push(("gguf", name.to_owned(), gguf(tensors, shape)));
     }
     seeds.push(("gguf", "magic".into(), b"GGUF".to_vec()));
+    // Read as the model, too, whose matrix is missing.
+    let factors = written::factors("blk.0.attn_q.weight", 4, 4, 1, 0.5);
+    seeds.push(("gguf", "adapter".into(), written::bytes(&written::adapter_values("llama", 8.0), &factors)));
     seeds
 }
 

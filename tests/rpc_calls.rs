@@ -56,6 +56,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             trained_context: 4_096,
             chat: false,
             compute: "cpu".into(),
+            adapter: None,
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
         let position_bias = PositionBias::default();

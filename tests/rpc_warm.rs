@@ -93,12 +93,16 @@ async fn passages_that_were_read_ahead_are_not_read_again() {
     let tokens = server.observed.tokens.load(Ordering::SeqCst);
     assert_eq!(last.tokens, tokens as u64);
     let again = warm(&server, passages(&texts)).await.unwrap();
-    assert_eq!(again.last(), Some(&v1::WarmPassagesResponse { passages: 43, present: 43, kept: 0, tokens: 0 }));
+    assert_eq!(
+        again.last(),
+        Some(&v1::WarmPassagesResponse { passages: 43, present: 43, kept: 0, tokens: 0, model: "scripted".into() })
+    );
     assert_eq!(server.observed.tokens.load(Ordering::SeqCst), tokens);
     let usage = server.client().await.rerank(request("which river?")).await.unwrap().into_inner().usage.unwrap();
     // The zero's cue was not read: it follows no passage.
     assert!(usage.tokens < 4 * 13 + 30 && usage.cached_tokens > 60, "{usage:?}");
-    assert_eq!(warm(&server, passages(&[])).await.unwrap(), vec![v1::WarmPassagesResponse::default()]);
+    let nothing = v1::WarmPassagesResponse { model: "scripted".into(), ..v1::WarmPassagesResponse::default() };
+    assert_eq!(warm(&server, passages(&[])).await.unwrap(), vec![nothing]);
     server.stop().await;
 }
 

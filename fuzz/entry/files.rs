@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use rerankd::config::Config;
 use rerankd::files::{labelled, passages, questions, trec};
 use rerankd::fit::profile::Origin;
-use rerankd::runtime::llama::reencoded_bytes;
+use rerankd::runtime::llama::{Adapter, reencoded_bytes, verify_adapter};
 use rerankd::storage::calibrations::CalibrationFile;
 use rerankd::storage::catalog::Catalog;
 use rerankd::storage::fetch::Hub;
@@ -46,9 +46,13 @@ pub fn run(input: &[u8]) {
     with_file(content, |path| read(path, content));
 }
 
-/// Reads the header of a GGUF file.
+/// Reads the header of a GGUF file, and the file as an adapter of itself.
 pub fn gguf(input: &[u8]) {
-    with_file(input, |path| drop(reencoded_bytes(path)));
+    with_file(input, |path| {
+        drop(reencoded_bytes(path));
+        let adapter = Adapter { path: path.to_owned(), sha256: String::new(), scale: 1.0, base: String::new() };
+        named(path, verify_adapter(&adapter, path));
+    });
 }
 
 fn with_file(content: &[u8], read: impl FnOnce(&Path)) {

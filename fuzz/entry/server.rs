@@ -81,6 +81,7 @@ async fn engine() -> Engine {
         trained_context: 4_096,
         chat: false,
         compute: "cpu".into(),
+        adapter: None,
     };
     let load = Box::new(|serve: &mut dyn FnMut(&mut dyn Entailment)| {
         serve(&mut ScriptedEntailment {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -15,7 +16,7 @@ use super::notify::ServiceManager;
 use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
 use crate::call::{Admission, Call};
 use crate::config::Config;
-use crate::engine::models::ServedGenerator;
+use crate::engine::models::{Role, ServedGenerator};
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::{Engine, Limits, methods};
 use crate::http::{self, HttpOptions};
@@ -30,11 +31,11 @@ use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until the generator has loaded and scored a
-/// passage.
+/// Serves on `listener` until `control` stops it. Health reports NOT_SERVING until generator and scorer have loaded and scored
+/// a passage each.
 ///
 /// # Errors
-/// The first load of the generator fails, or the transport fails.
+/// The first load of the generator or the scorer fails, or the transport fails.
 pub async fn serve(
     config: &Config,
     engine: Engine,
@@ -87,7 +88,7 @@ pub async fn serve(
         }
     };
     drop((beside, page));
-    if let Ok(generator) = engine.generator() {
+    for generator in engine.models().generators().iter().filter_map(|model| model.get().ok()) {
         generator.position_bias.save();
     }
     ended
@@ -190,10 +191,13 @@ async fn beside(
         access.follow(WATCH_INTERVAL),
         when_ready(engine, config, manager.clone(), heat),
         reload(control, &manager, &warm, &access, || {
-            let generator = loaded.generator().ok()?;
-            let sha256 = &generator.info.sha256;
-            let files = (profile_file(&store, sha256, Origin::Calibrated), calibration_file(&store, sha256));
-            Some((generator, files))
+            let loaded = loaded.models().generators().iter().filter_map(|model| model.get().ok());
+            let with_files = loaded.map(|generator| {
+                let weights = generator.info.weights();
+                let files = (profile_file(&store, &weights, Origin::Calibrated), calibration_file(&store, &weights));
+                (generator, files)
+            });
+            with_files.collect()
         }),
     );
 }
@@ -204,7 +208,7 @@ async fn reload(
     manager: &ServiceManager,
     warm: &watch::Receiver<bool>,
     access: &Access,
-    calibration: impl Fn() -> Option<(Arc<ServedGenerator>, (ProfileFile, CalibrationFile))>,
+    calibration: impl Fn() -> Vec<(Arc<ServedGenerator>, (ProfileFile, CalibrationFile))>,
 ) {
     loop {
         control.reload().await;
@@ -216,7 +220,7 @@ async fn reload(
         let (own, calibration) = (access.clone(), calibration());
         let work = move || {
             let faults = own.reload(true);
-            if let Some((generator, (profiles, ranking))) = calibration {
+            for (generator, (profiles, ranking)) in calibration {
                 if profiles.stamp().is_some() {
                     load_profiles(&generator, &profiles);
                 }
@@ -234,41 +238,55 @@ async fn reload(
     }
 }
 
-/// Logs the properties of the generator when it is ready, tries it, starts learning, and follows its calibration file.
+/// Logs the properties of generator and scorer when they are ready, tries them, starts learning, and follows their calibration
+/// files.
 async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, heat: watch::Sender<bool>) {
     if first_load(&engine).await.is_err() {
         return;
     }
-    let Ok(generator) = engine.generator() else { return };
-    let info = &generator.info;
-    tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "generator ready");
-    warm_up(&engine).await;
+    let mut loaded = Vec::new();
+    for model in engine.models().generators() {
+        let Ok(generator) = model.get() else { return };
+        let (info, role) = (&generator.info, model.role().name());
+        if let Some(adapter) = &info.adapter {
+            tracing::info!(adapter = %adapter.name, sha256 = %adapter.sha256, scale = adapter.scale, "adapter applied");
+        }
+        tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "{role} ready");
+        loaded.push(generator);
+    }
+    for model in engine.models().generators() {
+        warm_up(&engine, model.role()).await;
+    }
     heat.send_replace(true);
     manager.ready();
-    generator.position_bias.set_learning(config.learn_position_bias);
-    let calibrated = profile_file(&config.store, &info.sha256, Origin::Calibrated);
-    let ranking = calibration_file(&config.store, &info.sha256);
-    tokio::join!(
-        follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL),
-        follow_ranking(Arc::clone(&generator), ranking, CALIBRATION_INTERVAL),
-    );
+    let mut following = JoinSet::new();
+    for generator in loaded {
+        generator.position_bias.set_learning(config.learn_position_bias);
+        let weights = generator.info.weights();
+        let calibrated = profile_file(&config.store, &weights, Origin::Calibrated);
+        let ranking = calibration_file(&config.store, &weights);
+        following.spawn(follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL));
+        following.spawn(follow_ranking(generator, ranking, CALIBRATION_INTERVAL));
+    }
+    // They go on until the server ends and aborts them.
+    while following.join_next().await.is_some() {}
 }
 
 /// Scores two short passages, until that succeeds. The first step of a model allocates and, on an accelerator, compiles; no
 /// caller should wait for that. A model that loads and does not score, for instance because the accelerator's memory is full, serves
 /// nobody: health says so until it does.
-async fn warm_up(engine: &Engine) {
+async fn warm_up(engine: &Engine, role: Role) {
     // The operator's bounds are for callers: a request that they refuse would tell nothing of the model.
     let limits = Limits { passages: 2, query_bytes: 1_000, passage_bytes: 1_000, tokens: 1 << 20, ..*engine.limits() };
     let own = Engine::new(engine.models().clone(), limits);
     let mut pause = FIRST_PAUSE;
     loop {
         let began = Instant::now();
-        match own.rerank(&Call::local(), trial(), None).await {
-            Ok(_) => return tracing::info!(milliseconds = began.elapsed().as_millis(), "generator tried"),
+        match own.rerank(&Call::local(), trial(role), None).await {
+            Ok(_) => return tracing::info!(milliseconds = began.elapsed().as_millis(), "{} tried", role.name()),
             Err(error) => {
                 let again = format!("in {} ms", pause.as_millis());
-                tracing::error!(%error, again, "the generator does not score; it will be tried again");
+                tracing::error!(%error, again, "the {} does not score; it will be tried again", role.name());
             }
         }
         tokio::time::sleep(pause).await;
@@ -276,12 +294,13 @@ async fn warm_up(engine: &Engine) {
     }
 }
 
-fn trial() -> RerankRequest {
+fn trial(role: Role) -> RerankRequest {
     let passage = |id: &str, text: &str| Passage { id: id.to_owned(), text: text.to_owned(), ..Passage::default() };
     RerankRequest {
         query: "Which river drove the looms?".to_owned(),
         passages: vec![passage("0", "The library opens at nine."), passage("1", "The looms were driven by the Senn.")],
         method: methods::find("query-generation"),
+        scorer: role.name().to_owned(),
         truncate: Some(true),
         ..RerankRequest::default()
     }

@@ -31,6 +31,11 @@ impl Ledger {
         self.with(|entries| ahead(entries, priority, caller, own))
     }
 
+    /// Whether it is the ledger of the same model.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn with<T>(&self, read: impl FnOnce(&mut Entries) -> T) -> T {
         read(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -54,12 +59,36 @@ fn enter(entries: &mut Entries, key: &Key, tokens: usize) {
     }
 }
 
-/// What one call has in a ledger.
-#[derive(Debug, Default)]
-pub(super) struct Work {
-    entry: Option<(Ledger, Key)>,
+/// What one call has in one ledger.
+#[derive(Debug)]
+struct Entry {
+    ledger: Ledger,
+    key: Key,
     /// Tokens in the ledger.
     left: usize,
+}
+
+impl Entry {
+    fn take_off(&mut self, tokens: usize) {
+        let less = tokens.min(self.left);
+        self.left -= less;
+        if less > 0 {
+            self.ledger.with(|entries| {
+                if let Some(sum) = entries.get_mut(&self.key) {
+                    *sum = sum.saturating_sub(less);
+                    if *sum == 0 {
+                        entries.remove(&self.key);
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// What one call has in the ledgers of the models that work for it.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    entries: Vec<Entry>,
     /// Tokens evaluated so far.
     done: usize,
     /// The call ended: nothing is entered any more.
@@ -67,8 +96,8 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Enters `tokens` if `admit` allows it, which is told the tokens ahead. A call that has an entry keeps it, and is not
-    /// asked again.
+    /// Enters `tokens` if `admit` allows it, which is told the tokens ahead. A call that has an entry in this ledger keeps it, and
+    /// is not asked again.
     pub fn reserve<E>(
         &mut self,
         ledger: &Ledger,
@@ -76,7 +105,7 @@ impl Work {
         tokens: usize,
         admit: impl FnOnce(usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        if self.entry.is_some() || self.ended {
+        if self.ended || self.entries.iter().any(|entry| entry.ledger.is(ledger)) {
             return Ok(());
         }
         // Under one lock, so that requests that arrive together do not each find the same room.
@@ -85,8 +114,7 @@ impl Work {
             enter(entries, &key, tokens);
             Ok(())
         })?;
-        self.entry = Some((ledger.clone(), key));
-        self.left = tokens;
+        self.entries.push(Entry { ledger: ledger.clone(), key, left: tokens });
         Ok(())
     }
 
@@ -95,23 +123,30 @@ impl Work {
         if self.ended {
             return;
         }
-        let (ledger, key) = self.entry.get_or_insert_with(|| (ledger.clone(), key));
-        if let Some(more) = tokens.checked_sub(self.left).filter(|more| *more > 0) {
-            ledger.with(|entries| enter(entries, key, more));
-            self.left = tokens;
+        let known = self.entries.iter().position(|entry| entry.ledger.is(ledger));
+        let index = known.unwrap_or_else(|| {
+            self.entries.push(Entry { ledger: ledger.clone(), key, left: 0 });
+            self.entries.len() - 1
+        });
+        let entry = &mut self.entries[index];
+        if let Some(more) = tokens.checked_sub(entry.left).filter(|more| *more > 0) {
+            entry.ledger.with(|entries| enter(entries, &entry.key, more));
+            entry.left = tokens;
         }
     }
 
-    /// Counts evaluated tokens.
-    pub fn spend(&mut self, tokens: usize) {
+    /// Counts tokens that the model of `ledger` evaluated.
+    pub fn spend(&mut self, ledger: &Ledger, tokens: usize) {
         self.done = self.done.saturating_add(tokens);
-        self.take_off(tokens);
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.ledger.is(ledger)) {
+            entry.take_off(tokens);
+        }
     }
 
     /// Takes off what is left, for good. Clones of the call may live on for a step of the model.
     pub fn end(&mut self) {
         self.ended = true;
-        self.take_off(self.left);
+        self.take_off_all();
     }
 
     /// Tokens evaluated so far.
@@ -119,26 +154,16 @@ impl Work {
         self.done
     }
 
-    fn take_off(&mut self, tokens: usize) {
-        let less = tokens.min(self.left);
-        self.left -= less;
-        let Some((ledger, key)) = &self.entry else { return };
-        if less > 0 {
-            ledger.with(|entries| {
-                if let Some(sum) = entries.get_mut(key) {
-                    *sum = sum.saturating_sub(less);
-                    if *sum == 0 {
-                        entries.remove(key);
-                    }
-                }
-            });
+    fn take_off_all(&mut self) {
+        for entry in &mut self.entries {
+            entry.take_off(entry.left);
         }
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        self.take_off(self.left);
+        self.take_off_all();
     }
 }
 
@@ -177,13 +202,13 @@ mod tests {
     fn an_entry_is_taken_off_as_it_is_spent_and_when_its_call_ends() {
         let ledger = Ledger::default();
         let mut work = entered(&ledger, 5, "a", 100);
-        work.spend(30);
+        work.spend(&ledger, 30);
         assert_eq!((ledger.total(), work.done()), (70, 30));
         work.at_least(&ledger, key(5, "a"), 50);
         assert_eq!(ledger.total(), 70, "the estimate had more");
         work.at_least(&ledger, key(5, "a"), 200);
         assert_eq!(ledger.total(), 200);
-        work.spend(500);
+        work.spend(&ledger, 500);
         assert_eq!((ledger.total(), work.done()), (0, 530), "more than was expected");
         work.at_least(&ledger, key(5, "a"), 8);
         drop(work);
@@ -194,6 +219,26 @@ mod tests {
         assert_eq!(ledger.total(), 0, "a clone that lives on enters nothing");
         let refused = Work::default().reserve(&ledger, key(5, "a"), 9, Err);
         assert_eq!((refused, ledger.total()), (Err(0), 0));
+    }
+
+    #[test]
+    fn a_call_has_an_entry_for_each_model_that_works_for_it() {
+        let (scorer, generator) = (Ledger::default(), Ledger::default());
+        let mut work = entered(&scorer, 5, "a", 100);
+        work.reserve::<()>(&generator, key(5, "a"), 40, |ahead| {
+            assert_eq!(ahead, 0);
+            Ok(())
+        })
+        .unwrap();
+        work.reserve(&scorer, key(5, "a"), 9, Err).unwrap();
+        work.spend(&scorer, 30);
+        assert_eq!((scorer.total(), generator.total(), work.done()), (70, 40, 30));
+        work.at_least(&generator, key(5, "a"), 50);
+        work.spend(&generator, 500);
+        assert_eq!((scorer.total(), generator.total(), work.done()), (70, 0, 530));
+        work.at_least(&generator, key(5, "a"), 8);
+        work.end();
+        assert_eq!((scorer.total(), generator.total()), (0, 0));
     }
 
     proptest! {
@@ -210,7 +255,7 @@ mod tests {
                     if raise {
                         work.at_least(&ledger, key(level, &caller), amount >> 8);
                     } else {
-                        work.spend(amount);
+                        work.spend(&ledger, amount);
                     }
                 }
                 let own = ledger.ahead(Priority::new(level).unwrap(), &caller, usize::MAX);

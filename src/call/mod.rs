@@ -212,7 +212,7 @@ impl Call {
     }
 
     /// Enters the tokens that the call is expected to take into `ledger`, if `admit` allows it; it is told the tokens that
-    /// are ahead. A call that has an entry keeps it. A call within the process is entered without being asked.
+    /// are ahead. A call that has an entry in it keeps that. A call within the process is entered without being asked.
     ///
     /// # Errors
     /// The error of `admit`; nothing is entered then.
@@ -231,9 +231,9 @@ impl Call {
         self.work().at_least(ledger, self.key(), tokens);
     }
 
-    /// Counts tokens that were evaluated for the call.
-    pub fn spend(&self, tokens: usize) {
-        self.work().spend(tokens);
+    /// Counts tokens that the model of `ledger` evaluated for the call.
+    pub fn spend(&self, ledger: &Ledger, tokens: usize) {
+        self.work().spend(ledger, tokens);
     }
 
     /// Tokens evaluated for the call so far.

@@ -102,7 +102,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
     let engine = app::engine(&config).await?;
-    let file = app::profile_file(&config.store, &engine.generator()?.info.sha256, Origin::Calibrated);
+    let file = app::profile_file(&config.store, &engine.generator()?.info.weights(), Origin::Calibrated);
     let profiles = if args.add { file.load().map_err(anyhow::Error::from)? } else { Profiles::default() };
     let mut measured = Measured { profiles, refused: BTreeMap::new() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
@@ -135,9 +135,11 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     save(&measured.profiles)?;
     let refused: usize = measured.refused.values().sum();
     tracing::info!(path = %file.path().display(), questions = questions.len(), failed = failed.len(), refused, "profiles stored");
+    let info = &engine.generator()?.info;
     position_bias::show(&v1::GetPositionBiasResponse {
         profiles: client::local_profiles(&[(Origin::Calibrated, measured.profiles)]),
-        model_sha256: engine.generator()?.info.sha256.clone(),
+        model_sha256: info.sha256.clone(),
+        adapter: info.adapter.as_ref().map(client::local_adapter),
         template_version: TEMPLATE_VERSION.to_owned(),
         problems: Vec::new(),
     })
@@ -180,6 +182,8 @@ async fn measure(
 fn whole_orders(question: &input::Question, passage_tokens: Option<usize>) -> RerankRequest {
     let seed = u64::try_from(question.line).unwrap_or_default();
     RerankRequest {
+        // The profiles are the generator's: they arrange what it reads.
+        scorer: "generator".to_owned(),
         query: question.question.clone(),
         passages: question.passages.clone(),
         moi: MoiOptions { scheme: Some(Scheme::Random), seed, ..MoiOptions::default() },

@@ -6,6 +6,7 @@ use super::calibrate::CalibrateArgs;
 use super::{Failure, SettingsArgs, output};
 use crate::call::Call;
 use crate::engine::EngineError;
+use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
 use crate::evaluation::ranking::{Answers, Fitted, Settings};
@@ -28,15 +29,20 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let data = sources.load()?;
     let settings = Settings { passage_tokens: args.max_passage_tokens, threshold, seed: 0 };
     let engine = app::engine(&config).await?;
-    let generator = engine.generator()?;
-    let file = app::calibration_file(&config.store, &generator.info.sha256);
-    // A file that cannot be used is told before the work.
-    file.load().map_err(anyhow::Error::from)?;
-    // The utilities must not depend on what an earlier calibration found.
-    generator.calibrations.replace(Vec::new());
+    let mut files = Vec::new();
+    for model in engine.models().generators() {
+        let generator = model.get()?;
+        let file = app::calibration_file(&config.store, &generator.info.weights());
+        // A file that cannot be used is told before the work.
+        file.load().map_err(anyhow::Error::from)?;
+        // The utilities must not depend on what an earlier calibration found.
+        generator.calibrations.replace(Vec::new());
+        files.push((model.role(), file));
+    }
     let bar = output::progress(data.questions.len() * methods.len(), "rankings");
-    let (mut fitted, mut problems) = (Vec::new(), Vec::new());
+    let (mut fitted, mut roles, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for method in methods {
+        let role = engine.scoring_model(&RerankRequest { method: Some(method), ..RerankRequest::default() })?.role();
         let mut answers = Answers::new(method);
         for question in &data.questions {
             if let Err(error) = answers.ask(&engine, &settings, question, &Call::local()).await {
@@ -50,7 +56,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
             bar.inc(1);
         }
         match answers.fit() {
-            Ok(one) => fitted.push(one),
+            Ok(one) => {
+                fitted.push(one);
+                roles.push(role);
+            }
             Err(problem) => problems.push(problem.to_string()),
         }
     }
@@ -61,20 +70,30 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     if fitted.is_empty() {
         return Err(Failure::Input("no method could be calibrated".to_owned()));
     }
-    // Read again: another calibration may have ended meanwhile.
-    let mut stored = file.load().map_err(anyhow::Error::from)?;
-    for one in &fitted {
-        stored.retain(|other| !one.calibration.replaces(other));
-        stored.push(one.calibration.clone());
+    let mut written = Vec::new();
+    for (role, file) in &files {
+        // A calibration belongs to the generator that scored.
+        let of_role: Vec<&Fitted> =
+            roles.iter().zip(&fitted).filter(|(other, _)| *other == role).map(|(_, one)| one).collect();
+        if of_role.is_empty() {
+            continue;
+        }
+        // Read again: another calibration may have ended meanwhile.
+        let mut stored = file.load().map_err(anyhow::Error::from)?;
+        for one in of_role {
+            stored.retain(|other| !one.calibration.replaces(other));
+            stored.push(one.calibration.clone());
+        }
+        file.save(&stored).map_err(anyhow::Error::from)?;
+        written.push(file.path().display().to_string());
     }
-    file.save(&stored).map_err(anyhow::Error::from)?;
     if args.json || !output::on_terminal() {
         let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one))).collect();
         output::print(&lines.concat())?;
     } else {
         output::print(&table(&fitted))?;
     }
-    output::complain(&format!("written: {}", file.path().display()));
+    output::complain(&format!("written: {}", written.join(", ")));
     match problems.len() {
         0 => Ok(()),
         failed => Err(Failure::Other(anyhow::anyhow!("{failed} methods could not be calibrated"))),

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::{Failure, SettingsArgs, output};
 use crate::app;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::storage::catalog::{Entry, Role};
 use crate::storage::store::{Store, StoreError};
 
@@ -55,10 +55,12 @@ pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(),
 
 async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
     let store = &config.store;
-    let generator = &config.generator.model;
-    if names.is_empty() && store.catalog().find(generator).is_none() {
-        // A wrong path is reported before anything is fetched.
-        store.locate(generator, Role::Generator).map_err(failed)?;
+    let generators: Vec<&config::Generator> = std::iter::once(&config.generator).chain(&config.scorer).collect();
+    for generator in &generators {
+        if names.is_empty() && store.catalog().find(&generator.model).is_none() {
+            // A wrong path is reported before anything is fetched.
+            store.locate(&generator.model, Role::Generator).map_err(failed)?;
+        }
     }
     let entries = if names.is_empty() { configured(config) } else { named(store, names)? };
     for entry in &entries {
@@ -66,7 +68,12 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         output::print(&format!("{}  {}\n", entry.name, path.display()))?;
     }
     if names.is_empty() {
-        return measure(config, generator).await;
+        for (index, generator) in generators.iter().enumerate() {
+            if generators[..index].iter().all(|other| other.model != generator.model) {
+                measure(config, &generator.model).await?;
+            }
+        }
+        return Ok(());
     }
     for entry in entries.iter().filter(|entry| entry.role == Role::Generator) {
         measure(config, &entry.name).await?;
@@ -111,9 +118,15 @@ fn configured(config: &Config) -> Vec<&Entry> {
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
     let networks: Vec<&str> = config.entailment.model.as_deref().into_iter().chain(scorers).collect();
     let library = !networks.is_empty() && config.entailment.library.is_none();
-    let names = std::iter::once(config.generator.model.as_str()).chain(networks);
+    let generators = std::iter::once(&config.generator).chain(&config.scorer);
+    let names = generators.flat_map(files).chain(networks);
     let names = names.chain(library.then_some("onnxruntime"));
     names.filter_map(|name| config.store.catalog().find(name)).collect()
+}
+
+/// Names of a generator's files.
+fn files(generator: &config::Generator) -> impl Iterator<Item = &str> {
+    std::iter::once(generator.model.as_str()).chain(generator.adapter.as_ref().map(|adapter| adapter.file.as_str()))
 }
 
 fn failed(error: StoreError) -> Failure {

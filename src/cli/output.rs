@@ -306,7 +306,13 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
         "warnings": answer.warnings,
         "model": answer.model,
         "model_sha256": answer.model_sha256,
+        "adapter": answer.adapter.as_ref().map(adapter),
     })
+}
+
+/// An adapter as JSON.
+pub(super) fn adapter(adapter: &v1::AdapterInfo) -> Value {
+    json!({ "name": adapter.name, "sha256": adapter.sha256, "scale": adapter.scale })
 }
 
 #[cfg(test)]

@@ -29,9 +29,12 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
         None => {
             let store = config.store.clone();
             let located = store.locate(&config.generator.model, Role::Generator).map_err(anyhow::Error::from)?;
+            let adapter = app::locate_adapter(&config.generator, &store).map_err(anyhow::Error::from)?;
+            let adapter = adapter.map(|(_, info)| info);
+            let weights = crate::model::weights(&located.sha256, adapter.as_ref());
             let (mut profiles, mut problems) = (Vec::new(), Vec::new());
             for origin in [Origin::Calibrated, Origin::Learnt] {
-                match app::profile_file(&store, &located.sha256, origin).load() {
+                match app::profile_file(&store, &weights, origin).load() {
                     Ok(loaded) => profiles.push((origin, loaded)),
                     Err(problem) => problems.push(problem.to_string()),
                 }
@@ -39,6 +42,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
             v1::GetPositionBiasResponse {
                 profiles: client::local_profiles(&profiles),
                 model_sha256: located.sha256,
+                adapter: adapter.as_ref().map(client::local_adapter),
                 template_version: TEMPLATE_VERSION.to_owned(),
                 problems,
             }
@@ -56,7 +60,7 @@ pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> 
         let profiles: Vec<serde_json::Value> = answer.profiles.iter().map(entry).collect();
         return output::json(&serde_json::json!({
             "profiles": profiles, "model_sha256": answer.model_sha256, "template_version": answer.template_version,
-            "problems": answer.problems,
+            "adapter": answer.adapter.as_ref().map(output::adapter), "problems": answer.problems,
         }));
     }
     if answer.profiles.is_empty() {

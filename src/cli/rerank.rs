@@ -106,6 +106,9 @@ pub(super) struct RerankArgs {
     /// Measure how much the passages reduce the semantic entropy of the generator's answers, in both orders.
     #[arg(long)]
     measure_entropy: bool,
+    /// Generator that scores the passages: generator, scorer or the scorer's name; by default the scorer where one is configured.
+    #[arg(long, value_name = "NAME")]
+    scorer: Option<String>,
     /// Output format; by default a table on a terminal and JSON in a pipe.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -194,6 +197,7 @@ impl RerankArgs {
             query: self.query.clone(),
             passages: input::passages(&self.passages)?,
             method: self.method.as_deref().and_then(methods::find),
+            scorer: self.scorer.clone().unwrap_or_default(),
             moi,
             fusion: FusionOptions {
                 mode: self.fusion.map_or(FusionMode::ByMethod, |mode| match mode {
@@ -248,7 +252,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
             };
             let (answer, ()) = tokio::join!(work, show);
             let answer = answer?;
-            client::local_response(answer, &request, &engine.generator()?.info)
+            client::local_response(answer, &request)
         }
     };
     bar.finish_and_clear();

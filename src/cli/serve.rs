@@ -34,6 +34,9 @@ pub(super) struct ServeArgs {
     /// Generator: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     model: Option<String>,
+    /// Generator that scores passages in the place of the one that answers: a catalogue name or the path of a GGUF file.
+    #[arg(long, value_name = "NAME|FILE")]
+    scorer: Option<String>,
     /// Keep the tensor type of the model file, even if another type is faster on this CPU.
     #[arg(long)]
     no_reencode: bool,
@@ -47,6 +50,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
     flags.extend(args.listen.map(|address| ("server.listen".to_owned(), address.to_string())));
     flags.extend(args.http_listen.map(|address| ("http.listen".to_owned(), address.to_string())));
     flags.extend(args.model.map(|model| ("generator.model".to_owned(), model)));
+    flags.extend(args.scorer.map(|model| ("scorer.model".to_owned(), model)));
     if args.no_reencode {
         flags.push(("generator.reencode".to_owned(), "false".to_owned()));
     }

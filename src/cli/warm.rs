@@ -69,6 +69,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         total.present += done.present;
         total.kept += done.kept;
         total.tokens += done.tokens;
+        total.model.clone_from(&done.model);
         if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
             output::complain(
                 "there is no room for more states: raise warm.memory_bytes or warm.disk_bytes, or delete files of warm.disk",
@@ -79,6 +80,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     bar.finish_and_clear();
     output::json(&json!({
         "given": passages.len(), "done": total.passages, "present": total.present, "kept": total.kept, "tokens": total.tokens,
+        "model": total.model,
     }))
 }
 
@@ -92,15 +94,15 @@ async fn local(
     mut on_progress: impl FnMut(&v1::WarmPassagesResponse),
 ) -> Result<v1::WarmPassagesResponse, Failure> {
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
-    let call = Call::local();
+    let (call, model) = (Call::local(), engine.scorer()?.info.name.clone());
     let work = engine.warm(&call, passages.to_vec(), Some(sender));
     let show = async {
         while let Some(progress) = events.recv().await {
-            on_progress(&client::local_warm(&progress));
+            on_progress(&client::local_warm(&model, &progress));
         }
     };
     let (outcome, ()) = tokio::join!(work, show);
-    Ok(client::local_warm(&outcome?))
+    Ok(client::local_warm(&model, &outcome?))
 }
 
 /// Passages in parts of at most [`PASSAGES`] and [`BYTES`]; a longer passage is a part of its own.

@@ -2,6 +2,7 @@
 //! environment.
 
 mod changes;
+pub mod generator;
 mod http;
 mod observe;
 mod raw;
@@ -17,13 +18,13 @@ use serde_json::Value;
 
 use crate::engine;
 use crate::observe::traces::TraceOptions;
-use crate::runtime::llama;
 use crate::scheduler::entailment::EntailmentOptions;
 use crate::scheduler::generator::SchedulerOptions;
 use crate::storage::store::Store;
 use crate::storage::{catalog, fetch};
 use crate::transport::AccessFiles;
 
+pub use generator::Generator;
 pub use http::Http;
 pub use raw::DEFAULTS;
 pub use security::{Security, client_token};
@@ -82,46 +83,6 @@ pub struct Server {
     pub reflection: bool,
 }
 
-/// The generator and its load settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generator {
-    /// Catalogue name, or path of a GGUF file.
-    pub model: String,
-    /// Number of cache cells (tokens).
-    pub cells: usize,
-    /// Maximum number of tokens per step.
-    pub batch: usize,
-    /// Threads per step; at least 1.
-    pub threads: usize,
-    /// Number of layers on the accelerator; values above the model's count mean all.
-    pub gpu_layers: u32,
-    /// Use the fused attention kernel.
-    pub flash_attention: bool,
-    /// Numbers in the cells of the cache.
-    pub cache_type: llama::CacheType,
-    /// Use the model's chat template if it has one.
-    pub chat_template: bool,
-    /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
-    pub reencode: Option<u64>,
-}
-
-impl Generator {
-    /// llama.cpp settings for the model file at `path`.
-    #[must_use]
-    pub fn settings(&self, path: PathBuf) -> llama::Settings {
-        llama::Settings {
-            path,
-            cells: self.cells,
-            batch: self.batch,
-            threads: self.threads,
-            gpu_layers: self.gpu_layers,
-            flash_attention: self.flash_attention,
-            cache_type: self.cache_type,
-            sha256: String::new(),
-        }
-    }
-}
-
 /// The entailment model and its load settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entailment {
@@ -156,6 +117,8 @@ pub struct Config {
     pub scheduler: SchedulerOptions,
     /// Settings of the generator.
     pub generator: Generator,
+    /// Settings of the generator that scores passages in its place; `None` where it scores itself.
+    pub scorer: Option<Generator>,
     /// Settings of the entailment model.
     pub entailment: Entailment,
     /// Settings of the models that score passages.
@@ -238,10 +201,7 @@ fn validate(
 ) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     bounded(&raw, &mut faults);
-    if raw.generator.batch > raw.generator.context_cells {
-        faults.push("generator.batch: must not exceed generator.context_cells".to_owned());
-    }
-    if raw.generator.model.is_empty() {
+    if raw.generator.section.model.is_empty() {
         faults.push("generator.model: must not be empty".to_owned());
     }
     let listen = raw.server.listen.parse::<SocketAddr>();
@@ -261,13 +221,24 @@ fn validate(
     let metrics = raw.metrics.validate(&mut faults);
     let traces = raw.traces.validate(&mut faults);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if raw.generator.threads == 0 { cores } else { raw.generator.threads };
+    let reencode = raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000));
+    let generator = raw.generator.section.validate("generator", cores, reencode, &mut faults);
+    let threads = generator.threads;
+    let scorer = raw.scorer.validate("scorer", threads, reencode, &mut faults);
+    if scorer.model.is_empty() && scorer.adapter.is_some() {
+        faults.push("scorer.adapter: must be empty where scorer.model is empty".to_owned());
+    }
+    let scorer = Some(scorer).filter(|scorer| !scorer.model.is_empty());
+    let itself = |scorer: &Generator| scorer.model == generator.model && scorer.adapter == generator.adapter;
+    if scorer.as_ref().is_some_and(itself) {
+        // Both would keep what they learn in the same files.
+        faults.push("scorer.model: is the generator itself: leave it empty, or give it another adapter".to_owned());
+    }
     let rerankers = raw.rerankers.validate(threads, &mut faults);
     let warm = raw.warm.options(&mut faults);
     if raw.generator.reproducible && warm.disk.is_some() {
         faults.push("warm.disk: must be empty where generator.reproducible is true, which keeps no states".to_owned());
     }
-    let cache_type = raw.generator.cache_type(&mut faults);
     let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
     let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
     if let Err(error) = &catalogue {
@@ -313,19 +284,11 @@ fn validate(
             warm,
             template: engine::prompt::TEMPLATE_VERSION.to_owned(),
             reproducible: raw.generator.reproducible,
+            name: "generator",
             longest_wait: (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds)),
         },
-        generator: Generator {
-            model: raw.generator.model,
-            cells: raw.generator.context_cells,
-            batch: raw.generator.batch,
-            threads,
-            gpu_layers: raw.generator.gpu_layers,
-            flash_attention: raw.generator.flash_attention,
-            cache_type,
-            chat_template: raw.generator.chat_template,
-            reencode: raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000)),
-        },
+        generator,
+        scorer,
         entailment,
         rerankers,
         learn_position_bias: raw.position_bias.learn,
@@ -350,9 +313,6 @@ fn bounded(raw: &raw::Raw, faults: &mut Vec<String>) {
         ("limits.pairs_per_request", raw.limits.pairs_per_request, 1, usize::MAX),
         ("limits.queue_length", raw.limits.queue_length, 1, 1_000_000),
         ("server.message_bytes", raw.server.message_bytes, 1024, 1 << 31),
-        ("generator.context_cells", raw.generator.context_cells, 256, 1 << 24),
-        ("generator.batch", raw.generator.batch, 16, 1 << 16),
-        ("generator.threads", raw.generator.threads, 0, 1024),
         ("entailment.threads", raw.entailment.threads, 0, 1024),
         ("entailment.batch", raw.entailment.batch, 0, 1024),
         ("entailment.cache_entries", raw.entailment.cache_entries, 0, 100_000_000),

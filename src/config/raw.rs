@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ConfigError;
-use crate::runtime::llama::CacheType;
 
 /// Default values as TOML. They also define the set of keys and the type of each.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
@@ -17,6 +16,7 @@ pub(super) struct Raw {
     pub server: Server,
     pub limits: Limits,
     pub generator: Generator,
+    pub scorer: super::generator::Section,
     pub entailment: Entailment,
     pub position_bias: PositionBias,
     pub models: Models,
@@ -57,30 +57,11 @@ pub(super) struct Limits {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Generator {
-    pub model: String,
-    pub context_cells: usize,
-    pub batch: usize,
-    pub threads: usize,
-    pub gpu_layers: u32,
-    pub flash_attention: bool,
-    pub cache_type: String,
+    #[serde(flatten)]
+    pub section: super::generator::Section,
     pub reproducible: bool,
-    pub chat_template: bool,
     pub reencode: bool,
     pub reencode_megabytes: u64,
-}
-
-impl Generator {
-    pub fn cache_type(&self, faults: &mut Vec<String>) -> CacheType {
-        let Some(cache_type) = CacheType::ALL.into_iter().find(|known| known.name() == self.cache_type) else {
-            faults.push(format!("generator.cache_type: must be f16, bf16 or q8_0, is {:?}", self.cache_type));
-            return CacheType::default();
-        };
-        if cache_type == CacheType::Q8_0 && !self.flash_attention {
-            faults.push("generator.cache_type: q8_0 needs generator.flash_attention".to_owned());
-        }
-        cache_type
-    }
 }
 
 #[derive(Debug, Deserialize)]

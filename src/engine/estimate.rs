@@ -10,7 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::belief::{BeliefRequest, SampleOptions};
 use super::evaluate::EvaluateRequest;
-use super::rerank::{Passage, RerankRequest};
+use super::models::{GeneratorModel, Role};
+use super::rerank::{Inline, Passage, RerankRequest};
 use super::{Engine, EngineError};
 use crate::call::Call;
 use crate::numeric::{count, real};
@@ -35,11 +36,11 @@ const FRAME: usize = 128;
 /// Bytes counted for a token of a sample, or of a passage whose tokens the request bounds.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// Requests that teach each other: what is done, whether it has options that change its size, and the number of passages as a
-/// power of two.
-type Class = (&'static str, bool, u32);
+/// Requests that teach each other: the role of the generator that works on them, what is done, whether it has options that change
+/// its size, and the number of passages as a power of two.
+type Class = (&'static str, &'static str, bool, u32);
 
-/// What was learnt. Classes are few: a name has two variants of at most 64 sizes.
+/// What was learnt. Classes are few: a name has two variants of at most 64 sizes for each of two generators.
 #[derive(Debug, Default)]
 pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
 
@@ -63,9 +64,9 @@ pub(super) struct Admitted {
 impl Estimates {
     fn tokens(&self, size: &Size) -> usize {
         let learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (name, variant, passages) = size.class;
-        let known = learnt.range((name, variant, 0)..=(name, variant, u32::MAX));
-        let nearest = known.min_by_key(|((_, _, other), _)| other.abs_diff(passages));
+        let (role, name, variant, passages) = size.class;
+        let known = learnt.range((role, name, variant, 0)..=(role, name, variant, u32::MAX));
+        let nearest = known.min_by_key(|((_, _, _, other), _)| other.abs_diff(passages));
         let ratio = nearest.map_or(PRIOR, |(_, ratio)| *ratio);
         count(real(size.bytes) * ratio).clamp(1, size.most.max(1))
     }
@@ -80,19 +81,44 @@ impl Estimates {
 
 impl Size {
     fn new(name: &'static str, variant: bool, passages: usize, bytes: usize, most: usize) -> Self {
-        Self { class: (name, variant, passages.checked_ilog2().map_or(0, |power| power + 1)), bytes, most }
+        let passages = passages.checked_ilog2().map_or(0, |power| power + 1);
+        Self { class: (Role::Generator.name(), name, variant, passages), bytes, most }
     }
 
+    /// The same for the generator of this role.
+    fn on(mut self, role: Role) -> Self {
+        self.class.0 = role.name();
+        self
+    }
+
+    /// The ranking, and the utility that is measured beside it.
     pub fn of_rerank(request: &RerankRequest, limits: usize) -> Self {
+        Self::ranking(request, request.inline.as_ref(), limits)
+    }
+
+    /// The ranking alone.
+    pub fn of_ranking(request: &RerankRequest, limits: usize) -> Self {
+        Self::ranking(request, None, limits)
+    }
+
+    /// The utility alone.
+    pub fn of_inline(request: &RerankRequest, inline: &Inline, limits: usize) -> Self {
+        let passages = bytes(&request.passages, request.passage_tokens);
+        let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        let total = passages.saturating_add(grown(&inline.sampling));
+        Self::new("inline", false, request.passages.len(), total, most)
+    }
+
+    fn ranking(request: &RerankRequest, inline: Option<&Inline>, limits: usize) -> Self {
         let passages = bytes(&request.passages, request.passage_tokens);
         let queries = (request.query.len() + FRAME).saturating_mul(request.passages.len());
         let orders = request.moi.orders.unwrap_or(1);
         let ranked = passages.saturating_add(queries).saturating_mul(orders);
-        let sampled = request.inline.as_ref().map_or(0, |inline| passages.saturating_add(grown(&inline.sampling)));
+        let sampled = inline.map_or(0, |inline| passages.saturating_add(grown(&inline.sampling)));
         // The opening is evaluated once.
         let ranked = ranked.saturating_add(request.opening.bytes());
         let own = !request.opening.is_built_in();
-        let variant = request.moi.orders.is_some() || request.inline.is_some() || own;
+        let variant = request.moi.orders.is_some() || inline.is_some() || own;
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
         Self::new(request.method().name(), variant, request.passages.len(), ranked.saturating_add(sampled), most)
     }
@@ -130,22 +156,26 @@ fn grown(options: &SampleOptions) -> usize {
 }
 
 impl Engine {
-    /// Admits a request of this size, if it can end in time behind what is admitted. A call is asked once: what it does
+    /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is asked once: what it does
     /// further was part of its size.
     ///
     /// # Errors
     /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
-    pub(super) fn admit_work(&self, call: &Call, size: Size) -> Result<Admitted, EngineError> {
-        let scheduler = self.models().generator(None)?.scheduler();
-        scheduler.admit(call, self.estimates.tokens(&size))?;
+    pub(super) fn admit_work(&self, call: &Call, model: &GeneratorModel, size: Size) -> Result<Admitted, EngineError> {
+        let size = size.on(model.role());
+        model.scheduler().admit(call, self.estimates.tokens(&size))?;
         Ok(Admitted { size, before: call.spent() })
     }
 
     /// Admits several requests of one call as one, as [`Engine::admit_work`]: all of them, or none.
-    pub(super) fn admit_together(&self, call: &Call, sizes: impl Iterator<Item = Size>) -> Result<(), EngineError> {
-        let tokens = sizes.map(|size| self.estimates.tokens(&size)).fold(0, usize::saturating_add);
-        let scheduler = self.models().generator(None)?.scheduler();
-        Ok(scheduler.admit(call, tokens.min(self.limits().tokens))?)
+    pub(super) fn admit_together(
+        &self,
+        call: &Call,
+        model: &GeneratorModel,
+        sizes: impl Iterator<Item = Size>,
+    ) -> Result<(), EngineError> {
+        let tokens = sizes.map(|size| self.estimates.tokens(&size.on(model.role()))).fold(0, usize::saturating_add);
+        Ok(model.scheduler().admit(call, tokens.min(self.limits().tokens))?)
     }
 
     /// Learns from a request that ended and took so many tokens. Other requests of its call may have taken some, too.

@@ -83,16 +83,24 @@ impl Engine {
         self.models.generator(None)?.get()
     }
 
-    /// What computes the generator's steps: `cpu`, or the kind of the accelerator; `cpu` until the generator is loaded.
+    /// The generator that scores passages where a request does not say: the scorer, or the default generator.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while it is loaded.
+    pub fn scorer(&self) -> Result<Arc<ServedGenerator>, EngineError> {
+        self.models.scoring("")?.get()
+    }
+
+    /// What computes the steps of the generator that scores: `cpu`, or the kind of the accelerator; `cpu` until it is loaded.
     #[must_use]
     pub fn compute(&self) -> String {
-        self.generator().map_or_else(|_| "cpu".to_owned(), |served| served.info.compute.clone())
+        self.scorer().map_or_else(|_| "cpu".to_owned(), |served| served.info.compute.clone())
     }
 
     /// The error of a request for which no place is free, with the time after which the backlog will be done.
     #[must_use]
     pub fn queue_full(&self) -> EngineError {
-        let retry_after = self.models.generator(None).map(|model| model.scheduler().stats().retry_after());
+        let retry_after = self.models.generators().iter().map(|model| model.scheduler().stats().retry_after()).max();
         EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
     }
 

@@ -3,30 +3,33 @@
 //! [`Models`] holds every model of the server, loaded or not. A generator's file is read on its worker's thread, so the handle
 //! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::Poll;
+mod changes;
 
-use tokio::sync::watch;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+pub use changes::Changes;
 
 use super::calibrations::Calibrations;
 use super::position_bias::PositionBias;
 use super::prompt::Language;
 use super::{EngineError, no_judge};
 use crate::fusion::calibration::Calibration;
-use crate::model::entailment::EntailmentInfo;
-use crate::model::reranker::RerankerInfo;
-use crate::model::{Capacity, GeneratorInfo, Tokenizer};
+use crate::model::{GeneratorInfo, Tokenizer};
 use crate::scheduler::Status;
 use crate::scheduler::entailment::Judge;
 use crate::scheduler::generator::Scheduler;
 use crate::scheduler::reranker::PassageScorer;
+
+/// Most bytes of a name in a request.
+const LONGEST_NAME: usize = 1024;
 
 /// What a model is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Scores and samples text.
     Generator,
+    /// Scores text in the generator's place; it never answers.
+    Scorer,
     /// Judges entailment.
     Entailment,
     /// Scores pairs of query and passage.
@@ -41,6 +44,7 @@ impl Role {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Generator => "generator",
+            Self::Scorer => "scorer",
             Self::Entailment => "entailment",
             Self::Reranker => "reranker",
             Self::Embedding => "embedding",
@@ -126,6 +130,7 @@ pub type Published = Arc<Mutex<Option<FileRead>>>;
 #[derive(Clone)]
 pub struct GeneratorModel {
     name: String,
+    role: Role,
     scheduler: Scheduler,
     published: Published,
     served: Arc<OnceLock<Arc<ServedGenerator>>>,
@@ -135,14 +140,21 @@ impl GeneratorModel {
     /// A generator that publishes itself when its file was read.
     #[must_use]
     pub fn new(name: String, scheduler: Scheduler, published: Published) -> Self {
-        Self { name, scheduler, published, served: Arc::default() }
+        Self { name, role: Role::Generator, scheduler, published, served: Arc::default() }
+    }
+
+    /// The same as the scorer beside the generator.
+    #[must_use]
+    pub fn into_scorer(self) -> Self {
+        Self { role: Role::Scorer, ..self }
     }
 
     /// A generator that is there already.
     #[must_use]
     pub fn ready(served: ServedGenerator) -> Self {
         let (name, scheduler) = (served.info.name.clone(), served.scheduler.clone());
-        Self { name, scheduler, published: Published::default(), served: Arc::new(OnceLock::from(Arc::new(served))) }
+        let served = Arc::new(OnceLock::from(Arc::new(served)));
+        Self { name, role: Role::Generator, scheduler, published: Published::default(), served }
     }
 
     /// The generator.
@@ -172,6 +184,12 @@ impl GeneratorModel {
         &self.name
     }
 
+    /// Whether it answers, or only scores.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
     /// The queue in front of it.
     #[must_use]
     pub const fn scheduler(&self) -> &Scheduler {
@@ -192,7 +210,7 @@ pub struct ModelState {
     pub problem: Option<String>,
 }
 
-/// Every model of the server. The first generator is the default.
+/// Every model of the server. The first generator answers; a second one is the scorer, which scores passages in its place.
 #[derive(Clone)]
 pub struct Models {
     generators: Vec<GeneratorModel>,
@@ -206,6 +224,40 @@ impl Models {
     #[must_use]
     pub fn new(generator: GeneratorModel, judge: Option<Judge>) -> Self {
         Self { generators: vec![generator], judge, scorers: Vec::new() }
+    }
+
+    /// The same with a generator that scores passages in the place of the one that answers.
+    #[must_use]
+    pub fn with_scoring_generator(mut self, scorer: GeneratorModel) -> Self {
+        self.generators.truncate(1);
+        self.generators.push(scorer.into_scorer());
+        self
+    }
+
+    /// The generator that scores passages for a request that names it so: `generator`, `scorer`, or the scorer's name as it is
+    /// configured or as answers state it. For an empty name the scorer, where there is one.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with what there is, where none has the name.
+    pub fn scoring(&self, name: &str) -> Result<&GeneratorModel, EngineError> {
+        if name.len() > LONGEST_NAME {
+            let problem = format!("{} bytes given, at most {LONGEST_NAME} allowed", name.len());
+            return Err(EngineError::invalid("scorer", problem));
+        }
+        let is = |scorer: &&GeneratorModel| {
+            let served = || scorer.get().is_ok_and(|served| served.info.name == name);
+            name == Role::Scorer.name() || name == scorer.name || served()
+        };
+        let found = match name {
+            "" => self.generators.last(),
+            "generator" => self.generators.first(),
+            _ => self.generators.get(1).filter(is),
+        };
+        found.ok_or_else(|| {
+            let scorer = self.generators.get(1).map(|scorer| format!(", scorer or {:?}", scorer.name));
+            let known = scorer.unwrap_or_else(|| "; no scorer is configured (scorer.model)".to_owned());
+            EngineError::invalid("scorer", format!("is {name:?}, must be generator{known}"))
+        })
     }
 
     /// The same with a model that scores passages, in place of an earlier one of this role.
@@ -274,7 +326,7 @@ impl Models {
     pub fn states(&self) -> Vec<ModelState> {
         let generators = self.generators.iter().map(|model| {
             let status = model.scheduler.status();
-            state(Role::Generator, &model.name, &status.borrow())
+            state(model.role, &model.name, &status.borrow())
         });
         let judges = self.judge.iter().map(|judge| {
             let status = judge.status();
@@ -290,49 +342,18 @@ impl Models {
     /// Whether a request would be served: every generator is there, or is loaded when it is needed.
     #[must_use]
     pub fn serve(&self) -> bool {
-        self.states().iter().filter(|state| state.role == Role::Generator).all(|state| state.serves)
+        let needed = |state: &&ModelState| matches!(state.role, Role::Generator | Role::Scorer);
+        self.states().iter().filter(needed).all(|state| state.serves)
     }
 
     /// Changes of the states, from now on.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        Changes {
-            generators: self.generators.iter().map(|model| model.scheduler.status()).collect(),
-            judge: self.judge.as_ref().map(Judge::status),
-            scorers: self.scorers.iter().map(|(_, scorer)| scorer.status()).collect(),
-        }
-    }
-}
-
-/// Waits for changes of [`Models::states`].
-pub struct Changes {
-    generators: Vec<watch::Receiver<Status<Capacity>>>,
-    judge: Option<watch::Receiver<Status<EntailmentInfo>>>,
-    scorers: Vec<watch::Receiver<Status<RerankerInfo>>>,
-}
-
-impl Changes {
-    /// Resolves when a model changed since the last look. The first look resolves at once where a model changed before
-    /// it. Never resolves when all workers have ended.
-    pub async fn next(&mut self) {
-        let generators = self.generators.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
-        let judge = self.judge.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
-        let scorers = self.scorers.iter_mut().map(|status| -> Wait<'_> { Box::pin(changed(status)) });
-        let mut waits: Vec<Wait<'_>> = generators.chain(judge).chain(scorers).collect();
-        std::future::poll_fn(|context| {
-            let done = waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready());
-            if done { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
-type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
-
-async fn changed<T>(status: &mut watch::Receiver<T>) {
-    if status.changed().await.is_err() {
-        // The worker ended. Its state stays what it is.
-        std::future::pending::<()>().await;
+        Changes::new(
+            self.generators.iter().map(|model| model.scheduler.status()).collect(),
+            self.judge.as_ref().map(Judge::status),
+            self.scorers.iter().map(|(_, scorer)| scorer.status()).collect(),
+        )
     }
 }
 

@@ -38,7 +38,7 @@ pub struct WarmProgress {
 }
 
 impl Engine {
-    /// Reads passages and keeps their states. Ends early where there is no room for more: `done` is then less than the
+    /// Reads passages with the generator that scores by default, and keeps their states. Ends early where there is no room for more: `done` is then less than the
     /// passages given. The listener hears of every group of passages.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Engine {
         listener: Option<UnboundedSender<WarmProgress>>,
     ) -> Result<WarmProgress, EngineError> {
         self.check_warm(&passages)?;
-        let generator = self.generator()?;
+        let generator = self.scorer()?;
         if generator.scheduler.store().is_none() {
             let problem = "no states of passages are kept: set warm.memory_bytes, and generator.reproducible to false";
             return Err(EngineError::Precondition(problem.into()));
@@ -102,7 +102,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Unavailable`] while there is no generator.
     pub fn keeps_on_disk(&self) -> Result<bool, EngineError> {
-        let generator = self.generator()?;
+        let generator = self.scorer()?;
         let Some(store) = generator.scheduler.store() else { return Ok(false) };
         Ok(store.writes())
     }

@@ -207,6 +207,12 @@ impl Plan {
         if let Some(calibrations) = models.calibrated() {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
         }
+        if let Some(scorer) = &models.scorer {
+            manifest.insert("scorer".to_owned(), json!(scorer));
+        }
+        if let Some(adapter) = &models.adapter {
+            manifest.insert("adapter".to_owned(), json!(adapter));
+        }
         manifest
     }
 }

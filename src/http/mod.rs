@@ -171,7 +171,7 @@ async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Bo
 async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &mut Shape) -> Result<Response, Problem> {
     let body = receive(body, http.options.body_bytes).await?;
     // Without a generator the request is read all the same, and refused by the engine.
-    let generator = http.engine.generator().ok();
+    let generator = http.engine.scorer().ok();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
     let reader =
         request::Reader { own: *shape, options, limits, names: http.names(), beside: http.beside(), generator };
@@ -244,15 +244,15 @@ impl Http {
         asking.filter_map(|method| Some((self.engine.model_of(method)?, method))).collect()
     }
 
-    /// The generator's name.
+    /// The name of the generator that scores.
     fn model_name(&self) -> String {
-        let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
-        self.engine.generator().map_or_else(|_| configured.unwrap_or_default(), |served| served.info.name.clone())
+        let configured = self.engine.models().scoring("").map(|model| model.name().to_owned());
+        self.engine.scorer().map_or_else(|_| configured.unwrap_or_default(), |served| served.info.name.clone())
     }
 
-    /// Names that a request may give for the generator, its own first.
+    /// Names that a request may give for the generator that scores, its own first.
     fn names(&self) -> Vec<String> {
-        let configured = self.engine.models().generator(None).map(|model| model.name().to_owned());
+        let configured = self.engine.models().scoring("").map(|model| model.name().to_owned());
         let mut names = vec![self.model_name()];
         for name in configured.into_iter().chain(self.options.aliases.iter().cloned()) {
             if !names.contains(&name) {

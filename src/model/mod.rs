@@ -189,7 +189,7 @@ pub trait Tokenizer: Send + Sync {
 }
 
 /// Description of a loaded generator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct GeneratorInfo {
     /// Catalogue name or file name.
     pub name: String,
@@ -209,4 +209,35 @@ pub struct GeneratorInfo {
     pub chat: bool,
     /// What computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
     pub compute: String,
+    /// The adapter that is applied to it.
+    pub adapter: Option<AdapterInfo>,
+}
+
+/// A LoRA adapter that is applied to a generator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterInfo {
+    /// Catalogue name or file name.
+    pub name: String,
+    /// SHA-256 of its file, lower-case hexadecimal.
+    pub sha256: String,
+    /// Factor of what it adds.
+    pub scale: f32,
+}
+
+/// Names the weights that score: a generator's file, with an adapter that file and its scale too. What is measured on a
+/// generator, such as its position bias, belongs to one such name.
+#[must_use]
+pub fn weights(sha256: &str, adapter: Option<&AdapterInfo>) -> String {
+    match adapter {
+        Some(AdapterInfo { sha256: adapter, scale, .. }) => format!("{sha256}+{adapter}x{scale}"),
+        None => sha256.to_owned(),
+    }
+}
+
+impl GeneratorInfo {
+    /// See [`weights`].
+    #[must_use]
+    pub fn weights(&self) -> String {
+        weights(&self.sha256, self.adapter.as_ref())
+    }
 }

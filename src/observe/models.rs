@@ -119,10 +119,10 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     if let Some(store) = scheduler.store() {
         states(page, name, &store.figures());
     }
-    restarts(page, Role::Generator, name, scheduler.restarts());
+    restarts(page, generator.role(), name, scheduler.restarts());
     // Unknown until the file was read.
     if let Ok(served) = generator.get() {
-        info(page, &served.info.name, &served.info.sha256, Role::Generator, &served.info.encoding);
+        info(page, &served.info.name, &served.info.sha256, generator.role(), &served.info.encoding);
     }
 }
 

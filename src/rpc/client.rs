@@ -177,8 +177,8 @@ pub async fn warm(
 
 /// Converts progress of a local engine to the message that a server would send.
 #[must_use]
-pub fn local_warm(progress: &WarmProgress) -> v1::WarmPassagesResponse {
-    super::rerank::warm_progress(progress)
+pub fn local_warm(model: &str, progress: &WarmProgress) -> v1::WarmPassagesResponse {
+    super::rerank::warm_progress(model, progress)
 }
 
 /// Fetches version, models, limits and state of the server.
@@ -211,13 +211,15 @@ pub fn local_calibrations(calibrations: &[Calibration]) -> Vec<v1::RankingCalibr
     calibrations.iter().map(super::models::calibration_to_wire).collect()
 }
 
+/// Converts a local generator's adapter to the message that a server would send.
+#[must_use]
+pub fn local_adapter(adapter: &crate::model::AdapterInfo) -> v1::AdapterInfo {
+    super::models::adapter_to_wire(adapter)
+}
+
 /// Converts an answer of a local engine to the message that a server would send.
 #[must_use]
-pub fn local_response(
-    answer: crate::engine::rerank::Reranked,
-    request: &RerankRequest,
-    model: &crate::model::GeneratorInfo,
-) -> v1::RerankResponse {
+pub fn local_response(answer: crate::engine::rerank::Reranked, request: &RerankRequest) -> v1::RerankResponse {
     let passages = convert::request_to_wire(request).passages;
-    convert::response(answer, &convert::Sent { passages, whole: false }, model)
+    convert::response(answer, &convert::Sent { passages, whole: false })
 }

@@ -12,7 +12,6 @@ use crate::engine::rerank::{
 use crate::engine::utility::Utility;
 use crate::fit::domain::Domain;
 use crate::fit::profile::Subject;
-use crate::model::GeneratorInfo;
 
 /// Converts a count to 32 bits. The limits keep counts far below 2^32; a larger one saturates.
 pub(super) fn narrow(count: usize) -> u32 {
@@ -63,6 +62,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         query: wire.query,
         passages: passages(wire.passages),
         method,
+        scorer: wire.scorer,
         moi: moi(wire.moi.unwrap_or_default())?,
         fusion: convert_fusion::options(wire.fusion)?,
         only_helpful: wire.only_helpful,
@@ -190,6 +190,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         query: request.query.clone(),
         passages: passages_to_wire(&request.passages),
         method: request.method.map_or(v1::Method::Unspecified, method_to_wire).into(),
+        scorer: request.scorer.clone(),
         moi: Some(v1::MoiOptions {
             design: moi.scheme.map_or(v1::Design::Unspecified, design_to_wire).into(),
             orders: narrow(moi.orders.unwrap_or(0)),
@@ -304,7 +305,7 @@ pub(super) struct Sent {
     pub whole: bool,
 }
 
-pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> v1::RerankResponse {
+pub(super) fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
     let results = answer.passages.iter().enumerate().map(|(rank, ranked)| {
         let passage = &sent.passages[ranked.index];
         v1::RankedPassage {
@@ -345,8 +346,9 @@ pub(super) fn response(answer: Reranked, sent: &Sent, model: &GeneratorInfo) -> 
         fusion: answer.fusion.map(convert_fusion::report),
         none_helps: answer.none_helps,
         score_calibrated: answer.score_calibrated,
-        model: model.name.clone(),
-        model_sha256: model.sha256.clone(),
+        model: answer.model.name,
+        model_sha256: answer.model.sha256,
+        adapter: answer.model.adapter.as_ref().map(super::models::adapter_to_wire),
     }
 }
 

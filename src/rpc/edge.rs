@@ -14,7 +14,10 @@ use crate::transport::{Caller, Peer};
 
 /// Operations that wait for the generator. While no request can end in time behind the admitted work, they are refused
 /// before their message is decoded.
-const GENERATOR: [&str; 4] = ["WarmPassages", "MeasureUtility", "EvaluateRetrieval", "Sample"];
+const GENERATOR: [&str; 4] = [WARM, "MeasureUtility", "EvaluateRetrieval", "Sample"];
+
+/// The operation that reads passages with the generator that scores them.
+const WARM: &str = "WarmPassages";
 
 /// Operations whose message says, by its method, whether they need the generator.
 const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
@@ -30,13 +33,16 @@ impl Edge {
     /// Takes a place for a call, where what it works with is done.
     pub fn admit(&self, terms: Terms) -> Result<Call, Status> {
         let reads = GENERATOR.contains(&terms.operation.as_str());
+        let fills = terms.operation == WARM;
         let admitted = if UNREAD.contains(&terms.operation.as_str()) {
             self.admission.admit_unread(terms)
         } else {
             self.admission.admit(terms, if reads { Place::Generator } else { Place::Beside })
         };
         let call = admitted.map_err(|_| status::of(&self.engine.queue_full()))?;
-        if reads && let Ok(model) = self.engine.models().generator(None) {
+        let models = self.engine.models();
+        let model = if fills { models.scoring("") } else { models.generator(None) };
+        if reads && let Ok(model) = model {
             model.scheduler().admit_unread(&call).map_err(|error| status::of(&error.into()))?;
         }
         Ok(call)

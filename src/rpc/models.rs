@@ -8,11 +8,11 @@ use super::convert::{known, narrow, wide};
 use super::edge::Edge;
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
-use crate::engine::models::Role;
+use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::{Origin, Profile, Profiles, Subject};
 use crate::fusion::calibration::Calibration;
-use crate::model::GeneratorInfo;
+use crate::model::{AdapterInfo, GeneratorInfo};
 use crate::scheduler::Status as WorkerStatus;
 use crate::scheduler::reranker::PassageScorer;
 use crate::warm::Figures;
@@ -31,7 +31,7 @@ impl ModelService for Service {
         let engine = &self.edge.engine;
         let limits = engine.limits();
         let generator = engine.models().generator(None).map_err(|error| status::of(&error))?;
-        let (capacity, stats) = (generator.scheduler().capacity(), generator.scheduler().stats());
+        let capacity = generator.scheduler().capacity();
         let features = [
             ("cuda", cfg!(feature = "cuda")),
             ("metal", cfg!(feature = "metal")),
@@ -41,10 +41,7 @@ impl ModelService for Service {
         Ok(Response::new(v1::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             // Before the generator is loaded, only its configured name is available.
-            generator: Some(generator.get().map_or_else(
-                |_| v1::ModelInfo { name: generator.name().to_owned(), ..v1::ModelInfo::default() },
-                |served| model_info(&served.info),
-            )),
+            generator: Some(model_info_of(generator)),
             limits: Some(v1::Limits {
                 passages: narrow(limits.passages),
                 query_bytes: wide(limits.query_bytes),
@@ -60,24 +57,14 @@ impl ModelService for Service {
                 target: format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
                 features: features.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect(),
             }),
-            worker: Some(v1::WorkerInfo {
-                ready: capacity.is_some(),
-                active: narrow(stats.active.load(Ordering::Relaxed)),
-                waiting: narrow(stats.waiting.load(Ordering::Relaxed)),
-                tokens: stats.tokens.load(Ordering::Relaxed),
-                cached_tokens: stats.cached_tokens.load(Ordering::Relaxed),
-                tokens_per_second: stats.speed().unwrap_or(0.0),
-                abandoned: stats.abandoned.load(Ordering::Relaxed),
-            }),
+            worker: Some(worker_info(generator)),
             template_version: TEMPLATE_VERSION.to_owned(),
             entailment: engine.models().judge_if_any().map(|judge| v1::EntailmentModelInfo {
                 name: judge.model().name.clone(),
                 sha256: judge.model().sha256.clone(),
             }),
-            calibrations: generator
-                .get()
-                .map(|served| served.calibrations.all().iter().map(calibration_to_wire).collect())
-                .unwrap_or_default(),
+            calibrations: calibrations_of(generator),
+            scorer: engine.models().generators().get(1).map(scoring_generator),
             reranker: engine.models().scorer_if_any(Role::Reranker).map(scorer_info),
             embedding: engine.models().scorer_if_any(Role::Embedding).map(scorer_info),
             warm: generator.scheduler().store().map(|store| warm_info(&store.figures())),
@@ -93,7 +80,9 @@ impl ModelService for Service {
             v1::ProfileSubject::Answer => Some(Subject::Answer),
             v1::ProfileSubject::Question => Some(Subject::Question),
         };
-        let generator = self.edge.engine.generator().map_err(|error| status::of(&error))?;
+        let name = if wire.scorer.is_empty() { Role::Generator.name() } else { wire.scorer.as_str() };
+        let found = self.edge.engine.models().scoring(name).and_then(GeneratorModel::get);
+        let generator = found.map_err(|error| status::of(&error))?;
         let bias = &generator.position_bias;
         let profiles = profiles_to_wire(&bias.profiles());
         let wanted = |profile: &v1::PositionProfile| {
@@ -103,9 +92,49 @@ impl ModelService for Service {
         Ok(Response::new(v1::GetPositionBiasResponse {
             profiles: profiles.into_iter().filter(wanted).collect(),
             model_sha256: generator.info.sha256.clone(),
+            adapter: generator.info.adapter.as_ref().map(adapter_to_wire),
             template_version: TEMPLATE_VERSION.to_owned(),
             problems: bias.problems(),
         }))
+    }
+}
+
+/// Before a generator is loaded, only its configured name is available.
+fn model_info_of(generator: &GeneratorModel) -> v1::ModelInfo {
+    generator.get().map_or_else(
+        |_| v1::ModelInfo { name: generator.name().to_owned(), ..v1::ModelInfo::default() },
+        |served| model_info(&served.info),
+    )
+}
+
+fn worker_info(generator: &GeneratorModel) -> v1::WorkerInfo {
+    let stats = generator.scheduler().stats();
+    v1::WorkerInfo {
+        ready: generator.scheduler().capacity().is_some(),
+        active: narrow(stats.active.load(Ordering::Relaxed)),
+        waiting: narrow(stats.waiting.load(Ordering::Relaxed)),
+        tokens: stats.tokens.load(Ordering::Relaxed),
+        cached_tokens: stats.cached_tokens.load(Ordering::Relaxed),
+        tokens_per_second: stats.speed().unwrap_or(0.0),
+        abandoned: stats.abandoned.load(Ordering::Relaxed),
+    }
+}
+
+fn calibrations_of(generator: &GeneratorModel) -> Vec<v1::RankingCalibration> {
+    let served = generator.get();
+    served.map(|served| served.calibrations.all().iter().map(calibration_to_wire).collect()).unwrap_or_default()
+}
+
+fn scoring_generator(scorer: &GeneratorModel) -> v1::ScorerInfo {
+    let capacity = scorer.scheduler().capacity();
+    v1::ScorerInfo {
+        model: Some(model_info_of(scorer)),
+        name: scorer.name().to_owned(),
+        worker: Some(worker_info(scorer)),
+        calibrations: calibrations_of(scorer),
+        warm: scorer.scheduler().store().map(|store| warm_info(&store.figures())),
+        context_cells: wide(capacity.map_or(0, |capacity| capacity.cells)),
+        batch_tokens: narrow(capacity.map_or(0, |capacity| capacity.batch)),
     }
 }
 
@@ -151,7 +180,13 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         chat_template: info.chat,
         encoding: info.encoding.clone(),
         running_sha256: info.running_sha256.clone(),
+        adapter: info.adapter.as_ref().map(adapter_to_wire),
     }
+}
+
+/// Converts the adapter of a generator.
+pub(super) fn adapter_to_wire(adapter: &AdapterInfo) -> v1::AdapterInfo {
+    v1::AdapterInfo { name: adapter.name.clone(), sha256: adapter.sha256.clone(), scale: adapter.scale }
 }
 
 /// Converts a calibration. The command line prints local ones from the same messages.

@@ -29,7 +29,7 @@ impl Service {
         request: RerankRequest,
         sent: &convert::Sent,
     ) -> Result<v1::RerankResponse, Status> {
-        let work = async { respond(&self.edge, self.edge.engine.rerank(call, request, None).await?, sent) };
+        let work = async { Ok::<_, EngineError>(respond(self.edge.engine.rerank(call, request, None).await?, sent)) };
         answer(call, Box::pin(work)).await
     }
 
@@ -62,7 +62,7 @@ fn read(wire: v1::RerankRequest) -> Result<(RerankRequest, convert::Sent), Statu
     Ok((request, convert::Sent { passages, whole }))
 }
 
-fn respond(edge: &Edge, reranked: Reranked, sent: &convert::Sent) -> Result<v1::RerankResponse, EngineError> {
+fn respond(reranked: Reranked, sent: &convert::Sent) -> v1::RerankResponse {
     tracing::debug!(
         passages = sent.passages.len(),
         tokens = reranked.usage.tokens,
@@ -70,16 +70,17 @@ fn respond(edge: &Edge, reranked: Reranked, sent: &convert::Sent) -> Result<v1::
         milliseconds = reranked.usage.total_ms,
         "reranked"
     );
-    Ok(convert::response(reranked, sent, &edge.engine.generator()?.info))
+    convert::response(reranked, sent)
 }
 
 /// Converts progress. The command line shows that of a local engine from the same message.
-pub(super) fn warm_progress(progress: &WarmProgress) -> v1::WarmPassagesResponse {
+pub(super) fn warm_progress(model: &str, progress: &WarmProgress) -> v1::WarmPassagesResponse {
     v1::WarmPassagesResponse {
         passages: convert::narrow(progress.done),
         present: convert::narrow(progress.present),
         kept: convert::narrow(progress.kept),
         tokens: convert::wide(progress.tokens),
+        model: model.to_owned(),
     }
 }
 
@@ -103,7 +104,9 @@ impl RerankService for Service {
         let (request, sent) = read(wire).map_err(|status| status::under("request", status))?;
         let edge = self.edge.clone();
         let work = |listener| async move {
-            let work = async { respond(&edge, edge.engine.rerank(&call, request, Some(listener)).await?, &sent) };
+            let work = async {
+                Ok::<_, EngineError>(respond(edge.engine.rerank(&call, request, Some(listener)).await?, &sent))
+            };
             let answer = answer(&call, Box::pin(work)).await?;
             Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) })
         };
@@ -139,10 +142,12 @@ impl RerankService for Service {
         let call = admit::call(&request)?;
         let passages = convert::passages(request.into_inner().passages);
         let engine = self.edge.engine.clone();
+        let model = engine.scorer().map_err(|error| status::of(&error))?.info.name.clone();
+        let name = model.clone();
         let work = |listener| async move {
             let work = engine.warm(&call, passages, Some(listener));
-            Ok(warm_progress(&answer(&call, Box::pin(work)).await?))
+            Ok(warm_progress(&name, &answer(&call, Box::pin(work)).await?))
         };
-        Ok(Response::new(with_answer(work, |progress| warm_progress(&progress))))
+        Ok(Response::new(with_answer(work, move |progress| warm_progress(&model, &progress))))
     }
 }

@@ -240,7 +240,7 @@ impl Rerank for Service {
 impl Info for Service {
     async fn info(&self, _: Request<tei_v1::InfoRequest>) -> Result<Response<tei_v1::InfoResponse>, Status> {
         let engine = &self.edge.engine;
-        let generator = engine.generator().map_err(|error| status::of(&error))?;
+        let generator = engine.scorer().map_err(|error| status::of(&error))?;
         let capacity = generator.scheduler.capacity().ok_or_else(|| status::of(&EngineError::Unavailable))?;
         let beside = self.options.method.and_then(|method| engine.models().scorer_if_any(method.beside()?));
         let model = beside.map_or_else(|| Model::of_generator(&generator.info, capacity), Model::of_scorer);

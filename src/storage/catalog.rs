@@ -18,6 +18,8 @@ pub enum Role {
     Embedding,
     /// A shared library that a model needs.
     Library,
+    /// A LoRA adapter of a generator.
+    Adapter,
 }
 
 impl std::fmt::Display for Role {
@@ -28,6 +30,7 @@ impl std::fmt::Display for Role {
             Self::Reranker => "reranker",
             Self::Embedding => "embedding",
             Self::Library => "library",
+            Self::Adapter => "adapter",
         })
     }
 }

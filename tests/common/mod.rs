@@ -97,6 +97,7 @@ impl Scripted {
             trained_context: 4_096,
             chat: false,
             compute: "cpu".into(),
+            adapter: None,
         };
         let engine = engine_of(scheduler, info, PositionBias::default(), self.limits);
         (engine, observed, self.queue_length)

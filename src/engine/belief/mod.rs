@@ -181,7 +181,8 @@ impl Engine {
     ) -> Result<Sampled, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
-        let admitted = self.admit_work(call, Size::of_samples(&request, self.limits.tokens))?;
+        let admitted =
+            self.admit_work(call, self.models().generator(None)?, Size::of_samples(&request, self.limits.tokens))?;
         let (engine, inner) = (self.clone(), request.clone());
         let (mut drawing, nodes) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);

@@ -242,7 +242,8 @@ impl Engine {
         if request.has(Annotator::is_belief) {
             self.models().judge()?;
         }
-        let admitted = self.admit_work(call, Size::of_evaluation(&request, self.limits.tokens))?;
+        let admitted =
+            self.admit_work(call, self.models().generator(None)?, Size::of_evaluation(&request, self.limits.tokens))?;
         let request = Arc::new(request);
         let labelled = label::label(self, call, &request).await?;
         self.learn_work(call, &admitted);

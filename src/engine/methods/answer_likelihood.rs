@@ -28,6 +28,10 @@ impl Method for AnswerLikelihood {
         Some(own_answer::shape(request, language))
     }
 
+    fn reads_own_answer(&self) -> bool {
+        true
+    }
+
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         own_answer::begin(&task, Alone { passages: task.passages.len() })
     }

@@ -45,6 +45,10 @@ impl Method for ContextCite {
         Some(own_answer::shape(request, language))
     }
 
+    fn reads_own_answer(&self) -> bool {
+        true
+    }
+
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let masks = subsets(task.passages.len(), ABLATIONS, task.request.moi.seed);
         own_answer::begin(&task, Ablations { masks })

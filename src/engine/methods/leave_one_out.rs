@@ -30,6 +30,10 @@ impl Method for LeaveOneOut {
         Some(own_answer::shape(request, language))
     }
 
+    fn reads_own_answer(&self) -> bool {
+        true
+    }
+
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         own_answer::begin(&task, Without { passages: task.passages.len() })
     }

@@ -125,6 +125,11 @@ pub trait Method: Send + Sync {
         self.beside().is_none()
     }
 
+    /// Whether it attributes the answer that the generator itself gives. A scorer then never takes the generator's place.
+    fn reads_own_answer(&self) -> bool {
+        false
+    }
+
     /// Starts on a request.
     ///
     /// # Errors

@@ -57,6 +57,10 @@ impl Method for SelfConsistency {
         Some(PromptShape { longest: request.passages.len(), overhead })
     }
 
+    fn reads_own_answer(&self) -> bool {
+        true
+    }
+
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let stop = SampleOptions::greedy().text_stop(task.language()?);
         Ok(Box::new(Answering { task, stop, orders: None, answers: Vec::new() }))

@@ -58,6 +58,10 @@ impl Method for SemanticUtility {
         true
     }
 
+    fn reads_own_answer(&self) -> bool {
+        true
+    }
+
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let stop = options(&task.request).text_stop(task.language()?);
         Ok(Box::new(Measuring { task, stop, step: Step::Draw }))

@@ -25,7 +25,7 @@ use crate::scheduler::generator::{Event, Outcome};
 /// A method at work on a request.
 pub(super) struct Driver<'a> {
     pub call: &'a Call,
-    /// The generator; `None` for a method that does not ask it.
+    /// The generator that scores; `None` for a method that asks none.
     pub model: Option<Arc<ServedGenerator>>,
     /// The models beside it.
     pub models: &'a Models,

@@ -1,5 +1,6 @@
-//! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), `passages` asks the models beside
-//! the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
+//! Reranking: `check` refuses invalid requests, `scorer` says which generator scores, `driver` runs the method (`super::methods`),
+//! `passages` asks the models beside the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes,
+//! scores, cuts and arranges. `pairs` scores pairs with queries of
 //! their own.
 
 mod check;
@@ -8,6 +9,7 @@ mod inline;
 mod pairs;
 mod passages;
 mod place;
+mod scorer;
 mod verdicts;
 
 use std::sync::Arc;
@@ -20,10 +22,9 @@ use driver::{Driven, Driver, Quota};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
 
-use super::estimate::Size;
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
-use super::models::ServedGenerator;
+use super::models::{Role, ServedGenerator};
 use super::opening::{self, Opening};
 use super::position_bias::{Arrangement, ContextOrder};
 use super::prompt::CutSide;
@@ -31,6 +32,7 @@ use super::{Engine, EngineError};
 use crate::call::{Call, Place};
 use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
+use crate::model::GeneratorInfo;
 use crate::plan::Cost;
 use crate::scheduler::generator::Outcome as PlanOutcome;
 
@@ -64,6 +66,8 @@ pub struct RerankRequest {
     pub passages: Vec<Passage>,
     /// Method that scores the passages; `None` for the default ([`RerankRequest::method`]).
     pub method: Option<MethodRef>,
+    /// The generator that scores: `generator`, `scorer`, or the scorer's name; empty for the scorer where one is configured.
+    pub scorer: String,
     /// Options of the MOI method. Its token budget applies to every method.
     pub moi: MoiOptions,
     /// Fusion with the retriever's scores.
@@ -203,6 +207,8 @@ pub struct Reranked {
     pub usage: Usage,
     /// Warnings for the caller, such as truncated passages.
     pub warnings: Vec<String>,
+    /// The generator that scored; the one that answers where the method asks none.
+    pub model: GeneratorInfo,
 }
 
 /// An event of a running request, sent to its listener.
@@ -269,7 +275,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Invalid`] with the field at fault.
     pub fn check_rerank(&self, request: &RerankRequest) -> Result<(), EngineError> {
-        check::check(request, self.limits())
+        check::check(request, self.limits())?;
+        self.scoring_model(request).map(drop)
     }
 
     /// What a request works with: the generator, or what is beside it.
@@ -277,16 +284,6 @@ impl Engine {
     pub fn place_of(&self, request: &RerankRequest) -> Place {
         let asks = request.method().asks_generator() || request.inline.is_some();
         if asks { Place::Generator } else { Place::Beside }
-    }
-
-    /// Name of the model that a method asks: the one beside the generator, or the generator; `None` for a method that asks none.
-    #[must_use]
-    pub fn model_of(&self, method: MethodRef) -> Option<String> {
-        if let Some(role) = method.beside() {
-            return self.models().scorer_if_any(role).map(|scorer| scorer.model().name.clone());
-        }
-        let generator = self.models().generator(None).ok().filter(|_| method.asks_generator())?;
-        Some(generator.get().map_or_else(|_| generator.name().to_owned(), |served| served.info.name.clone()))
     }
 
     /// [`Engine::rerank`] for one of several lists, whose tokens count together.
@@ -306,23 +303,25 @@ impl Engine {
         if request.method().asks_judge() {
             self.models().judge()?;
         }
-        let generator = self.generator()?;
+        // The generator reads what is arranged here; the scorer may be another model.
+        let (generator, scoring) = (self.generator()?, self.scoring_model(&request)?);
+        let scorer = scoring.get()?;
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
-        let model = self.model_of(request.method()).unwrap_or_default();
+        let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
-        let calibration = generator.calibrations.of(&request);
+        let calibration = scorer.calibrations.of(&request);
         let passed_over = calibration.is_some() && !request.opening.is_built_in();
         let calibration = calibration.filter(|_| !passed_over);
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
         let admitted = if method.asks_generator() {
-            Some(self.admit_work(call, Size::of_rerank(&request, self.limits().tokens))?)
+            Some(self.admit_ranking(call, scoring, &request)?)
         } else {
             None
         };
         let reserved = self.inline_cost(call, &request).await?;
-        let mut driver = self.driver(call, &request, &generator);
+        let mut driver = self.driver(call, &request, &scorer);
         driver.reserved = reserved;
         driver.quota = quota;
         driver.listener = listener;
@@ -336,10 +335,10 @@ impl Engine {
             && request.opening.is_built_in()
             // The three passages that a cascade could not tell apart are no fair sample of a list.
             && driven.scored.stages.is_empty()
-            && generator.position_bias.learn(fit)
+            && scorer.position_bias.learn(fit)
         {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
-            let bias = Arc::clone(&generator.position_bias);
+            let bias = Arc::clone(&scorer.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
         if passed_over {
@@ -352,12 +351,15 @@ impl Engine {
             };
             driven = call.compute(mix).await?;
         }
-        let mut placed = place::place(&generator, &request, calibration.map(|it| it.score), driven, usage)?;
+        let score = calibration.map(|it| it.score);
+        let mut placed = place::place((generator.as_ref(), scorer.as_ref()), &request, score, driven, usage)?;
+        let ranked = placed.usage.tokens;
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
         if let Some(admitted) = admitted {
-            self.learn_tokens(&admitted, placed.usage.tokens);
+            let apart = scoring.role() == Role::Scorer;
+            self.learn_tokens(&admitted, if apart { ranked } else { placed.usage.tokens });
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)
@@ -369,15 +371,15 @@ impl Engine {
     /// As [`Engine::rerank`] before any work.
     pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
         check::check(&request, self.limits())?;
-        let generator = self.generator()?;
-        self.driver(call, &request, &generator).first_round(request).await
+        let scorer = self.scoring_model(&request)?.get()?;
+        self.driver(call, &request, &scorer).first_round(request).await
     }
 
-    fn driver<'a>(&'a self, call: &'a Call, request: &RerankRequest, generator: &Arc<ServedGenerator>) -> Driver<'a> {
+    fn driver<'a>(&'a self, call: &'a Call, request: &RerankRequest, scorer: &Arc<ServedGenerator>) -> Driver<'a> {
         let asks_model = request.method().asks_generator();
         Driver {
             call,
-            model: asks_model.then(|| Arc::clone(generator)),
+            model: asks_model.then(|| Arc::clone(scorer)),
             models: &self.models,
             limits: self.limits,
             reserved: 0,

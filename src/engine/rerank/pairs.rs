@@ -90,10 +90,12 @@ impl Engine {
         for list in &lists {
             check::check(&list.request, &limits).map_err(|error| list.named(error))?;
         }
-        let asks = lists.first().is_some_and(|list| list.request.method().asks_generator());
-        if asks {
+        let asking = lists.first().map(|list| &list.request).filter(|request| request.method().asks_generator());
+        let asks = asking.is_some();
+        if let Some(request) = asking {
+            let scoring = self.scoring_model(request)?;
             call.settle(Place::Generator).map_err(|_| self.queue_full())?;
-            self.admit_together(call, lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens)))?;
+            self.admit_together(call, scoring, lists.iter().map(|list| Size::of_rerank(&list.request, limits.tokens)))?;
         }
         // The other models work on one list at a time.
         let at_once = if asks { AT_ONCE } else { 1 };

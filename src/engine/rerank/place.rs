@@ -42,9 +42,9 @@ fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
 }
 
 /// Applies threshold and count to a ranking and arranges the remaining passages for the generator. `score` makes probabilities
-/// of the scores where the method is calibrated.
+/// of the scores where the method is calibrated. The first generator reads the arrangement, the second one scored.
 pub(super) fn place(
-    generator: &ServedGenerator,
+    (generator, scorer): (&ServedGenerator, &ServedGenerator),
     request: &RerankRequest,
     score: Option<Platt>,
     Driven { mut scored, cut }: Driven,
@@ -105,5 +105,6 @@ pub(super) fn place(
         inline: None,
         usage,
         warnings,
+        model: scorer.info.clone(),
     })
 }

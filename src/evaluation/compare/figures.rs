@@ -43,6 +43,12 @@ impl Lines<'_> {
             "machine": machine(),
             "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
         });
+        if let Some(adapter) = &self.models.adapter {
+            line["model"]["adapter"] = json!(adapter);
+        }
+        if let Some(scorer) = &self.models.scorer {
+            line["model"]["scorer"] = json!(scorer);
+        }
         if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
             line.extend(more);
         }

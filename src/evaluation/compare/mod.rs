@@ -142,7 +142,16 @@ impl Settings {
         let examples = self.opening.examples.iter().map(|one| json!([one.title, one.passage, one.query]));
         let opening = || ("opening", json!([self.opening.instruction.trim(), examples.collect::<Vec<_>>()]));
         let opening = (!self.opening.is_built_in()).then(opening);
-        entries.into_iter().chain(calibrated).chain(opening).map(|(key, value)| (key.to_owned(), value)).collect()
+        let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
+        let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
+        entries
+            .into_iter()
+            .chain(calibrated)
+            .chain(adapter)
+            .chain(scorer)
+            .chain(opening)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 }
 

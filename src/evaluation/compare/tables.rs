@@ -115,10 +115,12 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
     };
     let whole = "whole passages".to_owned();
     let cut = settings.passage_tokens.map_or(whole, |most| format!("passages cut to {most} tokens"));
+    let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
+    let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
     let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
     notes.extend([
         format!(
-            "Generator: {} ({}), SHA-256 {}; prompts {}; {cut}; seed {}.",
+            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}; {cut}; seed {}.",
             models.name, models.encoding, models.generator, models.prompts, settings.seed
         ),
         format!("Machine: {}. Requests were sent one after the other; seconds are from the request to its answer.", machine()),

@@ -39,6 +39,7 @@ fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
         inline: None,
         usage: Usage::default(),
         warnings: Vec::new(),
+        model: crate::model::GeneratorInfo::default(),
     };
     let labels: Vec<f64> = rows.iter().map(|row| f64::from(u8::from(row.2))).collect();
     Observed::new(&request, &answer, &labels, 0.5)

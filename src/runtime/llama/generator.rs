@@ -11,7 +11,7 @@ use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::context::params::LlamaContextParams;
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::llama_batch::LlamaBatch;
-use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::{LlamaLoraAdapter, LlamaModel};
 use llama_cpp_2::token::LlamaToken;
 use rayon::prelude::*;
 
@@ -68,6 +68,12 @@ impl<'m> LlamaGenerator<'m> {
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
         Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary, identity })
+    }
+
+    /// Applies an adapter of this model to all tokens from now on.
+    pub fn apply(&mut self, adapter: &mut LlamaLoraAdapter, scale: f32) -> Result<(), ModelError> {
+        let applied = self.context.lora_adapter_set(adapter, scale);
+        applied.map_err(|error| ModelError::Decode(format!("the adapter cannot be applied: {error}")))
     }
 
     /// Copies the rows into llama.cpp's batch.

@@ -2,6 +2,7 @@
 
 mod generator;
 mod gguf;
+mod lora;
 pub mod reencode;
 mod reranker;
 mod state;
@@ -19,6 +20,7 @@ use llama_cpp_2::{
 };
 
 pub use gguf::reencoded_bytes;
+pub use lora::{Adapter, verify as verify_adapter};
 pub use reranker::{RerankerSettings, with_reranker};
 pub use vocabulary::Vocabulary;
 
@@ -60,7 +62,7 @@ impl CacheType {
 }
 
 /// How a generator is loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The GGUF file.
     pub path: PathBuf,
@@ -78,6 +80,8 @@ pub struct Settings {
     pub cache_type: CacheType,
     /// SHA-256 of the file at `path` where saved states outlive the process; otherwise it may be empty.
     pub sha256: String,
+    /// What is added to the model's matrices; `None` for the model as it is.
+    pub adapter: Option<Adapter>,
 }
 
 /// Initialises llama.cpp at the first call. It stays initialised to the end of the process, because a process may load
@@ -145,11 +149,19 @@ fn kind(backend: &str) -> String {
 /// Loads the model, calls `serve` with it, and frees it when `serve` returns. Model and context stay on the calling thread.
 ///
 /// # Errors
-/// [`ModelError::Unusable`] for a file that cannot be loaded or a context that does not fit into memory.
+/// [`ModelError::Unusable`] for a file or an adapter that cannot be loaded or a context that does not fit into memory.
 pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
-    let model = load(&settings.path, &params)?;
+    let mut model = load(&settings.path, &params)?;
+    // Before the context, which reserves room for the adapter's products.
+    let adapter = match &settings.adapter {
+        Some(adapter) => Some((lora::load(adapter, &mut model, &settings.path)?, adapter.scale)),
+        None => None,
+    };
     let mut generator = generator::LlamaGenerator::new(&model, backend()?, settings)?;
+    if let Some((mut adapter, scale)) = adapter {
+        generator.apply(&mut adapter, scale)?;
+    }
     serve(&mut generator);
     Ok(())
 }

@@ -17,9 +17,13 @@ const BUILD: &str = "llama-cpp-sys-2 0.1.161";
 
 /// What a state depends on beside its tokens. Without flash attention llama.cpp stores values transposed.
 pub(super) fn identity(settings: &Settings) -> String {
-    let Settings { sha256, flash_attention, cells, cache_type, .. } = settings;
+    let Settings { sha256, flash_attention, cells, cache_type, adapter, .. } = settings;
     // Some files have other rotary factors for a longer context.
-    format!("{BUILD}, file {sha256}, {cells} cells {}, flash attention {flash_attention}", cache_type.name())
+    let own = format!("{BUILD}, file {sha256}, {cells} cells {}, flash attention {flash_attention}", cache_type.name());
+    match adapter {
+        Some(adapter) => format!("{own}, adapter {} times {}", adapter.sha256, adapter.scale),
+        None => own,
+    }
 }
 
 fn failed(problem: impl std::fmt::Display) -> ModelError {
@@ -108,7 +112,39 @@ fn holds(context: &LlamaContext<'_>, sequence: i32, positions: &Range<usize>, wh
 
 #[cfg(test)]
 mod tests {
-    use super::BUILD;
+    use std::path::PathBuf;
+
+    use super::super::{Adapter, CacheType, Settings};
+    use super::{BUILD, identity};
+
+    #[test]
+    fn states_of_a_model_with_and_without_an_adapter_have_other_names() {
+        let of = |adapter: Option<(&str, f32)>| {
+            let adapter = adapter.map(|(sha256, scale)| Adapter {
+                path: PathBuf::new(),
+                sha256: sha256.to_owned(),
+                scale,
+                base: String::new(),
+            });
+            identity(&Settings {
+                path: PathBuf::new(),
+                cells: 512,
+                batch: 256,
+                threads: 1,
+                gpu_layers: 0,
+                flash_attention: true,
+                cache_type: CacheType::default(),
+                sha256: "f".to_owned(),
+                adapter,
+            })
+        };
+        let all = [of(None), of(Some(("a", 1.0))), of(Some(("b", 1.0))), of(Some(("a", 0.5))), of(Some(("a", 0.0)))];
+        for (index, one) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|other| other != one), "{one}");
+        }
+        // States on disk that were written before there were adapters stay valid.
+        assert!(all[0].ends_with("file f, 512 cells f16, flash attention true"), "{}", all[0]);
+    }
 
     #[test]
     fn the_build_is_the_pinned_one() {

@@ -126,7 +126,7 @@ impl Active {
         self.evaluated += tokens;
         self.job.call.tally().add_tokens(tokens);
         self.job.call.tally().remove_cached_tokens(tokens);
-        self.job.call.spend(tokens);
+        self.job.call.spend(&self.job.ledger, tokens);
     }
 
     /// The key of a node's state; `None` for a node that has none.

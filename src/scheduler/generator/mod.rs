@@ -104,6 +104,8 @@ struct Job {
     reply: oneshot::Sender<Result<Outcome, ScheduleError>>,
     /// The life of the worker in which its tokens were added to the backlog.
     life: u64,
+    /// Where its tokens were entered.
+    ledger: Ledger,
 }
 
 impl Job {
@@ -161,11 +163,12 @@ impl Scheduler {
     /// The operating system's error when it gives no thread.
     pub fn start(options: SchedulerOptions, loader: Loader) -> std::io::Result<Self> {
         let stats = Arc::new(Stats::default());
-        let SchedulerOptions { warm, template, longest_wait, reproducible } = options;
+        let SchedulerOptions { warm, template, longest_wait, reproducible, name } = options;
+        let name = if name.is_empty() { "generator" } else { name };
         let store = if reproducible { None } else { Store::new(&warm).map(Arc::new) };
         let (shown, kept) = (Arc::clone(&stats), store.clone());
         let service = GeneratorService { loader, stats: shown, store: kept, template, one_at_a_time: reproducible };
-        let worker = Worker::start("generator", Load::AtStart, service)?;
+        let worker = Worker::start(name, Load::AtStart, service)?;
         Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store })
     }
 
@@ -271,6 +274,7 @@ impl Scheduler {
             events,
             reply,
             life,
+            ledger: self.ledger.clone(),
         })?;
         let outcome = answer.await.map_err(|_| ScheduleError::Unavailable)??;
         self.stats.naive_tokens.fetch_add(u64::try_from(naive).unwrap_or(u64::MAX), Ordering::Relaxed);

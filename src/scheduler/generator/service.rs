@@ -22,6 +22,8 @@ pub struct SchedulerOptions {
     /// One plan at a time in an empty cache, and no states: scores then depend on neither the load nor what was read before,
     /// because kernels add in an order that follows the rows of a step and the places of cells.
     pub reproducible: bool,
+    /// The generator's name in the log and of its thread; `generator` if empty.
+    pub name: &'static str,
 }
 
 /// A generator behind its loader, and what its loop needs.

@@ -313,7 +313,8 @@ impl<'a> Stepper<'a> {
         for index in (0..self.active.len()).rev() {
             let step = std::mem::take(&mut self.active[index].step);
             self.forget(step.tokens());
-            self.active[index].job.call.spend(step.tokens());
+            let job = &self.active[index].job;
+            job.call.spend(&job.ledger, step.tokens());
             self.keep(index, &step);
             let active = &mut self.active[index];
             let ended = active.walk.advance(&step);

@@ -26,6 +26,7 @@ fn bench() -> Bench {
         flash_attention: true,
         cache_type: super::super::CacheType::default(),
         sha256: String::new(),
+        adapter: None,
     };
     Bench { folder, settings, store, sha256 }
 }

@@ -58,6 +58,7 @@ fn job(plan: &Arc<Plan>, life: u64) -> (Job, oneshot::Receiver<Result<Outcome, S
         events: None,
         reply,
         life,
+        ledger: Ledger::default(),
     };
     (job, answer)
 }

@@ -1,0 +1,192 @@
+//! The sections `generator` and `scorer`: the model that scores and samples prompts, one that scores in its place, and their
+//! adapters.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::runtime::llama::{self, CacheType};
+
+/// Largest absolute value of an adapter's scale.
+const MOST_SCALE: f32 = 100.0;
+
+/// A generator and its load settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generator {
+    /// Catalogue name, or path of a GGUF file.
+    pub model: String,
+    /// The adapter that is applied to it.
+    pub adapter: Option<Adapter>,
+    /// Number of cache cells (tokens).
+    pub cells: usize,
+    /// Maximum number of tokens per step.
+    pub batch: usize,
+    /// Threads per step; at least 1.
+    pub threads: usize,
+    /// Number of layers on the accelerator; values above the model's count mean all.
+    pub gpu_layers: u32,
+    /// Use the fused attention kernel.
+    pub flash_attention: bool,
+    /// Numbers in the cells of the cache.
+    pub cache_type: CacheType,
+    /// Use the model's chat template if it has one.
+    pub chat_template: bool,
+    /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
+    pub reencode: Option<u64>,
+}
+
+/// A LoRA adapter of a generator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Adapter {
+    /// Catalogue name, or path of a GGUF file.
+    pub file: String,
+    /// The SHA-256 that the file must have; `None` for any.
+    pub sha256: Option<String>,
+    /// Factor of what it adds.
+    pub scale: f32,
+}
+
+impl Generator {
+    /// llama.cpp settings for the model file at `path`, without an adapter.
+    #[must_use]
+    pub fn settings(&self, path: PathBuf) -> llama::Settings {
+        llama::Settings {
+            path,
+            cells: self.cells,
+            batch: self.batch,
+            threads: self.threads,
+            gpu_layers: self.gpu_layers,
+            flash_attention: self.flash_attention,
+            cache_type: self.cache_type,
+            sha256: String::new(),
+            adapter: None,
+        }
+    }
+}
+
+/// The keys that say how a generator is loaded.
+#[derive(Debug, Deserialize)]
+pub(super) struct Section {
+    pub model: String,
+    adapter: String,
+    adapter_sha256: String,
+    adapter_scale: String,
+    context_cells: usize,
+    batch: usize,
+    threads: usize,
+    gpu_layers: u32,
+    flash_attention: bool,
+    cache_type: String,
+    chat_template: bool,
+}
+
+impl Section {
+    /// Appends a fault for each value that is wrong. `section` is its name; threads of 0 become `threads`.
+    pub fn validate(self, section: &str, threads: usize, reencode: Option<u64>, faults: &mut Vec<String>) -> Generator {
+        let bounds = [
+            ("context_cells", self.context_cells, 256, 1 << 24),
+            ("batch", self.batch, 16, 1 << 16),
+            ("threads", self.threads, 0, 1024),
+        ];
+        for (key, value, least, most) in bounds {
+            if value < least || value > most {
+                faults.push(format!("{section}.{key}: must be between {least} and {most}, is {value}"));
+            }
+        }
+        if self.batch > self.context_cells {
+            faults.push(format!("{section}.batch: must not exceed {section}.context_cells"));
+        }
+        Generator {
+            adapter: self.adapter(section, faults),
+            cache_type: self.cache_type(section, faults),
+            model: self.model,
+            cells: self.context_cells,
+            batch: self.batch,
+            threads: if self.threads == 0 { threads } else { self.threads },
+            gpu_layers: self.gpu_layers,
+            flash_attention: self.flash_attention,
+            chat_template: self.chat_template,
+            reencode,
+        }
+    }
+
+    fn cache_type(&self, section: &str, faults: &mut Vec<String>) -> CacheType {
+        let Some(cache_type) = CacheType::ALL.into_iter().find(|known| known.name() == self.cache_type) else {
+            faults.push(format!("{section}.cache_type: must be f16, bf16 or q8_0, is {:?}", self.cache_type));
+            return CacheType::default();
+        };
+        if cache_type == CacheType::Q8_0 && !self.flash_attention {
+            faults.push(format!("{section}.cache_type: q8_0 needs {section}.flash_attention"));
+        }
+        cache_type
+    }
+
+    fn adapter(&self, section: &str, faults: &mut Vec<String>) -> Option<Adapter> {
+        let scale = self.adapter_scale.trim().parse::<f32>().ok().filter(|scale| scale.abs() <= MOST_SCALE);
+        if scale.is_none() {
+            let bounds = format!("must be a number between -{MOST_SCALE} and {MOST_SCALE}");
+            faults.push(format!("{section}.adapter_scale: {bounds}, is {:?}", self.adapter_scale));
+        }
+        let sha256 = self.adapter_sha256.to_ascii_lowercase();
+        let is_hash = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !sha256.is_empty() && !is_hash {
+            let found = &self.adapter_sha256;
+            faults.push(format!("{section}.adapter_sha256: must be 64 hexadecimal digits, is {found:?}"));
+        }
+        if self.adapter.is_empty() {
+            if !sha256.is_empty() {
+                faults.push(format!("{section}.adapter_sha256: must be empty where {section}.adapter is empty"));
+            }
+            return None;
+        }
+        let sha256 = Some(sha256).filter(|sha256| !sha256.is_empty());
+        Some(Adapter { file: self.adapter.clone(), sha256, scale: scale? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    fn load(flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+        let flags: Vec<_> = flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Config::from_parts(None, &[], &flags).map_err(|error| error.faults)
+    }
+
+    #[test]
+    fn a_scorer_is_off_until_it_is_named_and_has_keys_of_its_own() {
+        assert_eq!(load(&[]).unwrap().scorer, None);
+        let flags = [("scorer.model", "x.gguf"), ("generator.threads", "3"), ("scorer.batch", "64")];
+        let config = load(&flags).unwrap();
+        let scorer = config.scorer.unwrap();
+        assert_eq!((&*scorer.model, scorer.threads, scorer.batch, config.generator.batch), ("x.gguf", 3, 64, 512));
+        let faults =
+            load(&[("scorer.model", "x.gguf"), ("scorer.batch", "1"), ("scorer.cache_type", "f64")]).unwrap_err();
+        assert_eq!(faults[0], "scorer.batch: must be between 16 and 65536, is 1");
+        assert!(faults[1].starts_with("scorer.cache_type: must be"), "{faults:?}");
+        let itself = [("scorer.model", "smollm2-135m-instruct")];
+        assert!(load(&itself).unwrap_err()[0].starts_with("scorer.model: is the generator itself"));
+        assert!(load(&[itself[0], ("scorer.adapter", "a.gguf")]).is_ok());
+    }
+
+    #[test]
+    fn an_adapter_has_a_file_a_hash_and_a_finite_scale() {
+        assert_eq!(load(&[]).unwrap().generator.adapter, None);
+        let hash = "AB".repeat(32);
+        let flags =
+            [("generator.adapter", "a.gguf"), ("generator.adapter_sha256", &hash), ("generator.adapter_scale", "0.5")];
+        let adapter = load(&flags).unwrap().generator.adapter.unwrap();
+        assert_eq!((&*adapter.file, adapter.scale.to_bits()), ("a.gguf", 0.5_f32.to_bits()));
+        assert_eq!(adapter.sha256, Some("ab".repeat(32)));
+        for scale in ["NaN", "inf", "1e39", "-101", "", "much"] {
+            let faults = load(&[("generator.adapter", "a.gguf"), ("generator.adapter_scale", scale)]).unwrap_err();
+            assert!(faults[0].starts_with("generator.adapter_scale: must be a number"), "{faults:?}");
+        }
+        let faults = load(&[("generator.adapter", "a.gguf"), ("generator.adapter_sha256", "ab")]).unwrap_err();
+        assert_eq!(faults, ["generator.adapter_sha256: must be 64 hexadecimal digits, is \"ab\""]);
+        let unused = load(&[("scorer.adapter", "a.gguf")]).unwrap_err();
+        assert_eq!(unused, ["scorer.adapter: must be empty where scorer.model is empty"]);
+        let alone = load(&[("generator.adapter_sha256", &hash)]).unwrap_err();
+        assert_eq!(alone, ["generator.adapter_sha256: must be empty where generator.adapter is empty"]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Which generator scores the passages of a request: the one that answers, or the scorer in its place.
+
+use super::RerankRequest;
+use crate::call::Call;
+use crate::engine::estimate::{Admitted, Size};
+use crate::engine::methods::MethodRef;
+use crate::engine::models::{GeneratorModel, Role};
+use crate::engine::{Engine, EngineError};
+
+impl Engine {
+    /// The generator that scores the passages of a request: the one it names, or the scorer where one is configured. What is
+    /// said of the generator's own answer is said by the generator.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] for `scorer` where there is none of this name, or the method cannot be asked of it.
+    pub fn scoring_model(&self, request: &RerankRequest) -> Result<&GeneratorModel, EngineError> {
+        let (method, named) = (request.method(), self.models().scoring(&request.scorer)?);
+        if method.asks_generator() && !method.reads_own_answer() {
+            return Ok(named);
+        }
+        if named.role() == Role::Scorer && !request.scorer.is_empty() {
+            let problem = match method.beside() {
+                Some(role) => format!("the method {} asks the {} model", method.name(), role.name()),
+                None if method.reads_own_answer() => {
+                    format!("the method {} asks for the generator's own answer", method.name())
+                }
+                None => format!("the method {} asks no generator", method.name()),
+            };
+            return Err(EngineError::invalid("scorer", format!("is {:?}, but {problem}", request.scorer)));
+        }
+        self.models().generator(None)
+    }
+
+    /// Name of the model that a method asks where a request does not name its scorer: the one beside the generator, or the
+    /// generator that scores; `None` for a method that asks none.
+    #[must_use]
+    pub fn model_of(&self, method: MethodRef) -> Option<String> {
+        self.model_of_request(&RerankRequest { method: Some(method), ..RerankRequest::default() })
+    }
+
+    /// The same for a request.
+    pub(super) fn model_of_request(&self, request: &RerankRequest) -> Option<String> {
+        let method = request.method();
+        if let Some(role) = method.beside() {
+            return self.models().scorer_if_any(role).map(|scorer| scorer.model().name.clone());
+        }
+        let model = self.scoring_model(request).ok().filter(|_| method.asks_generator())?;
+        Some(model.get().map_or_else(|_| model.name().to_owned(), |served| served.info.name.clone()))
+    }
+
+    /// Admits a ranking to the queue of the generator that scores it, and what is measured beside it to that of the generator
+    /// that answers.
+    pub(super) fn admit_ranking(
+        &self,
+        call: &Call,
+        scoring: &GeneratorModel,
+        request: &RerankRequest,
+    ) -> Result<Admitted, EngineError> {
+        let limit = self.limits().tokens;
+        if scoring.role() == Role::Generator {
+            return self.admit_work(call, scoring, Size::of_rerank(request, limit));
+        }
+        if let Some(inline) = &request.inline {
+            self.admit_work(call, self.models().generator(None)?, Size::of_inline(request, inline, limit))?;
+        }
+        self.admit_work(call, scoring, Size::of_ranking(request, limit))
+    }
+}

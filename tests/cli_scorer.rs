@@ -1,0 +1,108 @@
+//! Adapters and scorers by the binary, on the tiny generators of golden/adapters.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::path::Path;
+
+use program::{error, run, succeeded};
+use serde_json::{Value, json};
+
+fn golden(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters").join(name).display().to_string()
+}
+
+/// `--set` for each of these keys, with a store of the test's own.
+fn settings(store: &Path, more: &[(&str, &str)]) -> Vec<String> {
+    let (base, store) = (golden("base.gguf"), store.display().to_string());
+    let own = [("generator.model", &*base), ("models.store", &*store), ("entailment.model", "")];
+    own.iter().chain(more).flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]).collect()
+}
+
+fn command(first: &[&str], settings: &[String]) -> std::process::Output {
+    let settings = settings.iter().map(String::as_str);
+    run(&first.iter().copied().chain(settings).collect::<Vec<_>>())
+}
+
+#[test]
+fn rerank_scores_with_the_scorer_or_with_what_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let passages = folder.path().join("passages.jsonl");
+    std::fs::write(&passages, "{\"text\": \"the weir of the mill\"}\n{\"text\": \"bread\"}\n").unwrap();
+    let (passages, merged, adapter) = (passages.display().to_string(), golden("merged.gguf"), golden("adapter.gguf"));
+    let first = ["rerank", "--query", "which weir", "--method", "query-generation", &passages];
+    let both = settings(folder.path(), &[("scorer.model", &merged)]);
+    let scored = succeeded(&command(&first, &both));
+    let named = succeeded(&command(&[&first[..], &["--scorer", "generator"]].concat(), &both));
+    assert_eq!((&scored["model"], &named["model"]), (&json!("merged.gguf"), &json!("base.gguf")));
+    assert_ne!(scored["model_sha256"], named["model_sha256"]);
+    let unknown = command(&[&first[..], &["--scorer", "nobody"]].concat(), &both);
+    assert!(!unknown.status.success() && error(&unknown).contains("scorer: is \"nobody\""), "{}", error(&unknown));
+    let adapted = settings(folder.path(), &[("generator.adapter", &adapter), ("generator.adapter_scale", "0.5")]);
+    let adapted = succeeded(&command(&first, &adapted));
+    assert_eq!((&adapted["adapter"]["name"], &adapted["adapter"]["scale"]), (&json!("adapter.gguf"), &json!(0.5)));
+    assert_eq!(named["adapter"], Value::Null);
+}
+
+#[test]
+fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out"));
+    let line = |number: usize| {
+        let passages = json!([
+            { "id": "a", "text": "The weir of the mill is old.", "score": 2.0, "label": 0 },
+            { "id": "b", "text": "Bread needs salt.", "score": 1.0, "label": 1 },
+        ]);
+        json!({ "id": format!("q{number}"), "question": "what needs salt", "answers": [], "passages": passages })
+    };
+    let lines: Vec<String> = (0..3).map(|number| format!("{}\n", line(number))).collect();
+    std::fs::write(&data, lines.concat()).unwrap();
+    let (data, out) = (data.display().to_string(), out.display().to_string());
+    let first = ["compare", "--data", &data, "--methods", "query-generation", "--out", &out];
+    let (merged, adapter) = (golden("merged.gguf"), golden("adapter.gguf"));
+    let with = |more: &[(&str, &str)]| command(&first, &settings(folder.path(), more));
+    let scored = with(&[("scorer.model", &merged)]);
+    assert!(scored.status.success(), "{}", error(&scored));
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(Path::new(&out).join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest["scorer"].as_str().unwrap().len(), 64);
+    assert!(with(&[("scorer.model", &merged)]).status.success(), "the same continues");
+    for other in
+        [&[][..], &[("scorer.model", &*merged), ("scorer.adapter", &*adapter)], &[("generator.adapter", &*adapter)]]
+    {
+        let refused = with(other);
+        assert!(!refused.status.success(), "{other:?}");
+        assert!(error(&refused).contains("the results were made with other settings: "), "{}", error(&refused));
+    }
+}
+
+#[test]
+fn a_server_with_a_wrong_adapter_ends_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (merged, cut) = (golden("merged.gguf"), folder.path().join("cut.gguf"));
+    let whole = std::fs::read(golden("adapter.gguf")).unwrap();
+    std::fs::write(&cut, &whole[..whole.len() / 2]).unwrap();
+    for (adapter, reason) in
+        [(merged.as_str(), "it has no general.type"), (cut.to_str().unwrap(), "the end of the file")]
+    {
+        let served =
+            command(&["serve", "--listen", "127.0.0.1:0"], &settings(folder.path(), &[("generator.adapter", adapter)]));
+        let problem = error(&served);
+        assert_eq!(served.status.code(), Some(1), "{problem}");
+        assert!(problem.contains(adapter) && problem.contains(reason), "{problem}");
+    }
+    let scale = settings(folder.path(), &[("generator.adapter", &merged), ("generator.adapter_scale", "much")]);
+    let checked = command(&["check-config"], &scale);
+    assert_eq!(checked.status.code(), Some(78), "{}", error(&checked));
+    assert!(error(&checked).contains("generator.adapter_scale: must be a number"));
+}
