@@ -120,6 +120,16 @@ fn rerank(method: v1::Method) -> v1::RerankRequest {
     }
 }
 
+/// A request with an instruction and examples.
+fn opened() -> v1::RerankRequest {
+    let example = v1::Example { passage: "It rained.".into(), query: "weather?".into(), passage_title: "Rain".into() };
+    v1::RerankRequest {
+        instruction: "Write a claim.".into(),
+        examples: vec![example; 2],
+        ..rerank(v1::Method::Cascade)
+    }
+}
+
 /// A valid message of every method, at least one.
 fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let sampling = v1::SamplingOptions {
@@ -260,13 +270,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     }
     let gzip = [1, 0, 0, 0, 4, 0x1f, 0x8b, 8, 0];
     seeds.push(("grpc", "frames".into(), [&[0, 2, 0, 0, 0, 0, 2, 0x0a, 0, 0, 0, 0, 0, 0][..]].concat()));
-    let example = v1::Example { passage: "It rained.".into(), query: "weather?".into(), passage_title: "Rain".into() };
-    let opened = v1::RerankRequest {
-        instruction: "Write a claim.".into(),
-        examples: vec![example; 2],
-        ..rerank(v1::Method::Cascade)
-    };
-    seeds.push(("grpc", "opening".into(), [&[0, 0][..], &opened.encode_to_vec()].concat()));
+    seeds.push(("grpc", "opening".into(), [&[0, 0][..], &opened().encode_to_vec()].concat()));
     seeds.push(("grpc", "gzip".into(), [&[0, 3][..], &gzip].concat()));
     let body = |value: Value| value.to_string().into_bytes();
     let documents = json!(["George Eliot", { "title": "fruit", "text": "Bananas" }]);
