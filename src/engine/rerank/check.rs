@@ -52,5 +52,6 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         return invalid("latency_budget_ms".into(), problem);
     }
     request.fusion.check()?;
+    request.compression.map_or(Ok(()), |compression| compression.check())?;
     request.method().check(request, limits)
 }

@@ -1,8 +1,10 @@
 //! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), `passages` asks the models beside
-//! the generator, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
-//! their own.
+//! the generator, `inline` measures utility and `compress` (`compressor`) shortens what is returned. `place` mixes, scores, cuts and arranges.
+//! `pairs` scores pairs with queries of their own.
 
 mod check;
+mod compress;
+mod compressor;
 mod driver;
 mod inline;
 mod pairs;
@@ -15,6 +17,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
+pub use compress::{CompressedPassage, Compression, CompressionReport};
 use driver::{Driven, Driver, Quota};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
@@ -84,6 +87,8 @@ pub struct RerankRequest {
     pub context_order: ContextOrder,
     /// Utility to measure in addition to the ranking; `None` measures nothing.
     pub inline: Option<Inline>,
+    /// Compression of the returned passages; `None` leaves them as they are.
+    pub compression: Option<Compression>,
 }
 
 impl Passage {
@@ -195,6 +200,8 @@ pub struct Reranked {
     pub arrangement: Arrangement,
     /// The measured utility; `None` if not requested.
     pub inline: Option<InlineReport>,
+    /// The compressed passages; `None` if not requested.
+    pub compression: Option<CompressionReport>,
     /// Cost of the request.
     pub usage: Usage,
     /// Warnings for the caller, such as truncated passages.
@@ -271,7 +278,7 @@ impl Engine {
     /// What a request works with: the generator, or what is beside it.
     #[must_use]
     pub fn place_of(&self, request: &RerankRequest) -> Place {
-        let asks = request.method().asks_generator() || request.inline.is_some();
+        let asks = request.method().asks_generator() || request.inline.is_some() || request.compression.is_some();
         if asks { Place::Generator } else { Place::Beside }
     }
 
@@ -307,17 +314,20 @@ impl Engine {
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
-        let admitted = match method.prompts(&request, &generator.language) {
-            Some(_) => Some(self.admit_work(call, Size::of_rerank(&request, self.limits().tokens))?),
-            None => None,
-        };
-        let reserved = self.inline_cost(call, &request).await?;
+        let works = method.prompts(&request, &generator.language).is_some() || request.compression.is_some();
+        let size = || Size::of_rerank(&request, self.limits().tokens);
+        let admitted = works.then(|| self.admit_work(call, size())).transpose()?;
+        let compressor = self.compressor(call, &request).await?;
+        let compression_cost = compressor.as_ref().map_or(0, compressor::Compressor::cost);
+        let reserved = self.inline_cost(call, &request).await? + compression_cost;
         let mut driver = self.driver(call, &request, &generator);
         driver.reserved = reserved;
         driver.quota = quota;
         driver.listener = listener;
         let mut driven = driver.drive(request.clone()).await?;
         let usage = driver.usage;
+        // Those of a model beside the generator are not its work.
+        let apart = if method.beside().is_some() { usage.tokens } else { 0 };
         if let Some(fit) = &driven.scored.fit {
             call.tally().set_fit(fit.diagnostics.status());
         }
@@ -342,8 +352,9 @@ impl Engine {
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
+        self.compress(call, compressor, &request, &mut placed).await?;
         if let Some(admitted) = admitted {
-            self.learn_tokens(&admitted, placed.usage.tokens);
+            self.learn_tokens(&admitted, placed.usage.tokens - apart);
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)

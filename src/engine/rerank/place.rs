@@ -94,6 +94,7 @@ pub(super) fn place(
         none_helps,
         arrangement,
         inline: None,
+        compression: None,
         usage,
         warnings,
     })
