@@ -5,7 +5,7 @@
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
 # make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies
-.PHONY: help setup setup-ci build models demo serve test test-clients test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models demo serve test test-clients test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -85,6 +85,11 @@ bench-ranking: setup
 # minute a question.
 bench-answers: setup
 	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(OUT),--out $(OUT))
+
+# What compression does to answers: tokens, log P(reference) and DeltaSePer of the first five passages at .75, .5 and .25 of their
+# tokens, by both methods, against the whole passages and two shorter contexts of the same tokens. DATA as for bench-answers.
+bench-compress: setup
+	@$(CARGO) bench --locked --bench compress -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5)
 
 # 64 hostile callers at once: how long health takes to answer, peak memory, and the end after SIGTERM. Makes its own requests.
 bench-hostile: setup

@@ -21,6 +21,7 @@
 //! | `belief` | what does a set of answers say? (SePer, entropies) | `numeric` |
 //! | `metrics` | how good is a ranking, an answer, an agreement? | `numeric` |
 //! | `fusion` | how do the model's and the retriever's scores become one order? | `numeric` |
+//! | `compress` | which parts of a text are kept, given what its tokens are worth? (Selective-Context, LongLLMLingua) | `numeric` |
 //! | `plan` | which tokens are evaluated, and in which order? | `numeric` |
 //! | `call` | for whom is work done, until when, and who may stop it? | |
 //! | `model` | what does the server ask of a model? | `plan` `belief` `numeric` |
@@ -28,25 +29,26 @@
 //! | `storage` | what is kept on disk? | `fit` `fusion` |
 //! | `runtime` | how do llama.cpp and ONNX Runtime do it? | `model` `storage` `plan` `belief` `numeric` |
 //! | `scheduler` | whose work is done next? | `call` `model` `warm` `plan` `belief` `numeric` |
-//! | `engine` | what is done for a request? | `call` `scheduler` `fit` `fusion` `belief` `metrics` `model` `plan` `numeric` |
+//! | `engine` | what is done for a request? | `call` `scheduler` `fit` `fusion` `compress` `belief` `metrics` `model` `plan` `numeric` |
 //! | `observe` | what does a server show of itself? | `call` `engine` `scheduler` `warm` `numeric` |
 //! | `transport` | who may connect, and within which bounds? (TLS, tokens, the listener) | |
 //! | `config` | what did the operator set? | `engine` `observe` `runtime` `storage` `scheduler` `transport` `warm` |
 //! | `telemetry` | what is logged and traced? | `config` `observe` |
 //! | `peers` | what do the protocols of other rerankers share, over gRPC and HTTP? | `engine` `numeric` |
-//! | `rpc` | how is a request translated from the wire and back? | `transport` `call` `peers` `fusion` `engine` `observe` `scheduler` `fit` `belief` `metrics` `model` `warm` `plan` `numeric` |
+//! | `rpc` | how is a request translated from the wire and back? | `transport` `call` `peers` `fusion` `compress` `engine` `observe` `scheduler` `fit` `belief` `metrics` `model` `warm` `plan` `numeric` |
 //! | `http` | how do requests of other rerankers' HTTP APIs become ours, and back? | `transport` `call` `peers` `engine` `observe` |
 //! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `fusion` `http` `model` `observe` `rpc` `runtime` `scheduler` `storage` `transport` |
 //! | `files` | what do runs, judgements and passages look like in files? | `engine` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
 //! | `evaluation` | how is a retriever judged on many questions? | `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
-//! | `cli` | what does a command do? | `app` `backend` `call` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
+//! | `cli` | what does a command do? | `app` `backend` `call` `compress` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
 
 pub mod app;
 mod backend;
 pub mod belief;
 pub mod call;
 pub mod cli;
+pub mod compress;
 pub mod config;
 pub mod engine;
 mod evaluation;

@@ -37,7 +37,8 @@ fn error(output: &Output) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 18] = [
+        &["compress"],
         &["evaluate"],
         &["metrics"],
         &["utility"],

@@ -5,6 +5,7 @@ mod calibrate;
 mod calibrate_ranking;
 mod check_config;
 mod compare;
+mod compress;
 mod connection;
 mod evaluate;
 mod fit;
@@ -53,6 +54,7 @@ struct Cli {
 enum Command {
     Serve(serve::ServeArgs),
     Rerank(rerank::RerankArgs),
+    Compress(compress::CompressArgs),
     Fit(fit::FitArgs),
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
@@ -203,6 +205,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Rerank(args) => rerank::run(args, &settings).await,
+        Command::Compress(args) => compress::run(args, &settings).await,
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,

@@ -136,6 +136,9 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     if let Some(measured) = &answer.utility {
         text.push_str(&inline(measured));
     }
+    if let Some(compressed) = &answer.compression {
+        text.push_str(&super::compress::table(compressed, request));
+    }
     if let Some(usage) = &answer.usage {
         text.push_str(&took(usage));
     }
@@ -210,7 +213,7 @@ fn inline(measured: &v1::InlineUtilityReport) -> String {
     order("given order", measured.given.as_ref()) + &order("new order", measured.arranged.as_ref())
 }
 
-fn took(usage: &v1::Usage) -> String {
+pub(super) fn took(usage: &v1::Usage) -> String {
     let ratio = crate::numeric::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
         / crate::numeric::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
     format!(
@@ -302,6 +305,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
         })),
         "none_helps": answer.none_helps,
         "score_calibrated": answer.score_calibrated,
+        "compression": answer.compression.as_ref().map(super::compress::json),
         "usage": usage,
         "warnings": answer.warnings,
         "model": answer.model,

@@ -6,16 +6,18 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::compress::{CompressionArgs, CompressionName};
 use super::connection::ConnectionArgs;
 use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::call::Call;
+use crate::config::Config;
 use crate::engine::fusing::{FusionMode, FusionOptions};
 use crate::engine::methods;
 use crate::engine::position_bias::ContextOrder;
-use crate::engine::rerank::{Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use crate::engine::rerank::{Compression, Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
 use crate::fit::domain::Domain;
-use crate::rpc::client;
+use crate::rpc::{client, v1};
 use crate::{app, telemetry};
 
 /// Rerank passages, on a server or in this process.
@@ -109,6 +111,11 @@ pub(super) struct RerankArgs {
     /// Generator that scores the passages: generator, scorer or the scorer's name; by default the scorer where one is configured.
     #[arg(long, value_name = "NAME")]
     scorer: Option<String>,
+    /// Compress the passages that are returned.
+    #[arg(long, value_enum, value_name = "METHOD")]
+    compress: Option<CompressionName>,
+    #[command(flatten)]
+    compression: CompressionArgs,
     /// Output format; by default a table on a terminal and JSON in a pipe.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -154,7 +161,7 @@ enum ContextOrderName {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub(super) enum Format {
     Table,
     Json,
 }
@@ -165,6 +172,15 @@ pub(super) fn method_parser() -> PossibleValuesParser {
 }
 
 impl RerankArgs {
+    fn compression(&self) -> Result<Option<Compression>, Failure> {
+        if self.compress.is_none() && self.compression.is_given() {
+            let problem =
+                "--unit, --ratio, --target-tokens and --ratio-spread say how --compress compresses; name its method";
+            return Err(Failure::Input(problem.into()));
+        }
+        Ok(self.compress.map(|method| self.compression.options(method)))
+    }
+
     fn request(&self) -> Result<RerankRequest, Failure> {
         let moi = MoiOptions {
             scheme: self.design.map(|design| match design {
@@ -214,6 +230,7 @@ impl RerankArgs {
             score_threshold: self.score_threshold,
             truncate: self.no_truncate.then_some(false),
             passage_tokens: self.max_passage_tokens,
+            compression: self.compression()?,
             inline: (self.measure_entropy || !self.reference.is_empty())
                 .then(|| Inline { references: self.reference.clone(), ..Inline::default() }),
             opening: self.opening.opening()?,
@@ -232,14 +249,29 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let request = args.request()?;
+    let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
+    let default = if output::on_terminal() { Format::Table } else { Format::Json };
+    match args.format.unwrap_or(default) {
+        Format::Json => output::json(&output::rerank_json(&answer)),
+        Format::Table => output::print(&output::rerank_table(&answer, &request)),
+    }
+}
+
+/// Has a request answered by the server at an address, or by a model loaded in this process, behind a progress bar.
+pub(super) async fn ask(
+    server: Option<&str>,
+    connection: &ConnectionArgs,
+    config: &Config,
+    request: &RerankRequest,
+) -> Result<v1::RerankResponse, Failure> {
     let bar = progress_bar();
-    let answer = match &args.server {
+    let answer = match server {
         Some(address) => {
             let show = |done, total| advance(&bar, done, total);
-            client::rerank(&args.connection.server(address)?, &request, config.server.message_bytes, show).await?
+            client::rerank(&connection.server(address)?, request, config.server.message_bytes, show).await?
         }
         None => {
-            let engine = app::engine(&config).await?;
+            let engine = app::engine(config).await?;
             let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
             let call = Call::local();
             let work = engine.rerank(&call, request.clone(), Some(sender));
@@ -252,15 +284,11 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
             };
             let (answer, ()) = tokio::join!(work, show);
             let answer = answer?;
-            client::local_response(answer, &request)
+            client::local_response(answer, request)
         }
     };
     bar.finish_and_clear();
-    let default = if output::on_terminal() { Format::Table } else { Format::Json };
-    match args.format.unwrap_or(default) {
-        Format::Json => output::json(&output::rerank_json(&answer)),
-        Format::Table => output::print(&output::rerank_table(&answer, &request)),
-    }
+    Ok(answer)
 }
 
 fn progress_bar() -> ProgressBar {

@@ -14,6 +14,7 @@ use super::models::{GeneratorModel, Role};
 use super::rerank::{Inline, Passage, RerankRequest};
 use super::{Engine, EngineError};
 use crate::call::Call;
+use crate::compress::Method;
 use crate::numeric::{count, real};
 
 /// Tokens a byte before anything is learnt: English text has about four bytes a token.
@@ -118,9 +119,16 @@ impl Size {
         // The opening is evaluated once.
         let ranked = ranked.saturating_add(request.opening.bytes());
         let own = !request.opening.is_built_in();
-        let variant = request.moi.orders.is_some() || inline.is_some() || own;
+        let compressed = request.compression.map_or(0, |compression| {
+            let reads = if compression.method == Method::LongLlmLingua { 2 } else { 1 };
+            let all = request.passages.len().max(1);
+            let returned = request.top_n.unwrap_or(all).min(all);
+            (passages / all).saturating_mul(returned).saturating_add(FRAME).saturating_mul(reads)
+        });
+        let variant = request.moi.orders.is_some() || inline.is_some() || own || request.compression.is_some();
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        Self::new(request.method().name(), variant, request.passages.len(), ranked.saturating_add(sampled), most)
+        let bytes = ranked.saturating_add(sampled).saturating_add(compressed);
+        Self::new(request.method().name(), variant, request.passages.len(), bytes, most)
     }
 
     pub fn of_samples(request: &BeliefRequest, limits: usize) -> Self {
@@ -196,6 +204,7 @@ mod tests {
     use super::*;
     use crate::engine::methods;
     use crate::engine::opening::Opening;
+    use crate::engine::rerank::Compression;
 
     fn request(passages: usize, bytes: usize) -> RerankRequest {
         let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -221,6 +230,19 @@ mod tests {
         assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
         let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
         assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
+    }
+
+    /// What is returned is read once more, or twice.
+    #[test]
+    fn a_compression_counts_what_is_returned() {
+        let plain = Size::of_rerank(&request(4, 400), 1_000_000);
+        let with = |method, top_n| {
+            let compression = Some(Compression::by(method));
+            Size::of_rerank(&RerankRequest { top_n, compression, ..request(4, 400) }, 1_000_000)
+        };
+        assert_eq!(with(Method::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
+        assert_eq!(with(Method::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
+        assert_ne!(with(Method::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
     }
 
     #[test]

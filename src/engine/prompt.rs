@@ -125,6 +125,19 @@ impl PassageTokens {
         self.cut_at(limit, CutSide::End)
     }
 
+    /// Where the body stands in the tokens of a passage that was truncated to `length` tokens.
+    #[must_use]
+    pub fn body_in(&self, length: usize) -> std::ops::Range<usize> {
+        let end = length.saturating_sub(self.tail.len());
+        self.head.len().min(end)..end
+    }
+
+    /// The tokens of the text, not truncated. They follow a space.
+    #[must_use]
+    pub fn into_body(self) -> Vec<Token> {
+        self.body
+    }
+
     /// [`PassageTokens::cut`] at one side of the body.
     #[must_use]
     pub fn cut_at(&self, limit: usize, side: CutSide) -> (Vec<Token>, usize) {

@@ -1,7 +1,7 @@
 //! Conversions between messages and engine types: reranking, and the parts that several services share.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
-use super::{convert_fusion, convert_opening, v1};
+use super::{convert_compression, convert_fusion, convert_opening, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::SampleOptions;
 use crate::engine::methods::{self, MethodRef};
@@ -73,6 +73,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         passage_tokens,
         inline: wire.utility.map(inline),
         opening: convert_opening::opening(wire.instruction, wire.examples),
+        compression: convert_compression::options(wire.compression)?,
         context_order: match known("context_order", wire.context_order)? {
             v1::ContextOrder::Unspecified => ContextOrder::Auto,
             v1::ContextOrder::ByPositionBias => ContextOrder::ByPositionBias,
@@ -223,6 +224,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         latency_budget_ms: request.latency_budget_ms,
         instruction: request.opening.instruction.clone(),
         examples: convert_opening::examples_to_wire(&request.opening),
+        compression: request.compression.as_ref().map(convert_compression::options_to_wire),
         utility: request.inline.as_ref().map(|inline| v1::InlineUtility {
             references: inline.references.clone(),
             samples: narrow(inline.sampling.samples.unwrap_or(0)),
@@ -343,6 +345,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
         warnings: answer.warnings,
         context_order: Some(arrangement(&answer.arrangement)),
         utility: answer.inline.as_ref().map(inline_report),
+        compression: answer.compression.map(convert_compression::report),
         fusion: answer.fusion.map(convert_fusion::report),
         none_helps: answer.none_helps,
         score_calibrated: answer.score_calibrated,

@@ -60,5 +60,6 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         return invalid(request.opening.field().into(), problem);
     }
     request.fusion.check()?;
+    request.compression.map_or(Ok(()), |compression| compression.check())?;
     request.method().check(request, limits)
 }

@@ -121,6 +121,11 @@ impl Driver<'_> {
             }
             match step {
                 Step::Done(mut scored) => {
+                    // A method that asks no model is not refused before.
+                    let needed = self.planned + self.reserved;
+                    if needed > allowed {
+                        return Err(EngineError::Budget { needed, allowed });
+                    }
                     warnings.append(&mut scored.warnings);
                     scored.warnings = warnings;
                     return Ok(Driven { scored: *scored, cut });

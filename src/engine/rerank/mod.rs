@@ -1,9 +1,12 @@
 //! Reranking: `check` refuses invalid requests, `scorer` says which generator scores, `driver` runs the method (`super::methods`),
-//! `passages` asks the models beside the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes,
-//! scores, cuts and arranges. `pairs` scores pairs with queries of
-//! their own.
+//! `passages` asks the models beside the generator, `verdicts` the entailment model, `inline` measures utility and `compress`
+//! (`compressor`) shortens what is returned. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of their
+//! own, and `cost` says what a request would take.
 
 mod check;
+mod compress;
+mod compressor;
+mod cost;
 mod driver;
 mod inline;
 mod pairs;
@@ -18,6 +21,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
+pub use compress::{CompressedPassage, Compression, CompressionReport};
 use driver::{Driven, Driver, Quota};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
@@ -92,6 +96,8 @@ pub struct RerankRequest {
     pub inline: Option<Inline>,
     /// Instruction and examples before the passages, for methods that take them.
     pub opening: Opening,
+    /// Compression of the returned passages; `None` leaves them as they are.
+    pub compression: Option<Compression>,
 }
 
 impl Passage {
@@ -203,6 +209,8 @@ pub struct Reranked {
     pub arrangement: Arrangement,
     /// The measured utility; `None` if not requested.
     pub inline: Option<InlineReport>,
+    /// The compressed passages; `None` if not requested.
+    pub compression: Option<CompressionReport>,
     /// Cost of the request.
     pub usage: Usage,
     /// Warnings for the caller, such as truncated passages.
@@ -282,7 +290,7 @@ impl Engine {
     /// What a request works with: the generator, or what is beside it.
     #[must_use]
     pub fn place_of(&self, request: &RerankRequest) -> Place {
-        let asks = request.method().asks_generator() || request.inline.is_some();
+        let asks = request.method().asks_generator() || request.inline.is_some() || request.compression.is_some();
         if asks { Place::Generator } else { Place::Beside }
     }
 
@@ -315,18 +323,19 @@ impl Engine {
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
-        let admitted = if method.asks_generator() {
-            Some(self.admit_ranking(call, scoring, &request)?)
-        } else {
-            None
-        };
-        let reserved = self.inline_cost(call, &request).await?;
+        let works = method.asks_generator() || request.compression.is_some();
+        let admitted = works.then(|| self.admit_ranking(call, scoring, &request)).transpose()?;
+        let compressor = self.compressor(call, &scorer, &request).await?;
+        let compression_cost = compressor.as_ref().map_or(0, compressor::Compressor::cost);
+        let reserved = self.inline_cost(call, &request).await? + compression_cost;
         let mut driver = self.driver(call, &request, &scorer);
         driver.reserved = reserved;
         driver.quota = quota;
         driver.listener = listener;
         let mut driven = driver.drive(request.clone()).await?;
         let usage = driver.usage;
+        // Those of a model beside the generator are not its work.
+        let beside = if method.beside().is_some() { usage.tokens } else { 0 };
         if let Some(fit) = &driven.scored.fit {
             call.tally().set_fit(fit.diagnostics.status());
         }
@@ -357,22 +366,15 @@ impl Engine {
         if !placed.passages.is_empty() {
             placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
         }
+        let measured = placed.usage.tokens - ranked;
+        self.compress(call, compressor, &request, &mut placed).await?;
         if let Some(admitted) = admitted {
             let apart = scoring.role() == Role::Scorer;
-            self.learn_tokens(&admitted, if apart { ranked } else { placed.usage.tokens });
+            let others = beside + if apart { measured } else { 0 };
+            self.learn_tokens(&admitted, placed.usage.tokens - others);
         }
         placed.usage.total_ms = super::milliseconds(started);
         Ok(placed)
-    }
-
-    /// Computes the cost of the first round of prompts without evaluating anything.
-    ///
-    /// # Errors
-    /// As [`Engine::rerank`] before any work.
-    pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
-        check::check(&request, self.limits())?;
-        let scorer = self.scoring_model(&request)?.get()?;
-        self.driver(call, &request, &scorer).first_round(request).await
     }
 
     fn driver<'a>(&'a self, call: &'a Call, request: &RerankRequest, scorer: &Arc<ServedGenerator>) -> Driver<'a> {

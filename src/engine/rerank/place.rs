@@ -103,6 +103,7 @@ pub(super) fn place(
         none_helps,
         arrangement,
         inline: None,
+        compression: None,
         usage,
         warnings,
         model: scorer.info.clone(),

@@ -37,6 +37,7 @@ fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
         fit: None,
         arrangement: Arrangement { order: Vec::new(), applied: ContextOrder::Descending, ground: Ground::Requested },
         inline: None,
+        compression: None,
         usage: Usage::default(),
         warnings: Vec::new(),
         model: crate::model::GeneratorInfo::default(),

@@ -1,0 +1,193 @@
+//! One question: the ways to shorten its passages, and what the generator makes of each.
+
+use std::collections::BTreeMap;
+
+use rerankd::call::Call;
+use rerankd::compress::Method;
+use rerankd::engine::Engine;
+use rerankd::engine::belief::SampleOptions;
+use rerankd::engine::calibrate::Labelled;
+use rerankd::engine::methods;
+use rerankd::engine::position_bias::ContextOrder;
+use rerankd::engine::rerank::{Compression, Passage, RerankRequest};
+use rerankd::engine::utility::UtilityRequest;
+
+use super::list::List;
+
+/// Most tokens of an answer.
+const ANSWER_TOKENS: usize = 24;
+
+/// Shares of the tokens that are kept.
+pub const RATIOS: [f64; 3] = [0.75, 0.5, 0.25];
+
+/// Contexts of a question: the whole passages, and for each ratio and compressor the compressed ones and two others as long.
+pub const CONTEXTS: usize = 1 + RATIOS.len() * Method::ALL.len() * 3;
+
+/// How a question is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// The retriever's first passages that make up the context.
+    pub passages: usize,
+    /// Most tokens of a passage before compression.
+    pub passage_tokens: usize,
+    /// Samples of each context for DeltaSePer; 0 for none.
+    pub samples: usize,
+}
+
+/// How a context came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    Whole,
+    /// By a compressor of [`Method::ALL`] at a ratio of [`RATIOS`], both by index.
+    Compressed(usize, usize),
+    /// Every passage cut at its end to the same share, as long as the compressed ones together.
+    CutEnds(usize, usize),
+    /// The last passages dropped, and the last of the rest cut at its end, as long as the compressed ones together.
+    DroppedLast(usize, usize),
+}
+
+/// Tokens of the texts, log P(reference) in nats, DeltaSePer, and tokens that shortening takes without a cache; NaN for what was not measured.
+pub type Values = [f64; 4];
+
+/// A context: its passages with their titles, and what they took.
+struct Context {
+    passages: Vec<Passage>,
+    tokens: usize,
+    evaluated: usize,
+}
+
+/// Measures every way to shorten the first passages of a list.
+pub async fn question(engine: &Engine, list: &List, settings: Settings) -> anyhow::Result<BTreeMap<Way, Values>> {
+    let whole = first(engine, list, settings)?;
+    let lengths: Vec<usize> = whole.iter().map(|passage| length(engine, &passage.text)).collect::<Result<_, _>>()?;
+    let mut contexts =
+        BTreeMap::from([(Way::Whole, Context { tokens: lengths.iter().sum(), passages: whole.clone(), evaluated: 0 })]);
+    for (by, method) in Method::ALL.into_iter().enumerate() {
+        for (at, ratio) in RATIOS.into_iter().enumerate() {
+            let short = compressed(engine, list, &whole, method, ratio).await?;
+            let share = short.tokens as f64 / lengths.iter().sum::<usize>().max(1) as f64;
+            let ends: Vec<usize> = lengths.iter().map(|length| (*length as f64 * share).round() as usize).collect();
+            contexts.insert(Way::CutEnds(by, at), cut(engine, &whole, &ends)?);
+            let mut left = short.tokens;
+            let some = lengths.iter().map(|length| {
+                let kept = left.min(*length);
+                left -= kept;
+                kept
+            });
+            let some: Vec<usize> = some.collect();
+            contexts.insert(Way::DroppedLast(by, at), cut(engine, &whole, &some)?);
+            contexts.insert(Way::Compressed(by, at), short);
+        }
+    }
+    measure(engine, list, contexts, settings).await
+}
+
+/// The retriever's first passages, each cut to its most tokens, so that all ways begin with the same texts.
+fn first(engine: &Engine, list: &List, settings: Settings) -> anyhow::Result<Vec<Passage>> {
+    let passages = list.passages.iter().take(settings.passages);
+    let short = passages.map(|passage| {
+        anyhow::Ok(Passage { text: beginning(engine, &passage.text, settings.passage_tokens)?, ..passage.clone() })
+    });
+    short.collect()
+}
+
+fn length(engine: &Engine, text: &str) -> anyhow::Result<usize> {
+    Ok(if text.is_empty() { 0 } else { engine.generator()?.language.query(text).len() })
+}
+
+/// The first tokens of a text, without a part of a character at the end.
+fn beginning(engine: &Engine, text: &str, tokens: usize) -> anyhow::Result<String> {
+    let language = &engine.generator()?.language;
+    let all = language.query(text);
+    let bytes = language.tokenizer.bytes(&all[..tokens.min(all.len())]);
+    let whole = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), |text| text.len());
+    Ok(String::from_utf8_lossy(&bytes[..whole]).trim().to_owned())
+}
+
+/// The passages cut at their ends to so many tokens each; those of none are left out.
+fn cut(engine: &Engine, whole: &[Passage], tokens: &[usize]) -> anyhow::Result<Context> {
+    let mut passages = Vec::new();
+    for (passage, tokens) in whole.iter().zip(tokens) {
+        let text = beginning(engine, &passage.text, *tokens)?;
+        if !text.is_empty() {
+            passages.push(Passage { text, ..passage.clone() });
+        }
+    }
+    let lengths = passages.iter().map(|passage| length(engine, &passage.text));
+    let tokens = lengths.sum::<anyhow::Result<usize>>()?;
+    Ok(Context { passages, tokens, evaluated: 0 })
+}
+
+/// The passages in the retriever's order, compressed. LongLLMLingua ranks by its own r_k, Selective-Context does not rank.
+async fn compressed(
+    engine: &Engine,
+    list: &List,
+    whole: &[Passage],
+    method: Method,
+    ratio: f64,
+) -> anyhow::Result<Context> {
+    let ranked = if method == Method::LongLlmLingua { "long-llm-lingua" } else { "retriever" };
+    let request = RerankRequest {
+        query: list.question.clone(),
+        passages: whole.to_vec(),
+        method: methods::find(ranked),
+        context_order: ContextOrder::Given,
+        compression: Some(Compression { ratio: Some(ratio), ..Compression::by(method) }),
+        ..RerankRequest::default()
+    };
+    let answer = engine.rerank(&Call::local(), request, None).await?;
+    let report = answer.compression.ok_or_else(|| anyhow::anyhow!("no compression in the answer"))?;
+    let tokens = report.passages.iter().map(|passage| passage.tokens_after).sum();
+    let left = report.passages.into_iter().filter(|passage| !passage.is_dropped());
+    let passages = left.map(|passage| Passage { text: passage.text, ..whole[passage.index].clone() }).collect();
+    // What an earlier ratio of the same question left in the cache counts, too.
+    let evaluated = answer.usage.tokens + answer.usage.cached_tokens;
+    Ok(Context { passages, tokens, evaluated })
+}
+
+async fn measure(
+    engine: &Engine,
+    list: &List,
+    contexts: BTreeMap<Way, Context>,
+    settings: Settings,
+) -> anyhow::Result<BTreeMap<Way, Values>> {
+    let call = Call::local();
+    let mut passages: Vec<Passage> = Vec::new();
+    let mut subsets: Vec<Vec<usize>> = Vec::new();
+    for context in contexts.values() {
+        subsets.push((passages.len()..passages.len() + context.passages.len()).collect());
+        passages.extend(context.passages.iter().cloned());
+    }
+    for (number, passage) in passages.iter_mut().enumerate() {
+        passage.id = number.to_string();
+    }
+    let task = Labelled {
+        question: list.question.clone(),
+        answer: list.answers[0].clone(),
+        passages: passages.clone(),
+        gold: Vec::new(),
+        passage_tokens: None,
+    };
+    let likelihoods = engine.answer_likelihoods(&call, &task, &subsets).await?;
+    let mut deltas = vec![f64::NAN; subsets.len()];
+    if settings.samples > 0 {
+        let utility = UtilityRequest {
+            question: list.question.clone(),
+            passages,
+            references: list.answers.clone(),
+            subsets,
+            sampling: SampleOptions {
+                samples: Some(settings.samples),
+                max_tokens: Some(ANSWER_TOKENS),
+                ..SampleOptions::default()
+            },
+            ..UtilityRequest::default()
+        };
+        let report = engine.utility(&call, utility, None).await?;
+        deltas = report.utilities.iter().map(|one| one.delta_soft.map_or(f64::NAN, |delta| delta.value)).collect();
+    }
+    let rows = contexts.into_iter().zip(likelihoods).zip(deltas).map(|(((way, context), likelihood), delta)| {
+        (way, [context.tokens as f64, likelihood, delta, context.evaluated as f64])
+    });
+    Ok(rows.collect())
+}

@@ -1,0 +1,219 @@
+//! `rerankd compress`
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use comfy_table::CellAlignment;
+use serde_json::{Value, json};
+
+use super::connection::ConnectionArgs;
+use super::rerank::{Format, ask, method_parser};
+use super::{Failure, SettingsArgs, input, output};
+use crate::compress::{Method, Unit, recover};
+use crate::engine::methods;
+use crate::engine::rerank::{Compression, Passage, RerankRequest};
+use crate::numeric::real;
+use crate::rpc::v1;
+use crate::telemetry;
+
+/// Shorten passages for a prompt, on a server or in this process, and put quotations back into the original words.
+///
+/// Input as for rerank. Sentences, phrases or words that the generator expects anyway (selective-context), or that the query
+/// does not make likelier (long-llm-lingua), are dropped. Whole words, numbers and names stay whole.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  rerankd compress --query 'who wrote Middlemarch' --ratio 0.4 passages.jsonl > short.json\n  rerankd compress passages.jsonl --compressed short.json --recover 'wrote Middlemarch 1871'"
+)]
+pub(super) struct CompressArgs {
+    /// Query that the passages are for.
+    #[arg(long, required_unless_present = "recover")]
+    query: Option<String>,
+    /// Passages, one JSON value per line; - for standard input.
+    #[arg(default_value = "-", value_name = "FILE")]
+    passages: PathBuf,
+    /// Address of a server; by default the model is loaded in this process.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// How passages are compressed.
+    #[arg(long, value_enum, default_value_t = CompressionName::LongLlmLingua)]
+    method: CompressionName,
+    #[command(flatten)]
+    compression: CompressionArgs,
+    /// Method that ranks the passages first; by default long-llm-lingua for itself, and the given order for selective-context.
+    #[arg(long, value_name = "METHOD", value_parser = method_parser())]
+    rank: Option<String>,
+    /// Number of passages to keep before they are compressed, best first; by default all.
+    #[arg(long, value_name = "COUNT")]
+    top_n: Option<usize>,
+    /// Put what this response quotes from compressed passages back into the words of the original ones. Asks no model.
+    #[arg(long, value_name = "RESPONSE", requires = "compressed")]
+    recover: Option<String>,
+    /// What this command, or rerank --compress, printed for the same passages as JSON.
+    #[arg(long, value_name = "FILE", requires = "recover")]
+    compressed: Option<PathBuf>,
+    /// Output format; by default a table on a terminal and JSON in a pipe.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+}
+
+/// How much is kept, in which pieces.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct CompressionArgs {
+    /// What is kept or dropped as a whole; by default sentence for selective-context and token for long-llm-lingua.
+    #[arg(long, value_enum)]
+    unit: Option<UnitName>,
+    /// Share of the tokens to keep, above 0 and at most 1; .5 by default.
+    #[arg(long, value_name = "SHARE", conflicts_with = "target_tokens")]
+    ratio: Option<f64>,
+    /// Tokens to keep of all passages together.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    target_tokens: Option<u32>,
+    /// long-llm-lingua: how much larger the best passage's share is than the mean, from 0 to 1; .3 by default.
+    #[arg(long, value_name = "SHARE")]
+    ratio_spread: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum CompressionName {
+    LongLlmLingua,
+    SelectiveContext,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum UnitName {
+    Sentence,
+    Phrase,
+    Token,
+}
+
+impl CompressionArgs {
+    /// Whether any of them is.
+    pub(super) const fn is_given(&self) -> bool {
+        self.unit.is_some() || self.ratio.is_some() || self.target_tokens.is_some() || self.ratio_spread.is_some()
+    }
+
+    pub(super) fn options(&self, method: CompressionName) -> Compression {
+        Compression {
+            method: match method {
+                CompressionName::LongLlmLingua => Method::LongLlmLingua,
+                CompressionName::SelectiveContext => Method::SelectiveContext,
+            },
+            unit: self.unit.map(|unit| match unit {
+                UnitName::Sentence => Unit::Sentence,
+                UnitName::Phrase => Unit::Phrase,
+                UnitName::Token => Unit::Token,
+            }),
+            ratio: self.ratio,
+            target_tokens: self.target_tokens.and_then(|tokens| usize::try_from(tokens).ok()),
+            ratio_spread: self.ratio_spread,
+        }
+    }
+}
+
+pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let passages = input::passages(&args.passages)?;
+    if let (Some(response), Some(compressed)) = (&args.recover, &args.compressed) {
+        return output::print(&format!("{}\n", recovered(response, &passages, compressed)?));
+    }
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let ranked_by = args.rank.as_deref().unwrap_or(match args.method {
+        CompressionName::LongLlmLingua => "long-llm-lingua",
+        CompressionName::SelectiveContext => "retriever",
+    });
+    let given_order = ranked_by == "retriever" && args.rank.is_none();
+    let request = RerankRequest {
+        query: args.query.clone().unwrap_or_default(),
+        passages: if given_order { passages.into_iter().map(without_score).collect() } else { passages },
+        method: methods::find(ranked_by),
+        top_n: args.top_n,
+        compression: Some(args.compression.options(args.method)),
+        ..RerankRequest::default()
+    };
+    let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
+    let unanswered = || Failure::Other(anyhow::anyhow!("the server does not compress: it is of an earlier version"));
+    let report = answer.compression.as_ref().ok_or_else(unanswered)?;
+    let default = if output::on_terminal() { Format::Table } else { Format::Json };
+    match args.format.unwrap_or(default) {
+        Format::Json => output::json(&json!({
+            "compression": json(report), "tokens": answer.usage.as_ref().map(|usage| usage.tokens),
+            "warnings": answer.warnings, "model": answer.model, "model_sha256": answer.model_sha256,
+        })),
+        Format::Table => {
+            let mut text = table(report, &request);
+            text.push_str(&answer.usage.as_ref().map(output::took).unwrap_or_default());
+            for warning in &answer.warnings {
+                text.push_str(&format!("note: {warning}\n"));
+            }
+            output::print(&text)
+        }
+    }
+}
+
+fn without_score(passage: Passage) -> Passage {
+    Passage { retriever_score: None, ..passage }
+}
+
+/// A response whose quotations are in the words of the passages, by a report that was printed for them.
+fn recovered(response: &str, passages: &[Passage], compressed: &Path) -> Result<String, Failure> {
+    let name = compressed.display();
+    let text = input::read(compressed)?;
+    let report: Value = serde_json::from_str(&text).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    let bad = |problem: String| Failure::Input(format!("{name}: compression.{problem}"));
+    let shortened =
+        report["compression"]["passages"].as_array().ok_or_else(|| bad("passages: must be a list".into()))?;
+    let mut pairs: Vec<(&str, &str)> = Vec::with_capacity(shortened.len());
+    for (place, one) in shortened.iter().enumerate() {
+        let index = one["original_index"].as_u64().and_then(|index| usize::try_from(index).ok());
+        let original = index.and_then(|index| passages.get(index));
+        let missing = || bad(format!("passages[{place}].original_index: must be that of one of the passages"));
+        let wrong = || bad(format!("passages[{place}].compressed_text: must be a string"));
+        let original = original.ok_or_else(missing)?;
+        pairs.push((&original.text, one["compressed_text"].as_str().ok_or_else(wrong)?));
+    }
+    Ok(recover::recover(response, &pairs))
+}
+
+/// The report as JSON, with the names of the protocol.
+pub(super) fn json(report: &v1::CompressionReport) -> Value {
+    let passage = |passage: &v1::CompressedPassage| {
+        json!({
+            "original_index": passage.original_index, "compressed_text": passage.compressed_text,
+            "tokens_before": passage.tokens_before, "tokens_after": passage.tokens_after, "dropped": passage.dropped,
+        })
+    };
+    json!({
+        "passages": report.passages.iter().map(passage).collect::<Vec<_>>(),
+        "method": report.method().as_str_name(), "unit": report.unit().as_str_name(),
+        "tokens_before": report.tokens_before, "tokens_after": report.tokens_after,
+        "tokens_evaluated": report.tokens_evaluated,
+    })
+}
+
+/// The report as text: a row a passage, in the order of the context.
+pub(super) fn table(report: &v1::CompressionReport, request: &RerankRequest) -> String {
+    let mut table = output::table(&["was", "id", "before", "after", "kept", "compressed passage"]);
+    for column in [0, 2, 3, 4] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let count = |number: u64| real(usize::try_from(number).unwrap_or(usize::MAX));
+    let share = |before: u64, after: u64| format!("{:.0} %", 100.0 * count(after) / count(before).max(1.0));
+    for passage in &report.passages {
+        let original = request.passages.get(passage.original_index as usize);
+        let text = if passage.dropped { "(dropped)" } else { passage.compressed_text.as_str() };
+        table.add_row([
+            (passage.original_index + 1).to_string(),
+            original.map_or_else(String::new, |original| original.id.clone()),
+            passage.tokens_before.to_string(),
+            passage.tokens_after.to_string(),
+            share(passage.tokens_before.into(), passage.tokens_after.into()),
+            text.to_owned(),
+        ]);
+    }
+    let (before, after) = (report.tokens_before, report.tokens_after);
+    format!("{table}\ntokens {before} before, {after} after ({})\n", share(before, after))
+}

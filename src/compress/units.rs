@@ -1,0 +1,264 @@
+//! Texts, their tokens and their units: where tokens lie in the text, where it may be cut, and what is left of it.
+//!
+//! Borders of units are borders of tokens that are also borders in the text:
+//!
+//! - `Sentence`: a sentence of Unicode (UAX #29), but not after an abbreviation or an initial.
+//! - `Phrase`: ends at punctuation that ends a clause, and before a function word that follows another word ("The looms | of
+//!   Harrowgate | were driven | by water"). The function words are English; elsewhere only punctuation ends a phrase.
+//! - `Token`: ends where a word of Unicode ends. Words joined by hyphens, dots, slashes and the like are one; so are a number with
+//!   its sign, currency or per cent, and up to five capitalised words in a row, with a number behind them.
+//!
+//! In scripts without spaces a character is a word. White space belongs to what follows it.
+
+use std::ops::Range;
+
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::Unit;
+
+/// Where each of the first tokens of a text ends, in bytes, by the tokens' own bytes; the last one takes the white space at the
+/// end. White space that a tokeniser adds, drops or puts elsewhere is allowed for. `None` where the tokens do not spell the text,
+/// as with a tokeniser that rewrites characters.
+#[must_use]
+pub fn ends(text: &str, pieces: &[Vec<u8>]) -> Option<Vec<usize>> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    let mut ends = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let rest = &bytes[at..];
+        if rest.starts_with(piece) {
+            at += piece.len();
+        } else {
+            let blank = rest.len() - rest.trim_ascii_start().len();
+            let bare = piece.trim_ascii_start();
+            if !rest[blank..].starts_with(bare) {
+                return None;
+            }
+            at += blank + bare.len();
+        }
+        ends.push(at);
+    }
+    let last = ends.last_mut()?;
+    if bytes[at..].trim_ascii().is_empty() {
+        *last = bytes.len();
+    }
+    Some(ends)
+}
+
+/// The units of a text as ranges of its tokens, given where each token ends. They cover all tokens, in order.
+#[must_use]
+pub fn units(text: &str, ends: &[usize], unit: Unit) -> Vec<Range<usize>> {
+    let borders = match unit {
+        Unit::Sentence => sentences(text),
+        Unit::Phrase => phrases(text),
+        Unit::Token => borders(text, words(text)),
+    };
+    let (mut units, mut start) = (Vec::new(), 0);
+    for border in borders {
+        let first = ends.partition_point(|end| *end < border.start);
+        let mut within = ends[first..].iter().take_while(|end| **end <= border.end);
+        let Some(place) = within.position(|end| text.is_char_boundary(*end)) else { continue };
+        let next = first + place + 1;
+        if next > start && next < ends.len() {
+            units.push(start..next);
+            start = next;
+        }
+    }
+    if start < ends.len() {
+        units.push(start..ends.len());
+    }
+    units
+}
+
+/// What is left of a text: the units that are kept, in their order, without white space at the ends. A space is put between
+/// units that would otherwise become one word.
+#[must_use]
+pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -> String {
+    let end = |token: usize| token.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+    let (mut out, mut last) = (String::new(), 0);
+    for (unit, _) in units.iter().zip(kept).filter(|(_, kept)| **kept) {
+        let (from, to) = (end(unit.start), end(unit.end));
+        let part = text.get(from..to).unwrap_or_default();
+        if from != last && merges(&out, part) {
+            out.push(' ');
+        }
+        out.push_str(part);
+        last = to;
+    }
+    out.trim().to_owned()
+}
+
+/// Characters that decide whether two texts become one word where they meet.
+const NEIGHBOURS: usize = 8;
+
+fn merges(left: &str, right: &str) -> bool {
+    let before = left.char_indices().rev().nth(NEIGHBOURS - 1).map_or(0, |(at, _)| at);
+    let after = right.char_indices().nth(NEIGHBOURS).map_or(right.len(), |(at, _)| at);
+    let (left, right) = (&left[before..], &right[..after]);
+    let blank = left.ends_with(char::is_whitespace) || right.starts_with(char::is_whitespace);
+    let both = format!("{left}{right}");
+    !blank && !left.is_empty() && !words(&both).contains(&left.len())
+}
+
+/// White space at which a text may be cut, as byte ranges; empty ones where there is none. Each run of white space comes once,
+/// and none at the beginning.
+fn borders(text: &str, breaks: Vec<usize>) -> Vec<Range<usize>> {
+    let (mut borders, mut covered) = (Vec::new(), 0);
+    for at in breaks {
+        if at > covered {
+            let (before, after) = text.split_at(at);
+            let start = before.trim_end().len();
+            covered = text.len() - after.trim_start().len();
+            if start > 0 && covered < text.len() {
+                borders.push(start..covered);
+            }
+        }
+    }
+    borders
+}
+
+/// Abbreviations, in lower case, after which a sentence goes on.
+const ABBREVIATIONS: &[&str] = &[
+    "mr", "mrs", "ms", "dr", "prof", "st", "mt", "vs", "jr", "sr", "inc", "ltd", "co", "corp", "gen", "col", "capt",
+    "lt", "rev", "hon", "fig", "vol", "approx", "ca", "cf", "al", "sgt", "gov", "sen",
+];
+
+fn sentences(text: &str) -> Vec<Range<usize>> {
+    let breaks = text.split_sentence_bound_indices().map(|(at, _)| at).skip(1).collect();
+    let mut borders = borders(text, breaks);
+    borders.retain(|border| {
+        let new_line = text[border.clone()].contains(['\n', '\r']);
+        new_line || !is_abbreviated(&text[..border.start])
+    });
+    borders
+}
+
+/// Whether a text ends with an initial ("J."), letters with dots ("U.S.") or one of [`ABBREVIATIONS`].
+fn is_abbreviated(text: &str) -> bool {
+    let Some(word) = text.strip_suffix('.') else { return false };
+    let longest = 10;
+    let mut letters: Vec<char> =
+        word.chars().rev().take(longest).take_while(|letter| letter.is_alphabetic() || *letter == '.').collect();
+    letters.reverse();
+    let word: String = letters.iter().collect();
+    let initial = letters.len() == 1 && letters[0].is_uppercase();
+    let dotted = word.trim_end_matches('.').contains('.');
+    initial || dotted || ABBREVIATIONS.contains(&word.to_lowercase().as_str())
+}
+
+/// English function words: articles, prepositions, pronouns, conjunctions and auxiliaries.
+const FUNCTION_WORDS: &[&str] = &[
+    "a", "an", "the", "this", "that", "these", "those", "of", "in", "on", "at", "by", "to", "from", "with", "without",
+    "for", "into", "onto", "over", "under", "above", "below", "between", "among", "through", "during", "before",
+    "after", "until", "since", "about", "against", "as", "and", "or", "but", "nor", "so", "yet", "if", "when", "while",
+    "where", "which", "who", "whom", "whose", "because", "although", "than", "is", "are", "was", "were", "be", "been",
+    "being", "has", "have", "had", "do", "does", "did", "will", "would", "can", "could", "may", "might", "must",
+    "shall", "should", "it", "its", "he", "she", "they", "his", "her", "their", "we", "i", "you", "not",
+];
+
+fn is_function_word(word: &str) -> bool {
+    // The longest has eight letters.
+    word.len() <= 8 && FUNCTION_WORDS.contains(&word.to_lowercase().as_str())
+}
+
+fn phrases(text: &str) -> Vec<Range<usize>> {
+    let breaks = words(text);
+    let starts = std::iter::once(0).chain(breaks.iter().copied());
+    let atoms: Vec<&str> = starts
+        .zip(breaks.iter().copied().chain(std::iter::once(text.len())))
+        .map(|(start, end)| text[start..end].trim_end())
+        .collect();
+    let is_mark = |atom: &str| !atom.contains(char::is_alphanumeric);
+    // A mark after white space opens, another one closes.
+    let opens = |at: usize| at == 0 || text[..breaks[at - 1]].ends_with(char::is_whitespace);
+    let chosen = (1..atoms.len()).filter(|&at| {
+        let (before, here) = (atoms[at - 1].trim_start(), atoms[at].trim_start());
+        match (is_mark(before), is_mark(here)) {
+            (_, true) => opens(at),
+            (true, false) => !opens(at - 1),
+            (false, false) => is_function_word(here) && !is_function_word(before),
+        }
+    });
+    borders(text, chosen.map(|at| breaks[at - 1]).collect())
+}
+
+/// Most words of a name.
+const LONGEST_NAME: usize = 5;
+
+/// Where words begin, but for the first.
+fn words(text: &str) -> Vec<usize> {
+    let pieces: Vec<(usize, &str)> = text.split_word_bound_indices().collect();
+    let (mut breaks, mut name) = (Vec::new(), 1);
+    for at in 1..pieces.len() {
+        if is_blank(pieces[at].1) {
+            continue;
+        }
+        let spaced = is_blank(pieces[at - 1].1);
+        if spaced && name < LONGEST_NAME && continues_name(&pieces, at) {
+            name += 1;
+        } else if spaced || !is_joined(&pieces, at) {
+            name = 1;
+            breaks.push(pieces[at].0);
+        }
+    }
+    breaks
+}
+
+fn is_blank(piece: &str) -> bool {
+    piece.chars().all(char::is_whitespace)
+}
+
+fn is_word(piece: &str) -> bool {
+    piece.starts_with(char::is_alphanumeric)
+}
+
+/// Whether a piece joins words on both sides of it.
+fn is_joiner(piece: &str) -> bool {
+    matches!(
+        piece,
+        "-" | "\u{2010}" | "\u{2011}" | "\u{2013}" | "'" | "\u{2019}" | "." | "," | "/" | "&" | "@" | ":" | "_"
+    )
+}
+
+/// Most joiners in a row: `://`.
+const MOST_JOINERS: usize = 3;
+
+/// Whether a piece that follows another without white space is one word with it.
+fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
+    let piece = |index: usize| pieces.get(index).map_or("", |(_, piece)| *piece);
+    let (before, here) = (piece(at - 1), piece(at));
+    let word_before = || {
+        let joiners = (1..=MOST_JOINERS).take_while(|back| *back < at && is_joiner(piece(at - back))).count();
+        joiners < at && is_word(piece(at - 1 - joiners))
+    };
+    let word_after = || {
+        let joiners = (0..MOST_JOINERS).take_while(|on| is_joiner(piece(at + on))).count();
+        is_word(piece(at + joiners))
+    };
+    let number = here.starts_with(char::is_numeric);
+    let first = at < 2 || is_blank(piece(at - 2));
+    (is_joiner(here) && word_before() && word_after())
+        || (is_word(here) && is_joiner(before) && word_before())
+        || (matches!(here, "%" | "\u{2030}" | "\u{b0}") && before.ends_with(char::is_numeric))
+        || (number && matches!(before, "$" | "\u{20ac}" | "\u{a3}" | "\u{a5}" | "\u{20b9}"))
+        || (number && first && matches!(before, "-" | "\u{2212}" | "+" | "#"))
+        || (here == "." && is_initial(before) && piece(at + 1) == " " && piece(at + 2).starts_with(char::is_uppercase))
+}
+
+fn is_initial(piece: &str) -> bool {
+    piece.chars().count() == 1 && piece.starts_with(char::is_uppercase)
+}
+
+/// Whether a piece after one space goes on with a name: a capitalised word or a number after a capitalised word, or after an
+/// initial with its dot.
+fn continues_name(pieces: &[(usize, &str)], at: usize) -> bool {
+    let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
+    let named = |word: &str| word.starts_with(char::is_uppercase) && !is_function_word(word);
+    let here = piece(0);
+    let initial = piece(2) == "." && is_initial(piece(3));
+    piece(1) == " "
+        && ((named(piece(2)) && (named(here) || here.starts_with(char::is_numeric))) || (initial && named(here)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Tokens of so many bytes, wherever that cuts a character.
+fn pieces(text: &str, lengths: &[usize]) -> Vec<Vec<u8>> {
+    let (mut rest, mut pieces) = (text.as_bytes(), Vec::new());
+    for length in lengths.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (piece, after) = rest.split_at((*length).clamp(1, rest.len()));
+        pieces.push(piece.to_vec());
+        rest = after;
+    }
+    pieces
+}
+
+/// The units of a text whose tokens are its bytes.
+fn parts(text: &str, unit: Unit) -> Vec<String> {
+    let ends = ends(text, &pieces(text, &[1])).unwrap();
+    let part = |range: Range<usize>| text[range.start..range.end].to_owned();
+    units(text, &ends, unit).into_iter().map(part).collect()
+}
+
+#[test]
+fn sentences_end_where_they_end() {
+    let text = " Dr. J. Smith of the U.S. Navy left. He paid $3.50! Why?\r\nNobody knows... Then it rained.";
+    assert_eq!(
+        parts(text, Unit::Sentence),
+        [" Dr. J. Smith of the U.S. Navy left.", " He paid $3.50!", " Why?", "\r\nNobody knows...", " Then it rained."]
+    );
+    assert_eq!(parts(" One", Unit::Sentence), [" One"]);
+    assert_eq!(parts(" \u{4e00}\u{3002}\u{4e8c}\u{3002}", Unit::Sentence), [" \u{4e00}\u{3002}", "\u{4e8c}\u{3002}"]);
+}
+
+#[test]
+fn phrases_end_at_punctuation_and_before_function_words() {
+    let text =
+        " The looms of Harrowgate were driven by water from the River Senn, led over a weir (of oak) above the town.";
+    assert_eq!(
+        parts(text, Unit::Phrase),
+        [
+            " The looms",
+            " of Harrowgate",
+            " were driven",
+            " by water",
+            " from the River Senn,",
+            " led",
+            " over a weir",
+            " (of oak)",
+            " above the town."
+        ]
+    );
+}
+
+#[test]
+fn words_numbers_and_names_are_whole() {
+    let text = " In March 1871, J. K. Rowe of New York paid -3.5% (about \u{20ac}1,200.50) for a well-known URL: http://a.b/c-d, didn't she?";
+    assert_eq!(
+        parts(text, Unit::Token),
+        [
+            " In",
+            " March 1871",
+            ",",
+            " J. K. Rowe",
+            " of",
+            " New York",
+            " paid",
+            " -3.5%",
+            " (",
+            "about",
+            " \u{20ac}1,200.50",
+            ")",
+            " for",
+            " a",
+            " well-known",
+            " URL",
+            ":",
+            " http://a.b/c-d",
+            ",",
+            " didn't",
+            " she",
+            "?"
+        ]
+    );
+    let title = " One Two Three Four Five Six";
+    assert_eq!(parts(title, Unit::Token), [" One Two Three Four Five", " Six"], "a name has five words at most");
+}
+
+#[test]
+fn scripts_without_spaces_are_cut_between_characters_and_emoji_are_not_cut() {
+    assert_eq!(parts(" \u{6771}\u{4eac}\u{3002}", Unit::Token), [" \u{6771}", "\u{4eac}", "\u{3002}"]);
+    let family = "\u{1f468}\u{200d}\u{1f469}\u{200d}\u{1f467}";
+    assert_eq!(
+        parts(&format!(" a {family} \u{1f1e9}\u{1f1ea}"), Unit::Token),
+        [" a".to_owned(), format!(" {family}"), " \u{1f1e9}\u{1f1ea}".to_owned()]
+    );
+}
+
+#[test]
+fn a_border_inside_a_token_is_none() {
+    let text = " ab cd.";
+    let ends = ends(text, &[b" a".to_vec(), b"b c".to_vec(), b"d.".to_vec()]).unwrap();
+    assert_eq!(units(text, &ends, Unit::Token).len(), 1);
+    let ends = super::ends(text, &[b" ab".to_vec(), b" cd.".to_vec()]).unwrap();
+    assert_eq!(units(text, &ends, Unit::Token), [0..1, 1..2]);
+    // A token that ends with the line break, as ".\n\n" of some vocabularies.
+    let text = " A.\n\nB";
+    let ends = super::ends(text, &[b" A".to_vec(), b".\n\n".to_vec(), b"B".to_vec()]).unwrap();
+    assert_eq!(units(text, &ends, Unit::Sentence), [0..2, 2..3]);
+}
+
+#[test]
+fn tokens_are_found_in_the_text_whatever_they_do_with_spaces() {
+    let found = |text: &str, pieces: &[&str]| {
+        ends(text, &pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect::<Vec<_>>())
+    };
+    assert_eq!(found(" a b", &["a", " b"]), Some(vec![2, 4]), "the first space is dropped");
+    assert_eq!(found(" a .", &[" a", "."]), Some(vec![2, 4]), "as by a tokeniser that cleans up spaces");
+    assert_eq!(found(" a", &[" ", " a"]), Some(vec![1, 2]), "a space is added");
+    assert_eq!(found(" a ", &[" a"]), Some(vec![3]));
+    assert_eq!(found(" a", &[" A"]), None);
+    assert_eq!(found(" ab", &[" a"]), Some(vec![2]), "the first tokens of a text that was cut");
+    assert_eq!(found(" ", &[]), None);
+    let emoji = "\u{1f600}".as_bytes();
+    assert_eq!(ends("\u{1f600}", &[emoji[..1].to_vec(), emoji[1..].to_vec()]), Some(vec![1, 4]));
+}
+
+#[test]
+fn what_is_left_never_makes_a_new_word() {
+    let text = " foo(bar)baz 3.x.5";
+    let ends = ends(text, &pieces(text, &[1])).unwrap();
+    let units = units(text, &ends, Unit::Token);
+    let kept: Vec<bool> = units.iter().map(|unit| !["(", ")", "bar"].contains(&&text[unit.start..unit.end])).collect();
+    assert_eq!(left(text, &ends, &units, &kept), "foo baz 3.x.5");
+    assert_eq!(left(text, &ends, &units, &vec![true; units.len()]), text.trim());
+    assert_eq!(left(text, &ends, &units, &vec![false; units.len()]), "");
+}
+
+fn words_of(text: &str) -> Vec<&str> {
+    text.unicode_words().collect()
+}
+
+fn is_subsequence(short: &[&str], long: &[&str]) -> bool {
+    let mut rest = long.iter();
+    short.iter().all(|word| rest.any(|other| other == word))
+}
+
+proptest! {
+    /// Texts with names, numbers, marks, CJK, emoji of several code points and line breaks, cut into tokens anywhere.
+    #[test]
+    fn units_cover_the_text_and_what_is_left_is_words_of_it(
+        parts in proptest::collection::vec(prop_oneof![
+            Just("River "), Just("Senn"), Just(" the"), Just("12"), Just(".5"), Just(", "), Just(". "), Just("-"), Just("("),
+            Just("\r\n"), Just("\u{3000}"), Just("\u{6771}"), Just("\u{30ab}"), Just("\u{1f468}\u{200d}\u{1f467}"), Just("e\u{301}"),
+            Just("\u{1f1e9}\u{1f1ea}"), Just(" "), Just("'"), Just("%"), Just("J."),
+        ], 1..30),
+        lengths in proptest::collection::vec(1_usize..7, 1..6),
+        mask in any::<u64>(),
+    ) {
+        let text = format!(" {}", parts.concat().trim());
+        prop_assume!(text.len() > 1);
+        let pieces = pieces(&text, &lengths);
+        let ends = ends(&text, &pieces).unwrap();
+        prop_assert_eq!(ends.len(), pieces.len());
+        for unit in [Unit::Sentence, Unit::Phrase, Unit::Token] {
+            let units = units(&text, &ends, unit);
+            prop_assert_eq!((units[0].start, units[units.len() - 1].end), (0, pieces.len()));
+            prop_assert!(units.windows(2).all(|pair| pair[0].end == pair[1].start) && units.iter().all(|unit| !unit.is_empty()));
+            prop_assert!(units.iter().all(|unit| text.is_char_boundary(ends[unit.end - 1])));
+            prop_assert_eq!(left(&text, &ends, &units, &vec![true; units.len()]), text.trim());
+            let kept: Vec<bool> = (0..units.len()).map(|at| mask >> (at % 64) & 1 == 1).collect();
+            let left = left(&text, &ends, &units, &kept);
+            prop_assert!(is_subsequence(&words_of(&left), &words_of(&text)), "{left:?} of {text:?}");
+        }
+    }
+}

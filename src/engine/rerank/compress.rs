@@ -1,0 +1,230 @@
+//! Compression of the returned passages, a stage after ranking ([`crate::compress`] has the formulas, `compressor` the prompts).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::compressor::{Compressor, Text};
+use super::{RerankRequest, Reranked};
+use crate::call::{Call, Lane, Stage};
+use crate::compress::{Method, Unit, valued};
+use crate::engine::models::ServedGenerator;
+use crate::engine::{Engine, EngineError, milliseconds};
+use crate::numeric::real;
+use crate::plan::NodeId;
+
+/// Share of the tokens that is kept where the request says nothing.
+const RATIO: f64 = 0.5;
+
+/// How the returned passages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Compression {
+    /// By what.
+    pub method: Method,
+    /// What is kept as a whole; `None` for the method's own.
+    pub unit: Option<Unit>,
+    /// Share of the tokens that is kept, in (0, 1]; `None` for `target_tokens`, or .5.
+    pub ratio: Option<f64>,
+    /// Tokens that are kept of all returned passages together.
+    pub target_tokens: Option<usize>,
+    /// Difference of the best passage's share from the mean, for LongLLMLingua, in [0, 1]; `None` for .3.
+    pub ratio_spread: Option<f64>,
+}
+
+/// A returned passage after compression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompressedPassage {
+    /// Its index in the request.
+    pub index: usize,
+    /// What is left of its text; empty where nothing is.
+    pub text: String,
+    /// Tokens of its text.
+    pub tokens_before: usize,
+    /// Tokens of what is left.
+    pub tokens_after: usize,
+}
+
+impl CompressedPassage {
+    /// Whether nothing is left.
+    #[must_use]
+    pub const fn is_dropped(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
+/// The compressed passages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompressionReport {
+    /// The method.
+    pub method: Method,
+    /// The unit that was kept or dropped as a whole.
+    pub unit: Unit,
+    /// The returned passages in their context order, with those that were dropped.
+    pub passages: Vec<CompressedPassage>,
+    /// Tokens that were evaluated for it.
+    pub tokens_evaluated: usize,
+}
+
+impl Compression {
+    /// A compression with the defaults of a method.
+    #[must_use]
+    pub const fn by(method: Method) -> Self {
+        Self { method, unit: None, ratio: None, target_tokens: None, ratio_spread: None }
+    }
+
+    pub(super) fn check(&self) -> Result<(), EngineError> {
+        let invalid = |field: &str, problem: &str| Err(EngineError::invalid(format!("compression.{field}"), problem));
+        if self.ratio.is_some_and(|ratio| !(ratio > 0.0 && ratio <= 1.0)) {
+            return invalid("ratio", "must lie above 0 and at most at 1");
+        }
+        if self.ratio.is_some() && self.target_tokens.is_some() {
+            return invalid("target_tokens", "must not be given together with a ratio");
+        }
+        if self.ratio_spread.is_some_and(|spread| !(0.0..=1.0).contains(&spread)) {
+            return invalid("ratio_spread", "must lie between 0 and 1");
+        }
+        if self.ratio_spread.is_some() && self.method == Method::SelectiveContext {
+            return invalid(
+                "ratio_spread",
+                "is for LONG_LLM_LINGUA: SELECTIVE_CONTEXT has one threshold for all passages",
+            );
+        }
+        Ok(())
+    }
+
+    /// The unit that is kept as a whole.
+    pub(super) fn unit(&self) -> Unit {
+        self.unit.unwrap_or(self.method.unit())
+    }
+
+    /// The share of so many tokens that is kept.
+    pub(super) fn share(&self, tokens: usize) -> f64 {
+        let target = self.target_tokens.map(|target| real(target) / real(tokens.max(1)));
+        target.or(self.ratio).unwrap_or(RATIO).min(1.0)
+    }
+}
+
+impl Engine {
+    /// Tokenises what is to be compressed for the generator that scores, so that its cost is known before any work. `None` if the
+    /// request does not ask for it.
+    pub(super) async fn compressor(
+        &self,
+        call: &Call,
+        model: &Arc<ServedGenerator>,
+        request: &RerankRequest,
+    ) -> Result<Option<Compressor>, EngineError> {
+        let Some(options) = request.compression else { return Ok(None) };
+        let (model, limits, request) = (Arc::clone(model), *self.limits(), request.clone());
+        let _timed = call.stage(Stage::Tokenise);
+        call.compute(move |call| Compressor::new(call, model, limits, options, &request)).await.map(Some)
+    }
+
+    /// Compresses the returned passages and adds the cost to their usage.
+    pub(super) async fn compress(
+        &self,
+        call: &Call,
+        compressor: Option<Compressor>,
+        request: &RerankRequest,
+        placed: &mut Reranked,
+    ) -> Result<(), EngineError> {
+        let Some(compressor) = compressor else { return Ok(()) };
+        let compressor = Arc::new(compressor);
+        let ranking: Vec<usize> = placed.passages.iter().map(|passage| passage.index).collect();
+        let (target, read) = compressor.target(&ranking);
+        let cut = ranking[..read].iter().filter(|&&index| compressor.passages[index].cut() > 0).count();
+        let (mut scores, mut nodes, mut evaluated) = (Vec::new(), Vec::new(), 0);
+        if read > 0 {
+            let plan;
+            (plan, nodes) = compressor.plan(&ranking[..read]);
+            placed.usage.naive_tokens += plan.cost().naive_tokens;
+            let outcome = compressor.model.scheduler.run(Arc::new(plan), call, None).await?;
+            placed.usage.add(&outcome);
+            evaluated = outcome.tokens;
+            scores = outcome.scores;
+        }
+        let started = Instant::now();
+        let _timed = call.stage(Stage::Fit);
+        let (options, order) = (compressor.options, placed.arrangement.order.clone());
+        let texts: Vec<String> = ranking.iter().map(|&index| request.passages[index].text.clone()).collect();
+        let work = move |call: &Call| {
+            // A target of all tokens asks nobody.
+            let whole = nodes.is_empty();
+            let mut left: Vec<String> = if whole { texts.clone() } else { vec![String::new(); texts.len()] };
+            let mut read = Vec::with_capacity(nodes.len());
+            for (rank, (alone, asked)) in nodes.iter().enumerate() {
+                call.check()?;
+                let of = |node: NodeId| scores.get(node.0).map_or(&[][..], Vec::as_slice);
+                let values = compressor.values(ranking[rank], of(*alone), asked.map(of))?;
+                let text = Text::new(&compressor, ranking[rank], &texts[rank]);
+                let valued = valued(&text.units, &values);
+                read.push((text, valued));
+            }
+            let chosen = compressor.chosen(&read, target);
+            for (rank, ((text, _), kept)) in read.iter().zip(&chosen).enumerate() {
+                left[rank] = text.left(kept);
+            }
+            let passage = |index: usize| {
+                let rank = ranking.iter().position(|ranked| *ranked == index)?;
+                let before = compressor.passages[index].body.len();
+                let text = std::mem::take(&mut left[rank]);
+                let after = match text.as_str() {
+                    "" => 0,
+                    same if same == texts[rank] => before,
+                    shorter => compressor.model.language.query(shorter).len(),
+                };
+                Some(CompressedPassage { index, text, tokens_before: before, tokens_after: after })
+            };
+            Ok::<_, EngineError>(order.into_iter().filter_map(passage).collect())
+        };
+        let passages = call.compute_in(Lane::Fit, work).await?;
+        placed.usage.fit_ms += milliseconds(started);
+        placed.compression = Some(CompressionReport {
+            method: options.method,
+            unit: options.unit(),
+            passages,
+            tokens_evaluated: evaluated,
+        });
+        if cut > 0 {
+            placed.warnings.push(format!("{cut} passages were cut to fit before they were compressed"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(change: impl Fn(&mut Compression)) -> Option<String> {
+        let mut options = Compression::by(Method::LongLlmLingua);
+        change(&mut options);
+        options.check().err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused_with_its_field() {
+        for ratio in [0.0, -0.5, 1.0001, f64::NAN, f64::INFINITY] {
+            let named = problem(|options| options.ratio = Some(ratio)).unwrap();
+            assert!(named.starts_with("compression.ratio: "), "{named}");
+        }
+        let both = problem(|options| (options.ratio, options.target_tokens) = (Some(0.5), Some(10))).unwrap();
+        assert!(both.starts_with("compression.target_tokens: "), "{both}");
+        for spread in [-0.1, 1.1, f64::NAN] {
+            let named = problem(|options| options.ratio_spread = Some(spread)).unwrap();
+            assert!(named.starts_with("compression.ratio_spread: "), "{named}");
+        }
+        let useless = |options: &mut Compression| {
+            (options.method, options.ratio_spread) = (Method::SelectiveContext, Some(0.1));
+        };
+        assert!(problem(useless).unwrap().starts_with("compression.ratio_spread: "));
+        assert_eq!(problem(|options| options.ratio = Some(1.0)), None);
+        assert_eq!(problem(|options| options.target_tokens = Some(1)), None);
+    }
+
+    #[test]
+    fn a_target_is_a_share_of_at_most_all() {
+        let options = Compression { target_tokens: Some(30), ..Compression::by(Method::LongLlmLingua) };
+        assert!((options.share(120) - 0.25).abs() < 1e-12);
+        assert!((options.share(10) - 1.0).abs() < 1e-12);
+        assert!((Compression::by(Method::SelectiveContext).share(7) - RATIO).abs() < 1e-12);
+    }
+}
