@@ -15,6 +15,7 @@ mod judgement;
 pub mod methods;
 pub mod models;
 pub mod position_bias;
+pub mod preferences;
 pub mod prompt;
 pub mod rerank;
 mod truncate;
