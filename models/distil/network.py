@@ -48,6 +48,7 @@ def load(path, threads):
     import transformers
 
     torch.set_num_threads(threads)
+    transformers.utils.logging.disable_progress_bar()
     folder, name = os.path.split(os.path.abspath(path))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
     return model.eval()

@@ -26,7 +26,7 @@ import torch
 
 # What does not change the result, or only when training ends.
 NOT_RECIPE = {"out", "threads", "minutes", "checkpoint_steps", "check_questions", "mean_limit", "most_limit"}
-NOT_RECIPE |= {"base", "student", "teacher", "epochs"}
+NOT_RECIPE |= {"base", "student", "teacher", "check", "epochs"}
 
 
 def arguments():
@@ -35,6 +35,7 @@ def arguments():
     add("--base", required=True, metavar="GGUF", help="the small generator, as rerankd serves it")
     add("--student", required=True, metavar="FILE", help="export of the small generator")
     add("--teacher", metavar="FILE", help="export of the large generator; for the objective preference")
+    add("--check", metavar="FILE", help="another export of the small generator, with scores; default: --student")
     add("--out", required=True, metavar="FOLDER")
     add("--name", default="distilled", help="general.name of the adapter")
     add("--objective", choices=["preference", "contrastive"], default="preference")
@@ -286,16 +287,21 @@ def main():
     os.makedirs(options.out, exist_ok=True)
     data = Data(options)
     base = gguf_files.sha256(options.base)
-    exported = data.student.header["generator_sha256"]
-    if exported != base:
-        raise SystemExit(f"{options.student}: is of generator {exported}, {options.base} is {base}")
+    scored = exports.read(options.check) if options.check else data.student
+    for export in (data.student, scored):
+        exported = export.header["generator_sha256"]
+        if exported != base:
+            raise SystemExit(f"{export.path}: is of generator {exported}, {options.base} is {base}")
+        frame = [export.header[key] for key in ("opening_tokens", "cue_tokens")]
+        if frame != [data.student.opening, data.student.cue]:
+            raise SystemExit(f"{export.path}: has another chat frame or other prompts than {options.student}")
     recipe = {key: value for key, value in vars(options).items() if key not in NOT_RECIPE}
     recipe |= {"base_sha256": base, "student_sha256": data.student.sha256, "on": data.on}
     if data.teacher:
         recipe |= {"teacher_sha256": data.teacher.sha256, "teacher_generator_sha256": data.teacher.header["generator_sha256"]}
     model = network.load(options.base, options.threads)
-    checked = data.student.questions[: options.check_questions]
-    agreement = network.check(model, data.student, checked, options.mean_limit, options.most_limit)
+    checked = scored.questions[: options.check_questions]
+    agreement = network.check(model, scored, checked, options.mean_limit, options.most_limit)
     print(json.dumps({"agrees_with_rerankd": agreement}), flush=True)
     torch.manual_seed(options.seed)
     wrapped = network.with_lora(model, options.rank, options.alpha, options.dropout, options.targets)

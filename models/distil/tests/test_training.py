@@ -125,8 +125,11 @@ class Distillation(unittest.TestCase):
     def test_a_training_that_was_broken_off_ends_as_one_that_was_not(self):
         options = ["--on", "passages", "--epochs", "2", "--checkpoint-steps", "1"]
         self.taught("whole", *options)
-        self.taught("parts", *options, "--minutes", "0")
-        self.taught("parts", *options)
+        # Ended after a step, in the middle of an epoch.
+        first = self.taught("parts", *options, "--minutes", "0")
+        self.assertEqual([line["step"] for line in first if line.get("epoch")], [1])
+        second = self.taught("parts", *options)
+        self.assertIn({"resumed": 1}, second)
         read = [adapter.read(os.path.join(self.path(out), "adapter.gguf"))[0] for out in ("whole", "parts")]
         for name, (_, a, b) in read[0].items():
             self.assertTrue(numpy.array_equal(a, read[1][name][1]) and numpy.array_equal(b, read[1][name][2]), name)
@@ -134,7 +137,12 @@ class Distillation(unittest.TestCase):
         self.assertIn("was made with other settings: rank (stored 8, now 4)", other.stderr)
 
     def test_labels_teach_without_a_teacher(self):
-        result = self.train("labels", "--objective", "contrastive", "--epochs", "6", "--dropout", "0", "--validation", "0")
+        self.export("tokens", "tokens", "student.gguf")
+        without = ["--objective", "contrastive", "--student", self.path("tokens.jsonl")]
+        unchecked = self.train("labels", *without, check=False)
+        self.assertIn("has no scores to compare with", unchecked.stderr)
+        checked = ["--check", self.path("student.jsonl"), "--epochs", "6", "--dropout", "0", "--validation", "0"]
+        result = self.train("labels", *without, *checked)
         epochs = [json.loads(line) for line in result.stdout.splitlines() if '"epoch"' in line]
         self.assertLess(epochs[-1]["loss"], epochs[0]["loss"])
 
