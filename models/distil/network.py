@@ -49,8 +49,9 @@ def load(path, threads):
 
     torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()
-    folder, name = os.path.split(os.path.abspath(path))
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
+    # The whole path: of a name alone transformers takes the file in the current folder, where there is one.
+    whole = os.path.abspath(path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(os.path.dirname(whole), gguf_file=whole, dtype=torch.float32)
     return model.eval()
 
 

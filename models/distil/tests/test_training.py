@@ -69,7 +69,7 @@ class Distillation(unittest.TestCase):
     @classmethod
     def train(cls, out, *more, base="student.gguf", check=True):
         program = [sys.executable, str(HERE / "train.py"), "--base", cls.path(base), "--student", cls.path("student.jsonl")]
-        options = ["--out", cls.path(out), "--rate", "3e-3", "--warm-up", "1", "--threads", "2", "--patience", "9", *more]
+        options = ["--out", cls.path(out), "--rate", "1e-3", "--warm-up", "1", "--threads", "2", "--patience", "9", *more]
         result = subprocess.run([*program, *options], check=False, capture_output=True, text=True)
         if check and result.returncode != 0:
             raise AssertionError(result.stderr)
@@ -97,9 +97,9 @@ class Distillation(unittest.TestCase):
             self.assertTrue(numpy.array_equal(own, adapter.to_torch_rows(rows, heads) if heads else rows), name)
 
     def test_preference_training_is_served_by_the_merged_file(self):
-        log = self.taught("orders", "--epochs", "8", "--part", "joint", "--dropout", "0")
-        epochs = [line for line in log if "epoch" in line]
-        self.assertLess(epochs[-1]["loss"], 0.7 * epochs[1]["loss"], epochs)
+        log = self.taught("orders", "--epochs", "6", "--part", "joint", "--dropout", "0")
+        losses = [line["loss"] for line in log if line.get("epoch")]
+        self.assertLess(losses[-1], 0.7 * losses[0], losses)
         with open(os.path.join(self.path("orders"), "report.json")) as file:
             report = json.load(file)
         self.assertLess(report["agreement"]["most"], 0.02)
