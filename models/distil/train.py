@@ -63,7 +63,7 @@ def arguments():
     add("--threads", type=int, default=os.cpu_count() or 1)
     add("--checkpoint-steps", type=int, default=50)
     add("--check-questions", type=int, default=4, help="questions on which torch and rerankd must agree before training")
-    add("--mean-limit", type=float, default=0.02, help="largest mean difference from rerankd, nats a token")
+    add("--mean-limit", type=float, default=0.05, help="largest mean difference from rerankd, nats a token")
     add("--most-limit", type=float, default=0.25, help="largest difference of one score from rerankd, nats a token")
     options = parser.parse_args()
     if (options.objective == "preference") != (options.teacher is not None):

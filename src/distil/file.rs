@@ -248,7 +248,7 @@ mod tests {
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
             let file = open(&path).unwrap();
-            let lines = whole[..length].iter().filter(|byte| **byte == b'\n').count();
+            let lines = memchr::memchr_iter(b'\n', &whole[..length]).count();
             assert_eq!(file.done, lines.saturating_sub(1), "{length} bytes");
             assert_eq!(file.dropped == 0, length == 0 || whole[length - 1] == b'\n', "{length} bytes");
             drop(file);
