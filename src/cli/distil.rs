@@ -156,7 +156,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
     let show = |event: Event<'_>| match event {
         Event::Dropped(bytes) => {
             bar.suspend(|| {
-                output::complain(&format!("{}: {bytes} bytes of an incomplete line dropped", args.out.display()))
+                output::complain(&format!("{}: {bytes} bytes of an incomplete line dropped", args.out.display()));
             });
         }
         Event::Done(done) => {
