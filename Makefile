@@ -3,9 +3,10 @@
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
+# make test-distil    train a tiny model with models/distil against the release binary; installs torch once
 # make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies
-.PHONY: help setup setup-ci build models demo serve test test-clients test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -38,6 +39,9 @@ test: setup
 
 test-clients: setup
 	@RERANKD=$(BINARY) ./scripts/test-clients.sh
+
+test-distil: setup
+	@RERANKD=$(CURDIR)/$(BINARY) ./scripts/test-distil.sh
 
 fuzz:
 	@./scripts/fuzz.sh $(SECONDS)

@@ -41,7 +41,8 @@
 //! | `files` | what do runs, judgements and passages look like in files? | `engine` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
 //! | `evaluation` | how is a retriever judged on many questions? | `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
-//! | `cli` | what does a command do? | `app` `backend` `call` `compress` `config` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
+//! | `distil` | what does a generator prefer, as training data for a smaller one? | `call` `engine` `files` `plan` `storage` |
+//! | `cli` | what does a command do? | `app` `backend` `call` `compress` `config` `distil` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
 
 pub mod app;
 mod backend;
@@ -50,6 +51,7 @@ pub mod call;
 pub mod cli;
 pub mod compress;
 pub mod config;
+mod distil;
 pub mod engine;
 mod evaluation;
 pub mod files;

@@ -7,6 +7,7 @@ mod check_config;
 mod compare;
 mod compress;
 mod connection;
+mod distil;
 mod evaluate;
 mod fit;
 mod health;
@@ -60,6 +61,7 @@ enum Command {
     Measure(measure::MeasureArgs),
     Evaluate(evaluate::EvaluateArgs),
     Compare(compare::CompareArgs),
+    Distil(distil::DistilArgs),
     Metrics(metrics::MetricsArgs),
     Calibrate(calibrate::CalibrateArgs),
     PositionBias(position_bias::PositionBiasArgs),
@@ -211,6 +213,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Measure(args) => measure::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
         Command::Compare(args) => compare::run(args, &settings).await,
+        Command::Distil(args) => distil::run(args, &settings).await,
         Command::Metrics(args) => metrics::run(&args),
         Command::Calibrate(args) => calibrate::run(args, &settings).await,
         Command::PositionBias(args) => position_bias::run(args, &settings).await,

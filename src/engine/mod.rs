@@ -17,6 +17,7 @@ pub mod methods;
 pub mod models;
 pub mod opening;
 pub mod position_bias;
+pub mod preferences;
 pub mod prompt;
 pub mod rerank;
 mod truncate;

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Adds a GGUF adapter to the weights of its base model: no extra cost a token, and no adapter to load.
+
+    merge.py --base BASE.gguf --adapter ADAPTER.gguf --out MERGED.gguf [--type F16|F32]
+
+Weights that the adapter changes are stored in the given type, the others as they are. Needs the packages gguf and numpy.
+"""
+
+import argparse
+
+import adapter
+import gguf
+import gguf_files
+import numpy
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--base", required=True)
+    parser.add_argument("--adapter", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--type", choices=["F16", "F32"], default="F16", help="type of the changed weights; F16 by default")
+    options = parser.parse_args()
+    pairs, told = adapter.read(options.adapter)
+    actual = gguf_files.sha256(options.base)
+    if told[adapter.BASE_SHA256] != actual:
+        raise SystemExit(f"{options.adapter} was trained on {told[adapter.BASE_SHA256]}, {options.base} is {actual}")
+    reader = gguf.GGUFReader(options.base)
+    unknown = set(pairs) - {tensor.name for tensor in reader.tensors}
+    if unknown:
+        raise SystemExit(f"{options.base} has no tensor {sorted(unknown)[0]}")
+    stored = {"F16": numpy.float16, "F32": numpy.float32}[options.type]
+    kind = gguf.GGMLQuantizationType[options.type]
+
+    def merged():
+        for tensor in reader.tensors:
+            if tensor.name not in pairs:
+                yield tensor.name, tensor.data, tensor.tensor_type
+                continue
+            scale, a, b = pairs[tensor.name]
+            yield tensor.name, (gguf_files.weights(tensor) + scale * (b @ a)).astype(stored), kind
+
+    name = f"{gguf_files.value_of(reader, 'general.name') or 'model'} with an adapter"
+    gguf_files.copy(reader, options.out, metadata={"general.name": name}, tensors=merged())
+    print(f"{options.out}: {len(pairs)} weights changed, sha256 {gguf_files.sha256(options.out)}")
+
+
+if __name__ == "__main__":
+    main()

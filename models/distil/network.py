@@ -1,0 +1,174 @@
+"""The student in torch: loading, the scores of prompts, and adapters. Needs torch, transformers, peft and gguf.
+
+A prompt is `opening, passages, cue, query`, as src/engine/methods/query_prompt.rs has it. Its tokens come from an export, so they are
+those that rerankd evaluates: no text is tokenised here.
+"""
+
+import dataclasses
+import os
+
+import adapter
+import gguf
+import gguf_files
+import torch
+from torch.utils.checkpoint import checkpoint
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# Rows of logits that are held at once.
+ROWS = 512
+# Tokens, padding included, that are evaluated at once without gradients.
+TOKENS = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequence:
+    """Tokens of a prompt, and which of them are scored: indices of the query's tokens, and of the passages'."""
+
+    ids: list
+    query: range
+    passages: range
+
+
+def prompt(export, question, order, with_passages=False):
+    """The prompt of a question with the passages of `order`."""
+    ids = list(export.opening)
+    first = len(ids)
+    for index in order:
+        ids += question.passages[index]
+    last = len(ids)
+    ids += export.cue
+    start = len(ids)
+    ids += question.query
+    return Sequence(ids, range(start, len(ids)), range(first, last) if with_passages else range(0))
+
+
+def load(path, threads):
+    """The model of a GGUF file with 32-bit weights. Loaded by transformers, which undoes the order of rows."""
+    import transformers
+
+    torch.set_num_threads(threads)
+    transformers.utils.logging.disable_progress_bar()
+    # The whole path: of a name alone transformers takes the file in the current folder, where there is one.
+    whole = os.path.abspath(path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(os.path.dirname(whole), gguf_file=whole, dtype=torch.float32)
+    return model.eval()
+
+
+def log_probabilities(model, sequences):
+    """Sums of log P, in nats, of the scored tokens of each sequence: two tensors, the query's and the passages'."""
+    longest = max(len(sequence.ids) for sequence in sequences)
+    # Padding stands at the end, where no scored token sees it.
+    ids = torch.tensor([sequence.ids + [0] * (longest - len(sequence.ids)) for sequence in sequences])
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    owners, places, parts = [], [], []
+    for number, sequence in enumerate(sequences):
+        for part, scored in enumerate((sequence.query, sequence.passages)):
+            owners += [number] * len(scored)
+            places += list(scored)
+            parts += [part] * len(scored)
+    owners, places, parts = (torch.tensor(values, dtype=torch.long) for values in (owners, places, parts))
+    targets = ids[owners, places]
+    # The token before a token holds its logits.
+    states = hidden[owners, places - 1]
+
+    def scores(states, targets):
+        logits = model.lm_head(states)
+        return logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(1)
+
+    chunks = list(zip(states.split(ROWS), targets.split(ROWS)))
+    if torch.is_grad_enabled() and len(chunks) > 1:
+        # Logits of long prompts are computed again for the gradients, not kept.
+        scored = torch.cat([checkpoint(scores, *chunk, use_reentrant=False) for chunk in chunks])
+    else:
+        scored = torch.cat([scores(*chunk) for chunk in chunks])
+    sums = torch.zeros(2, len(sequences)).index_put((parts, owners), scored, accumulate=True)
+    return sums[0], sums[1]
+
+
+@torch.no_grad()
+def scored(model, sequences):
+    """The same for many sequences, as two lists, in batches of similar lengths."""
+    order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].ids))
+    query, passages = [0.0] * len(sequences), [0.0] * len(sequences)
+    while order:
+        batch = [order.pop()]
+        longest = len(sequences[batch[0]].ids)
+        while order and (len(batch) + 1) * longest <= TOKENS:
+            batch.append(order.pop())
+        sums = log_probabilities(model, [sequences[index] for index in batch])
+        for at, index in enumerate(batch):
+            query[index], passages[index] = sums[0][at].item(), sums[1][at].item()
+    return query, passages
+
+
+def with_lora(model, rank, alpha, dropout, targets):
+    """Adds a LoRA to the linear layers of these names, in place. Returns the model that peft made of it."""
+    import peft
+
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=list(targets), bias="none", task_type="CAUSAL_LM"
+    )
+    return peft.get_peft_model(model, config)
+
+
+def lora_state(wrapped):
+    """The LoRA's weights by name, as numpy arrays."""
+    import peft
+
+    return {name: value.detach().cpu().numpy() for name, value in peft.get_peft_model_state_dict(wrapped).items()}
+
+
+@torch.no_grad()
+def merge(model, path, base):
+    """Adds the GGUF adapter at `path` to the weights of the model that was loaded from `base`."""
+    pairs, told = adapter.read(path)
+    actual = gguf_files.sha256(base)
+    if told[adapter.BASE_SHA256] != actual:
+        raise adapter.AdapterError(f"{path}: was trained on {told[adapter.BASE_SHA256]}, {base} is {actual}")
+    heads = gguf_files.heads_of(gguf.GGUFReader(base))
+    names = {short: long for long, short in adapter.LAYERS.items()}
+    for name, (scale, a, b) in pairs.items():
+        _, layer, short, _ = name.split(".")
+        count = adapter.heads_of(told["general.architecture"], short, *heads)
+        if count:
+            b = adapter.to_torch_rows(b, count)
+        weight = model.get_submodule(f"model.layers.{layer}.{names[short]}").weight
+        weight += scale * torch.from_numpy(b @ a)
+    return model
+
+
+class Disagreement(Exception):
+    """The scores of this model are not those that rerankd exported."""
+
+
+def check(model, export, questions, mean_limit, most_limit):
+    """Compares the model's scores with those of its own export, a token of the scored text.
+
+    Raises `Disagreement` where the mean difference is beyond `mean_limit` or any beyond `most_limit`. Returns both.
+    """
+    differences = []
+    for question in questions:
+        sequences, expected = [], []
+        for index, score in enumerate(question.query_after_passage):
+            sequences.append(prompt(export, question, [index]))
+            expected.append((score, None))
+        if question.query_alone is not None:
+            sequences.append(prompt(export, question, []))
+            expected.append((question.query_alone, None))
+        for order, *scores in list(zip(question.orders, question.query_after_order, question.passages_in_order))[:4]:
+            sequences.append(prompt(export, question, order, with_passages=True))
+            expected.append(scores)
+        if not sequences:
+            raise Disagreement(f"{export.path}: has no scores to compare with; export it with --kind passages or orders")
+        query, passages = scored(model, sequences)
+        for sequence, wanted, *found in zip(sequences, expected, query, passages):
+            for score, own, tokens in zip(wanted, found, (sequence.query, sequence.passages)):
+                if score is not None:
+                    differences.append((own - score) / len(tokens))
+    average = sum(differences) / len(differences)
+    most = max(abs(difference) for difference in differences)
+    found = f"{len(differences)} scores differ by {average:.4f} nats a token in the mean, {most:.4f} at most"
+    if abs(average) > mean_limit or most > most_limit:
+        raise Disagreement(f"{export.path}: {found}; allowed are {mean_limit} and {most_limit}")
+    return {"scores": len(differences), "mean": round(average, 5), "most": round(most, 5)}

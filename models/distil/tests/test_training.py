@@ -1,0 +1,179 @@
+"""Distillation of a tiny random model into another, end to end, with the release binary. `make test-distil`
+
+The environment variable RERANKD names the binary. Models, lists and exports are made here; nothing is fetched.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parents[1]
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+import adapter
+import exports
+import gguf
+import gguf_files
+import judge
+import network
+import numpy
+import torch
+
+WORDS = "mill river lamp bread stone field clock wool bridge fog bell road fair salt tin apple".split()
+
+
+def sentence(number):
+    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(3, 9))
+
+
+def lists(path, count):
+    with open(path, "w") as file:
+        for number in range(count):
+            passages = [
+                {"id": f"p{at}", "text": sentence(4 * number + at).capitalize() + ".", "label": int(at == number % 4)} for at in range(4)
+            ]
+            question = f"What of the {WORDS[number % len(WORDS)]}?"
+            file.write(json.dumps({"id": f"q{number}", "question": question, "passages": passages}) + "\n")
+
+
+class Distillation(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.binary = os.environ["RERANKD"]
+        lists(cls.path("lists.jsonl"), 16)
+        for name, seed in (("teacher", 2), ("student", 1)):
+            program = [sys.executable, str(ROOT / "scripts/random-gguf.py"), "tiny", cls.path(f"{name}.gguf"), "--type", "F32"]
+            subprocess.run([*program, "--seed", str(seed)], check=True)
+            cls.export(name, "orders", f"{name}.gguf")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, name):
+        return os.path.join(cls.folder.name, name)
+
+    @classmethod
+    def export(cls, name, kind, model, *more):
+        program = [cls.binary, "distil", "export", "--data", cls.path("lists.jsonl"), "--out", cls.path(f"{name}.jsonl"), "--kind", kind]
+        settings = ["--permutations", "6", "--set", f"generator.model={cls.path(model)}", "--set", "generator.reencode=false"]
+        subprocess.run([*program, *settings, *more], check=True, stdout=subprocess.DEVNULL)
+        return exports.read(cls.path(f"{name}.jsonl"))
+
+    @classmethod
+    def train(cls, out, *more, base="student.gguf", check=True):
+        program = [sys.executable, str(HERE / "train.py"), "--base", cls.path(base), "--student", cls.path("student.jsonl")]
+        options = ["--out", cls.path(out), "--rate", "1e-3", "--warm-up", "1", "--threads", "2", "--patience", "9", *more]
+        result = subprocess.run([*program, *options], check=False, capture_output=True, text=True)
+        if check and result.returncode != 0:
+            raise AssertionError(result.stderr)
+        return result
+
+    @classmethod
+    def taught(cls, out, *more):
+        cls.train(out, "--teacher", cls.path("teacher.jsonl"), *more)
+        with open(os.path.join(cls.path(out), "log.jsonl")) as log:
+            return [json.loads(line) for line in log]
+
+    def test_rows_are_reordered_head_by_head(self):
+        rows = numpy.arange(8.0).reshape(8, 1)
+        self.assertEqual(adapter.to_gguf_rows(rows, 2).ravel().tolist(), [0, 2, 1, 3, 4, 6, 5, 7])
+        random = numpy.random.default_rng(0).standard_normal((24, 5))
+        for heads in (1, 2, 3):
+            self.assertTrue((adapter.to_torch_rows(adapter.to_gguf_rows(random, heads), heads) == random).all())
+        # transformers reorders the rows of the whole matrix when it reads the file: the two must be the same order.
+        reader = gguf.GGUFReader(self.path("student.gguf"))
+        stored = {tensor.name: gguf_files.weights(tensor) for tensor in reader.tensors}
+        model = network.load(self.path("student.gguf"), 2)
+        for name, layer, heads in (("attn_q", "q_proj", 4), ("attn_k", "k_proj", 2), ("attn_v", "v_proj", None)):
+            own = model.get_submodule(f"model.layers.1.self_attn.{layer}").weight.detach().numpy()
+            rows = stored[f"blk.1.{name}.weight"]
+            self.assertTrue(numpy.array_equal(own, adapter.to_torch_rows(rows, heads) if heads else rows), name)
+
+    def test_preference_training_is_served_by_the_merged_file(self):
+        log = self.taught("orders", "--epochs", "6", "--part", "joint", "--dropout", "0")
+        losses = [line["loss"] for line in log if line.get("epoch")]
+        self.assertLess(losses[-1], 0.7 * losses[0], losses)
+        with open(os.path.join(self.path("orders"), "report.json")) as file:
+            report = json.load(file)
+        self.assertLess(report["agreement"]["most"], 0.02)
+        self.assertEqual(report["recipe"]["base_sha256"], gguf_files.sha256(self.path("student.gguf")))
+        made = os.path.join(self.path("orders"), "adapter.gguf")
+        pairs, told = adapter.read(made)
+        self.assertEqual((len(pairs), told["general.architecture"], told[adapter.SEED]), (4 * 7, "llama", 0))
+        self.assertEqual({name: value for name, value in json.loads(told[adapter.RECIPE]).items() if name == "rank"}, {"rank": 8})
+        # rerankd's scores of the merged file are those of torch with the adapter, and not those of the base.
+        merge = [sys.executable, str(HERE / "merge.py"), "--base", self.path("student.gguf"), "--adapter", made]
+        subprocess.run([*merge, "--out", self.path("merged.gguf"), "--type", "F32"], check=True, stdout=subprocess.DEVNULL)
+        merged = self.export("merged", "orders", "merged.gguf")
+        model = network.merge(network.load(self.path("student.gguf"), 2), made, self.path("student.gguf"))
+        found = network.check(model, merged, merged.questions, 0.005, 0.02)
+        self.assertEqual(found["scores"], 16 * (4 + 1 + 2 * 4))
+        with self.assertRaises(network.Disagreement):
+            network.check(network.load(self.path("student.gguf"), 2), merged, merged.questions, 0.005, 0.02)
+        # Both files hold the same numbers: transformers reads the merged one as torch merged it.
+        read = network.load(self.path("merged.gguf"), 2)
+        for own, other in zip(model.parameters(), read.parameters(), strict=True):
+            self.assertTrue(torch.allclose(own, other, atol=1e-6))
+
+    def test_a_training_that_was_broken_off_ends_as_one_that_was_not(self):
+        options = ["--on", "passages", "--epochs", "2", "--checkpoint-steps", "1"]
+        self.taught("whole", *options)
+        # Ended after a step, in the middle of an epoch.
+        first = self.taught("parts", *options, "--minutes", "0")
+        self.assertEqual([line["step"] for line in first if line.get("epoch")], [1])
+        second = self.taught("parts", *options)
+        self.assertIn({"resumed": 1}, second)
+        read = [adapter.read(os.path.join(self.path(out), "adapter.gguf"))[0] for out in ("whole", "parts")]
+        for name, (_, a, b) in read[0].items():
+            self.assertTrue(numpy.array_equal(a, read[1][name][1]) and numpy.array_equal(b, read[1][name][2]), name)
+        other = self.train("parts", "--teacher", self.path("teacher.jsonl"), *options, "--rank", "4", check=False)
+        self.assertIn("was made with other settings: rank (stored 8, now 4)", other.stderr)
+
+    def test_labels_teach_without_a_teacher(self):
+        self.export("tokens", "tokens", "student.gguf")
+        without = ["--objective", "contrastive", "--student", self.path("tokens.jsonl")]
+        unchecked = self.train("labels", *without, check=False)
+        self.assertIn("has no scores to compare with", unchecked.stderr)
+        checked = ["--check", self.path("student.jsonl"), "--epochs", "6", "--dropout", "0", "--validation", "0"]
+        result = self.train("labels", *without, *checked)
+        epochs = [json.loads(line) for line in result.stdout.splitlines() if '"epoch"' in line]
+        self.assertLess(epochs[-1]["loss"], epochs[0]["loss"])
+
+    def test_another_base_is_refused(self):
+        teacher = ["--teacher", self.path("teacher.jsonl")]
+        other = self.train("refused", *teacher, base="teacher.gguf", check=False)
+        self.assertIn("student.jsonl: is of generator", other.stderr)
+        strict = self.train("refused", *teacher, "--mean-limit", "0", "--most-limit", "0", check=False)
+        self.assertIn("allowed are 0.0 and 0.0", strict.stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.path("refused"), "adapter.gguf")))
+
+    def test_layers_are_dropped(self):
+        program = [sys.executable, str(HERE / "prune_layers.py"), "--drop", "1-2", self.path("student.gguf"), self.path("short.gguf")]
+        subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
+        whole, short = (gguf.GGUFReader(self.path(f"{name}.gguf")) for name in ("student", "short"))
+        self.assertEqual(gguf_files.value_of(short, "llama.block_count"), 2)
+        stored = {tensor.name: tensor.data for tensor in short.tensors}
+        for tensor in whole.tensors:
+            name = tensor.name.replace("blk.3.", "blk.1.") if tensor.name.startswith("blk.3.") else tensor.name
+            if not tensor.name.startswith(("blk.1.", "blk.2.")):
+                self.assertTrue(numpy.array_equal(stored[name], tensor.data), name)
+        self.export("short", "passages", "short.gguf")
+
+    def test_the_loss_is_the_divergence(self):
+        student = torch.tensor([0.0, 0.0], requires_grad=True)
+        loss = judge.divergence([-3000.0, -3002.0], student, 1.0)
+        loss.backward()
+        self.assertAlmostEqual(loss.item(), 0.3278, places=4)
+        self.assertAlmostEqual(student.grad[0].item(), -0.381, places=3)
+        self.assertAlmostEqual(student.grad[1].item(), 0.381, places=3)
+
+
+if __name__ == "__main__":
+    unittest.main()

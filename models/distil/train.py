@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""Trains a LoRA adapter with which a small generator ranks as a larger one does, or as labels say, and writes it as GGUF.
+
+    train.py --base SMALL.gguf --student student.jsonl --teacher teacher.jsonl --out FOLDER
+    train.py --base SMALL.gguf --student student.jsonl --objective contrastive --out FOLDER
+
+`student.jsonl` is the export of the small generator itself, `teacher.jsonl` that of the large one, over the same lists
+(`rerankd distil export`). FOLDER gets adapter.gguf, report.json, log.jsonl and checkpoint.pt; the same command continues a training that
+was broken off. docs/distillation.md explains the options. Needs requirements.txt.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+
+import adapter
+import exports
+import gguf
+import gguf_files
+import judge
+import network
+import torch
+
+# What does not change the result, or only when training ends.
+NOT_RECIPE = {"out", "threads", "minutes", "checkpoint_steps", "check_questions", "mean_limit", "most_limit"}
+NOT_RECIPE |= {"base", "student", "teacher", "check", "epochs"}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("--base", required=True, metavar="GGUF", help="the small generator, as rerankd serves it")
+    add("--student", required=True, metavar="FILE", help="export of the small generator")
+    add("--teacher", metavar="FILE", help="export of the large generator; for the objective preference")
+    add("--check", metavar="FILE", help="another export of the small generator, with scores; default: --student")
+    add("--out", required=True, metavar="FOLDER")
+    add("--name", default="distilled", help="general.name of the adapter")
+    add("--objective", choices=["preference", "contrastive"], default="preference")
+    add("--on", choices=["passages", "orders"], help="what is learnt of the teacher; default: what its export was made for")
+    add("--part", choices=["query", "joint"], default="query", help="scores of orders: log P(query | order), or with log P(order)")
+    add("--orders-per-step", type=int, default=8, metavar="K", help="orders drawn of each question at each step")
+    add("--temperature", help="of both softmaxes: nats, or sd, the deviation of the teacher's scores; sd, or 1 if contrastive")
+    add("--negatives", type=int, default=3, help="contrastive: passages without the label, those that the student ranks highest")
+    add("--query-nll", type=float, default=0.0, metavar="WEIGHT", help="adds WEIGHT times -log P(query | relevant passage), a token")
+    add("--rank", type=int, default=8)
+    add("--alpha", type=float, default=32.0)
+    add("--dropout", type=float, default=0.1)
+    add("--targets", nargs="+", default=[name.split(".")[1] for name in adapter.LAYERS], metavar="LAYER")
+    add("--rate", type=float, default=1e-4, help="learning rate")
+    add("--batch", type=int, default=4, help="questions of a step")
+    add("--epochs", type=int, default=5)
+    add("--weight-decay", type=float, default=0.01)
+    add("--warm-up", type=int, default=10, metavar="STEPS")
+    add("--clip", type=float, default=1.0, help="largest norm of the gradient")
+    add("--validation", type=float, default=0.1, metavar="SHARE", help="share of questions on whose loss training stops")
+    add("--test", type=float, default=0.2, metavar="SHARE", help="share of questions for the report only")
+    add("--patience", type=int, default=2, help="epochs without a better loss before training stops")
+    add("--minutes", type=float, help="stop after so many minutes of training")
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, default=os.cpu_count() or 1)
+    add("--checkpoint-steps", type=int, default=50)
+    add("--check-questions", type=int, default=4, help="questions on which torch and rerankd must agree before training")
+    add("--mean-limit", type=float, default=0.05, help="largest mean difference from rerankd, nats a token")
+    add("--most-limit", type=float, default=0.25, help="largest difference of one score from rerankd, nats a token")
+    options = parser.parse_args()
+    if (options.objective == "preference") != (options.teacher is not None):
+        parser.error("--teacher belongs to the objective preference")
+    if options.temperature is None:
+        options.temperature = "sd" if options.objective == "preference" else "1"
+    if options.temperature != "sd" and not float(options.temperature) > 0:
+        parser.error("--temperature: must be sd or a number above 0")
+    if options.objective == "contrastive" and options.temperature == "sd":
+        parser.error("--temperature: sd is the teacher's, and there is none")
+    for name in ("rank", "batch", "epochs", "orders_per_step", "negatives"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')}: must be at least 1")
+    if options.validation + options.test >= 1:
+        parser.error("--validation and --test: must be below 1 together")
+    return options
+
+
+class Data:
+    """The questions of each part, as pairs (teacher's or None, student's). A question's part follows from its id and the seed."""
+
+    def __init__(self, options):
+        self.student = exports.read(options.student)
+        self.teacher = exports.read(options.teacher) if options.teacher else None
+        if self.teacher:
+            pairs = exports.pairs(self.teacher, self.student)
+            self.on = options.on or self.teacher.header["kind"]
+            if self.on == "tokens" or (self.on == "orders" and self.teacher.header["kind"] != "orders"):
+                raise exports.ExportError(f"{options.teacher}: has no scores of {self.on}")
+        else:
+            pairs, self.on = [(None, question) for question in self.student.questions], "labels"
+        self.threshold = self.student.header["relevance_threshold"]
+        self.training, self.validation, self.test = [], [], []
+        for pair in pairs:
+            share = exports.part_of(pair[1].id, options.seed)
+            part = self.test if share < options.test else self.training
+            if options.test <= share < options.test + options.validation:
+                part = self.validation
+            part.append(pair)
+        if not self.training:
+            raise exports.ExportError(f"{options.student}: no question is left to train on")
+
+    def relevant(self, question):
+        return [index for index, label in enumerate(question.labels) if label >= self.threshold]
+
+
+def loss_of(model, data, options, pair, draw):
+    """The loss of one question, or None where it teaches nothing. `draw` chooses orders and the relevant passage."""
+    teacher, student = pair
+    relevant = data.relevant(student)
+
+    def score(orders, joint=False):
+        sequences = [network.prompt(data.student, student, order, with_passages=joint) for order in orders]
+        query, passages = network.log_probabilities(model, sequences)
+        return query + passages if joint else query
+
+    if options.objective == "contrastive":
+        others = [index for index in range(len(student.passages)) if index not in relevant]
+        if student.query_after_passage:
+            others.sort(key=lambda index: -student.query_after_passage[index])
+        if not relevant or not others:
+            return None
+        positive = draw.choice(relevant)
+        scores = score([[index] for index in [positive, *others[: options.negatives]]])
+        loss, known = judge.contrast(scores, 0, float(options.temperature)), {positive: scores[0]}
+    elif data.on == "passages":
+        temperature = judge.temperature_of(teacher.query_after_passage, options.temperature)
+        if temperature is None or len(student.passages) < 2:
+            return None
+        scores = score([[index] for index in range(len(student.passages))])
+        loss, known = judge.divergence(teacher.query_after_passage, scores, temperature), dict(enumerate(scores))
+    else:
+        chosen = draw.sample(range(len(teacher.orders)), min(options.orders_per_step, len(teacher.orders)))
+        wanted = [teacher.order_scores(options.part)[index] for index in chosen]
+        temperature = judge.temperature_of(wanted, options.temperature)
+        if temperature is None:
+            return None
+        scores = score([teacher.orders[index] for index in chosen], joint=options.part == "joint")
+        loss, known = judge.divergence(wanted, scores, temperature), {}
+    if options.query_nll > 0 and relevant:
+        if not all(index in known for index in relevant):
+            known |= dict(zip(relevant, score([[index] for index in relevant])))
+        likelihood = sum(known[index] for index in relevant) / len(relevant) / len(student.query)
+        loss = loss - options.query_nll * likelihood
+    return loss
+
+
+def validation_loss(model, data, options):
+    model.eval()
+    draw = random.Random(f"{options.seed} validation")
+    with torch.no_grad():
+        losses = [loss_of(model, data, options, pair, draw) for pair in data.validation]
+    losses = [loss.item() for loss in losses if loss is not None]
+    return sum(losses) / len(losses) if losses else None
+
+
+def batches(data, options):
+    """(epoch, whether it is the epoch's last, pairs) of every step. It follows from the seed, so a training can go on anywhere."""
+    for epoch in range(options.epochs):
+        order = list(range(len(data.training)))
+        random.Random(f"{options.seed} {epoch}").shuffle(order)
+        for start in range(0, len(order), options.batch):
+            pairs = [data.training[index] for index in order[start : start + options.batch]]
+            yield epoch, start + options.batch >= len(order), pairs
+
+
+class Training:
+    """The state of a training, which is what a checkpoint holds."""
+
+    def __init__(self, model, wrapped, data, options, recipe):
+        self.model, self.wrapped, self.data, self.options, self.recipe = model, wrapped, data, options, recipe
+        self.weights = [weight for weight in wrapped.parameters() if weight.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.weights, lr=options.rate, weight_decay=options.weight_decay)
+        self.state = {"step": 0, "best": None, "worse": 0, "ended": False, "seconds": 0.0}
+        self.best = None
+        self.checkpoint = os.path.join(options.out, "checkpoint.pt")
+
+    def resume(self):
+        if not os.path.exists(self.checkpoint):
+            return
+        stored = torch.load(self.checkpoint, weights_only=True)
+        recipe = json.loads(stored["recipe"])
+        changed = [key for key in sorted(recipe | self.recipe) if recipe.get(key) != self.recipe.get(key)]
+        if changed:
+            told = ", ".join(f"{key} (stored {recipe.get(key)}, now {self.recipe.get(key)})" for key in changed)
+            raise SystemExit(f"{self.checkpoint}: was made with other settings: {told}")
+        self.load(stored["weights"])
+        self.optimizer.load_state_dict(stored["optimizer"])
+        self.state, self.best = stored["state"], stored["best"]
+        self.tell(resumed=self.state["step"])
+
+    def load(self, weights):
+        with torch.no_grad():
+            for own, stored in zip(self.weights, weights, strict=True):
+                own.copy_(stored)
+
+    def copies(self):
+        return [weight.detach().clone() for weight in self.weights]
+
+    def save(self):
+        kept = {
+            "recipe": json.dumps(self.recipe),
+            "weights": self.copies(),
+            "optimizer": self.optimizer.state_dict(),
+            "state": self.state,
+            "best": self.best,
+        }
+        torch.save(kept, self.checkpoint + ".new")
+        os.replace(self.checkpoint + ".new", self.checkpoint)
+
+    def tell(self, **values):
+        line = json.dumps(values)
+        print(line, flush=True)
+        with open(os.path.join(self.options.out, "log.jsonl"), "a") as log:
+            log.write(line + "\n")
+
+    def step(self, pairs):
+        """One step. Returns the mean loss of its questions, or None where none of them teaches anything."""
+        options, number = self.options, self.state["step"]
+        # Dropout and draws of a step do not depend on the steps before, so a resumed training is the unbroken one.
+        torch.manual_seed(options.seed * 1_000_003 + number)
+        draw = random.Random(f"{options.seed} step {number}")
+        self.model.train()
+        losses = []
+        for pair in pairs:
+            loss = loss_of(self.model, self.data, options, pair, draw)
+            if loss is not None:
+                (loss / len(pairs)).backward()
+                losses.append(loss.item())
+        if losses:
+            torch.nn.utils.clip_grad_norm_(self.weights, options.clip)
+            for group in self.optimizer.param_groups:
+                group["lr"] = options.rate * min(1.0, (number + 1) / max(options.warm_up, 1))
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return sum(losses) / len(losses) if losses else None
+
+    def end_epoch(self, epoch, losses):
+        loss = validation_loss(self.model, self.data, self.options)
+        mean = sum(losses) / len(losses) if losses else None
+        told = {"step": self.state["step"], "seconds": round(self.state["seconds"], 1)}
+        self.tell(epoch=epoch + 1, loss=mean, validation=loss, **told)
+        if loss is None or self.state["best"] is None or loss < self.state["best"]:
+            self.state["best"], self.state["worse"], self.best = loss, 0, self.copies()
+        else:
+            self.state["worse"] += 1
+            self.state["ended"] = self.state["worse"] >= self.options.patience
+
+    def run(self):
+        options, losses, late = self.options, [], False
+        if self.state["step"] == 0 and self.data.validation:
+            self.state["best"] = validation_loss(self.model, self.data, options)
+            self.tell(epoch=0, step=0, validation=self.state["best"])
+            self.best = self.copies()
+        for number, (epoch, last, pairs) in enumerate(batches(self.data, options)):
+            if number < self.state["step"]:
+                continue
+            if self.state["ended"] or late:
+                break
+            started = time.monotonic()
+            loss = self.step(pairs)
+            if loss is not None:
+                losses.append(loss)
+            self.state["step"] += 1
+            self.state["seconds"] += time.monotonic() - started
+            late = options.minutes is not None and self.state["seconds"] >= 60 * options.minutes
+            if last:
+                self.end_epoch(epoch, losses)
+                losses = []
+            if last or late or self.state["step"] % options.checkpoint_steps == 0:
+                self.save()
+            if late and not last:
+                # After the checkpoint: a training that goes on must not know that it was judged here.
+                self.end_epoch(epoch, losses)
+        if self.best is not None:
+            self.load(self.best)
+
+
+def main():
+    options = arguments()
+    os.makedirs(options.out, exist_ok=True)
+    data = Data(options)
+    base = gguf_files.sha256(options.base)
+    scored = exports.read(options.check) if options.check else data.student
+    for export in (data.student, scored):
+        exported = export.header["generator_sha256"]
+        if exported != base:
+            raise SystemExit(f"{export.path}: is of generator {exported}, {options.base} is {base}")
+        frame = [export.header[key] for key in ("opening_tokens", "cue_tokens")]
+        if frame != [data.student.opening, data.student.cue]:
+            raise SystemExit(f"{export.path}: has another chat frame or other prompts than {options.student}")
+    recipe = {key: value for key, value in vars(options).items() if key not in NOT_RECIPE}
+    recipe |= {"base_sha256": base, "student_sha256": data.student.sha256, "on": data.on}
+    if data.teacher:
+        recipe |= {"teacher_sha256": data.teacher.sha256, "teacher_generator_sha256": data.teacher.header["generator_sha256"]}
+    model = network.load(options.base, options.threads)
+    checked = scored.questions[: options.check_questions]
+    agreement = network.check(model, scored, checked, options.mean_limit, options.most_limit)
+    print(json.dumps({"agrees_with_rerankd": agreement}), flush=True)
+    torch.manual_seed(options.seed)
+    wrapped = network.with_lora(model, options.rank, options.alpha, options.dropout, options.targets)
+    training = Training(model, wrapped, data, options, recipe)
+    weights = sum(weight.numel() for weight in training.weights)
+    training.tell(training=len(data.training), validation=len(data.validation), test=len(data.test), weights=weights)
+    # B is 0 at the beginning, so this is the base.
+    before = judge.judge(model, data.student, data.test, part=options.part)
+    training.resume()
+    training.run()
+    after = judge.judge(model, data.student, data.test, part=options.part)
+    reader = gguf.GGUFReader(options.base)
+    architecture = gguf_files.architecture_of(reader)
+    tensors = adapter.from_peft(network.lora_state(wrapped), architecture, *gguf_files.heads_of(reader))
+    recipe["steps"] = training.state["step"]
+    path = os.path.join(options.out, "adapter.gguf")
+    told = {"alpha": options.alpha, "base_sha256": base, "recipe": recipe, "seed": options.seed}
+    adapter.write(path, tensors, architecture=architecture, **told)
+    told = {
+        "agreement": agreement,
+        "training": len(data.training),
+        "validation": len(data.validation),
+        "steps": training.state["step"],
+        "seconds": round(training.state["seconds"], 1),
+        "test": judge.report(before, after),
+        "recipe": recipe,
+        "adapter_sha256": gguf_files.sha256(path),
+    }
+    with open(os.path.join(options.out, "report.json"), "w") as file:
+        file.write(json.dumps(told, indent=1) + "\n")
+    print(json.dumps({"test": told["test"], "adapter": path}))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (exports.ExportError, network.Disagreement, adapter.AdapterError) as error:
+        sys.exit(str(error))

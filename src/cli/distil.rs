@@ -1,0 +1,187 @@
+//! `rerankd distil`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::{Failure, SettingsArgs, input, output};
+use crate::distil::{self, DistilError, Event, Settings};
+use crate::engine::preferences::Scored;
+use crate::{app, telemetry};
+
+/// Make training data for a smaller generator that ranks as this one does (preference distillation).
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rerankd distil export --data lists.jsonl.gz --out teacher.jsonl")]
+pub(super) struct DistilArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Export(ExportArgs),
+}
+
+/// Score the passages of labelled lists with the configured generator, for models/distil/train.py.
+///
+/// With --kind orders every question's passages are scored in random orders: log P(query | order) and log P(passages of the
+/// order), apart (MOI, Eq. 3). Each line also has log P(query | passage) of every passage alone and log P(query), which is all
+/// that --kind passages scores, at about the cost of ranking the list once. --kind tokens scores nothing. Every kind writes the
+/// tokens of the prompts.
+///
+/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one; an export that was
+/// broken off continues when the same command is given again, and ends as one that was not. A file of another generator or of
+/// other options is refused. More --questions add to a file. docs/distillation.md describes the fields.
+///
+/// The model is loaded in this process. There is no --server: the protocol does not carry the scores of single orders.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rerankd distil export --data lists.jsonl.gz --out teacher.jsonl --max-passage-tokens 96\n  \
+                        rerankd distil export --data lists.jsonl.gz --out teacher.jsonl --kind passages --passages 8\n  \
+                        rerankd distil export --data lists.jsonl.gz --out student.jsonl --kind passages --set generator.model=small.gguf"
+)]
+struct ExportArgs {
+    /// Labelled lists, one JSON object a line; may be gzipped; - for standard input.
+    #[arg(long, value_name = "LISTS")]
+    data: PathBuf,
+    /// The export; created, or continued.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// What is scored.
+    #[arg(long, value_enum, default_value_t = Kind::Orders)]
+    kind: Kind,
+    /// Random orders of a question; fewer where fewer exist.
+    #[arg(long, value_name = "K", default_value_t = 30)]
+    permutations: usize,
+    /// Take the first N passages of each list; where none of them is relevant, the first relevant one in place of the last.
+    #[arg(long, value_name = "N")]
+    passages: Option<usize>,
+    /// Cut passages to this many tokens. Passages are never cut to fit the context: a question that does not fit is refused.
+    #[arg(long, value_name = "TOKENS")]
+    max_passage_tokens: Option<usize>,
+    /// Use only so many questions.
+    #[arg(long, value_name = "QUESTIONS")]
+    questions: Option<usize>,
+    /// Leave out so many questions at the beginning.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    skip: usize,
+    /// Least label of a relevant passage.
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    relevance_threshold: f64,
+    /// Seed of the orders.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Random orders of all passages, and each passage alone.
+    Orders,
+    /// Each passage alone.
+    Passages,
+    /// Nothing; for training without a teacher.
+    Tokens,
+}
+
+impl From<DistilError> for Failure {
+    fn from(error: DistilError) -> Self {
+        match error {
+            DistilError::Input(problem) => Self::Input(problem),
+            DistilError::Engine(error) => error.into(),
+            DistilError::Other(error) => Self::Other(error),
+        }
+    }
+}
+
+impl ExportArgs {
+    fn settings(&self) -> Result<Settings, Failure> {
+        let refuse = |problem: String| Err(Failure::Input(problem));
+        if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
+            return refuse(format!("--relevance-threshold: must be above 0, is {}", self.relevance_threshold));
+        }
+        for (name, value) in [
+            ("--permutations", Some(self.permutations)),
+            ("--passages", self.passages),
+            ("--max-passage-tokens", self.max_passage_tokens),
+            ("--questions", self.questions),
+        ] {
+            if value == Some(0) {
+                return refuse(format!("{name}: must be at least 1"));
+            }
+        }
+        let scored = match self.kind {
+            Kind::Orders => Scored::Orders(self.permutations),
+            Kind::Passages => Scored::Passages,
+            Kind::Tokens => Scored::Tokens,
+        };
+        Ok(Settings {
+            scored,
+            passages: self.passages,
+            passage_tokens: self.max_passage_tokens,
+            threshold: self.relevance_threshold,
+            skip: self.skip,
+            seed: self.seed,
+        })
+    }
+}
+
+pub(super) async fn run(args: DistilArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    match args.action {
+        Action::Export(args) => export(args, settings).await,
+    }
+}
+
+async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let mut config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let settings = args.settings()?;
+    if matches!(settings.scored, Scored::Orders(count) if count > config.limits.orders) {
+        let problem = format!("{} given, limits.orders allows {}", args.permutations, config.limits.orders);
+        return Err(Failure::Input(format!("--permutations: {problem}")));
+    }
+    let mut lists = input::labelled::lists(&args.data, settings.threshold)?;
+    let given = lists.len();
+    lists.drain(..args.skip.min(given));
+    lists.truncate(args.questions.unwrap_or(usize::MAX));
+    if lists.is_empty() {
+        return Err(Failure::Input(format!("{}: no questions are left of {given}", input::name(&args.data))));
+    }
+    // An export that was broken off and continued must be that of one that was not, to the last digit.
+    config.scheduler.warm = crate::warm::Options::default();
+    config.scheduler.reproducible = true;
+    let engine = app::engine(&config).await?;
+    let bar = output::progress(lists.len(), "questions");
+    let mut started = false;
+    let show = |event: Event<'_>| match event {
+        Event::Dropped(bytes) => {
+            bar.suspend(|| {
+                output::complain(&format!("{}: {bytes} bytes of an incomplete line dropped", args.out.display()));
+            });
+        }
+        Event::Done(done) => {
+            bar.set_position(done as u64);
+            // Questions of an earlier command say nothing about this one's speed.
+            if !std::mem::replace(&mut started, true) {
+                bar.reset_eta();
+            }
+        }
+        Event::Refused { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
+        Event::Stopped { done } => {
+            bar.finish_and_clear();
+            output::complain(&format!("{done} of {} questions are done; the same command continues", lists.len()));
+        }
+    };
+    let finished = distil::export(&settings, &lists, &engine, &args.out, show).await?;
+    bar.finish_and_clear();
+    output::json(&json!({
+        "out": args.out.display().to_string(),
+        "kind": distil::kind(settings.scored),
+        "questions": lists.len(),
+        "generator_sha256": finished.generator,
+    }))?;
+    match finished.refused {
+        0 => Ok(()),
+        refused => Err(Failure::Other(anyhow::anyhow!("{refused} questions were refused; their lines say why"))),
+    }
+}
