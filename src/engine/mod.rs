@@ -20,6 +20,7 @@ pub mod position_bias;
 pub mod preferences;
 pub mod prompt;
 pub mod rerank;
+mod role;
 mod truncate;
 pub mod utility;
 pub mod warm;

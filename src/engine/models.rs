@@ -12,6 +12,7 @@ pub use changes::Changes;
 use super::calibrations::Calibrations;
 use super::position_bias::PositionBias;
 use super::prompt::Language;
+pub use super::role::Role;
 use super::{EngineError, no_judge};
 use crate::fusion::calibration::Calibration;
 use crate::model::{GeneratorInfo, Tokenizer};
@@ -22,35 +23,6 @@ use crate::scheduler::reranker::PassageScorer;
 
 /// Most bytes of a name in a request.
 const LONGEST_NAME: usize = 1024;
-
-/// What a model is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Scores and samples text.
-    Generator,
-    /// Scores text in the generator's place; it never answers.
-    Scorer,
-    /// Judges entailment.
-    Entailment,
-    /// Scores pairs of query and passage.
-    Reranker,
-    /// Embeds query and passages apart.
-    Embedding,
-}
-
-impl Role {
-    /// Its name in logs and answers.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Generator => "generator",
-            Self::Scorer => "scorer",
-            Self::Entailment => "entailment",
-            Self::Reranker => "reranker",
-            Self::Embedding => "embedding",
-        }
-    }
-}
 
 /// What the worker's thread reads of a generator's file.
 pub struct FileRead {
@@ -244,18 +216,25 @@ impl Models {
             let problem = format!("{} bytes given, at most {LONGEST_NAME} allowed", name.len());
             return Err(EngineError::invalid("scorer", problem));
         }
-        let is = |scorer: &&GeneratorModel| {
-            let served = || scorer.get().is_ok_and(|served| served.info.name == name);
-            name == Role::Scorer.name() || name == scorer.name || served()
+        // Answers state the name of the file. One that the generator has, too, as where the scorer adds an adapter, tells nothing.
+        let stated = |model: &GeneratorModel| model.get().is_ok_and(|served| served.info.name == name);
+        let ambiguous = || self.generators.first().is_some_and(|generator| generator.name == name || stated(generator));
+        let is = |model: &&GeneratorModel| {
+            name == Role::Scorer.name() || name == model.name || (stated(model) && !ambiguous())
         };
+        let scorer = self.generators.get(1);
         let found = match name {
             "" => self.generators.last(),
             "generator" => self.generators.first(),
-            _ => self.generators.get(1).filter(is),
+            _ => scorer.filter(is),
         };
+        // Before it is loaded, any name may be the one that answers will state.
+        if found.is_none() && scorer.is_some_and(|model| model.get().is_err()) {
+            return Err(EngineError::Unavailable);
+        }
         found.ok_or_else(|| {
-            let scorer = self.generators.get(1).map(|scorer| format!(", scorer or {:?}", scorer.name));
-            let known = scorer.unwrap_or_else(|| "; no scorer is configured (scorer.model)".to_owned());
+            let known = scorer.map(|model| format!(", scorer or {:?}", model.name));
+            let known = known.unwrap_or_else(|| "; no scorer is configured (scorer.model)".to_owned());
             EngineError::invalid("scorer", format!("is {name:?}, must be generator{known}"))
         })
     }

@@ -344,6 +344,8 @@ impl Engine {
             && request.opening.is_built_in()
             // The three passages that a cascade could not tell apart are no fair sample of a list.
             && driven.scored.stages.is_empty()
+            // What arranges a context is the generator's profile; a scorer's fits say nothing of it.
+            && scoring.role() == Role::Generator
             && scorer.position_bias.learn(fit)
         {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
