@@ -268,6 +268,7 @@ fn validate(
         faults.push("warm.disk: must be empty where generator.reproducible is true, which keeps no states".to_owned());
     }
     let cache_type = raw.generator.cache_type(&mut faults);
+    let longest_wait = (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds));
     let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
     let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
     if let Err(error) = &catalogue {
@@ -307,13 +308,14 @@ fn validate(
             tokens: raw.limits.tokens_per_request,
             pairs: raw.limits.pairs_per_request,
             truncate: raw.limits.truncate,
+            permit_wait: longest_wait,
         },
         queue_length: raw.limits.queue_length,
         scheduler: SchedulerOptions {
             warm,
             template: engine::prompt::TEMPLATE_VERSION.to_owned(),
             reproducible: raw.generator.reproducible,
-            longest_wait: (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds)),
+            longest_wait,
         },
         generator: Generator {
             model: raw.generator.model,
