@@ -32,18 +32,24 @@ fi
 promtool=$(command -v promtool || echo .tools/bin/promtool)
 if ! "$promtool" --version >/dev/null 2>&1 && command -v apt-get >/dev/null; then
   echo "test-helm: installing promtool into .tools" >&2
-  download() { (cd "$scratch" && apt-get download -qq prometheus >/dev/null 2>&1); }
+  # Where nothing answers, apt would wait for minutes, and try again.
+  apt=(apt-get -qq -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=0)
+  download() { (cd "$scratch" && "${apt[@]}" download prometheus) >>"$scratch/apt.log" 2>&1; }
   # A fresh container has no lists of packages.
-  { download || { apt-get update -qq >/dev/null 2>&1 && download; }; } \
-    && dpkg-deb --extract "$scratch"/prometheus_*.deb "$scratch/prometheus" \
-    && install -m 755 "$scratch/prometheus/usr/bin/promtool" .tools/bin/promtool || true
+  { download || { "${apt[@]}" update >>"$scratch/apt.log" 2>&1 && download; }; } \
+    && dpkg-deb --extract "$scratch"/prometheus_*.deb "$scratch/prometheus" 2>>"$scratch/apt.log" \
+    && install -m 755 "$scratch/prometheus/usr/bin/promtool" .tools/bin/promtool 2>>"$scratch/apt.log" || true
 fi
 if "$promtool" --version >/dev/null 2>&1; then
   "$promtool" check rules helm/rerankd/files/alerts.yaml
   "$promtool" test rules tests/alerts.yaml
+  rules="the alert rules were checked"
 else
-  echo "test-helm: there is no promtool, and no package of it: the alert rules are not tested" >&2
+  rules="THE ALERT RULES WERE NOT CHECKED: there is no promtool, and no package of it (apt-get install prometheus)"
 fi
 
 .tools/bin/python scripts/chart-readme.py --check
 .tools/bin/python scripts/test-helm.py
+# Last, where it is read.
+if [[ -s "$scratch/apt.log" ]]; then tail -n 5 "$scratch/apt.log" >&2; fi
+echo "test-helm: $rules" >&2

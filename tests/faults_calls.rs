@@ -230,6 +230,34 @@ async fn a_stream_that_stops_in_a_message_is_answered_up_to_there() {
     server.stop().await;
 }
 
+/// A connection had one window of the size of a stream's: a stream that nobody read used it up, and a message that had begun on
+/// another one did not get through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_not_read_holds_up_no_other() {
+    let _alone = alone().await;
+    let server = Scripted { queue_length: 2, ..Scripted::default() }.serve().await;
+    let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
+    let mut connection = Connection::open(&server.address).await;
+    let message = framed(&wire("who is alpha?", &PASSAGES).encode_to_vec());
+    let (half, rest) = message.split_at(message.len() / 2);
+    // The second permit is its own, so that the questions of the stream wait for one, and the stream is not read.
+    let mut begun = connection.begin(RERANK, &[], half).await;
+    common::wait_for("the request is in", || server.admission.in_flight() == 2).await;
+    let ask =
+        |id: usize| v1::RerankStreamRequest { request_id: id.to_string(), request: Some(wire("who?", &PASSAGES)) };
+    let few: Vec<u8> = (0..4).flat_map(|id| framed(&ask(id).encode_to_vec())).collect();
+    let unread = framed(&vec![0; 4 << 20]);
+    let stream = connection.begin("/rerankd.v1.RerankService/RerankStream", &[], &[few, unread].concat()).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    begun.body.send_data(bytes::Bytes::copy_from_slice(rest), true).unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(40), begun.answer).await.expect("no answer").unwrap();
+    assert_eq!(raw::code(answer).await, Code::Ok);
+    drop((stream, held, connection));
+    nothing_is_left(&server, "a stream that was not read").await;
+    serves(&server).await;
+    server.stop().await;
+}
+
 /// A step fails, or the worker dies, while eight calls share the generator.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_that_fails_under_load_fails_calls_and_keeps_nothing() {

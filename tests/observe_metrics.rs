@@ -287,6 +287,11 @@ async fn questions_of_a_stream_are_refused_one_by_one() {
     while answers.message().await.unwrap().is_some() {}
     let page = observable.scrape().await;
     assert_eq!(refused(&page, "invalid"), 2.0);
+    let questions = |code| {
+        let labels = [("grpc_method", "MeasureUtilityStream"), ("grpc_code", code)];
+        page.sum("rerankd_stream_questions_total", &labels)
+    };
+    assert_eq!((questions("InvalidArgument"), questions("OK")), (2.0, 0.0));
     let stream = [("grpc_method", "MeasureUtilityStream"), ("grpc_type", "bidi_stream"), ("grpc_code", "OK")];
     let answered = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 1.0;
     observable.scrape_until("the stream was answered", answered).await;
@@ -309,6 +314,23 @@ async fn a_stream_that_ends_with_its_old_connection_refuses_nothing() {
     let ended = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 1.0;
     let page = observable.scrape_until("the stream ended", ended).await;
     assert_eq!((refused(&page, "unavailable"), refused(&page, "draining")), (0.0, 0.0));
+}
+
+/// A question that failed by a fault of the server was in no counter, for its stream ends well.
+#[tokio::test]
+async fn a_question_that_fails_is_counted_by_its_code() {
+    let observable = start(Scripted { fault: Some(Fault::Error(1)), ..Scripted::default() }).await;
+    let mut client = observable.server.client().await;
+    for code in ["Internal", "OK"] {
+        let question = v1::RerankStreamRequest { request_id: "a".into(), request: Some(wire("who?", &PASSAGES)) };
+        let mut answers = client.rerank_stream(tokio_stream::iter([question])).await.unwrap().into_inner();
+        while answers.message().await.unwrap().is_some() {}
+        let own = [("grpc_method", "RerankStream"), ("grpc_code", code)];
+        assert_eq!(observable.scrape().await.sum("rerankd_stream_questions_total", &own), 1.0, "{code}");
+    }
+    let stream = [("grpc_method", "RerankStream"), ("grpc_code", "OK")];
+    let ended = |page: &Page| page.sum("grpc_server_handled_total", &stream) == 2.0;
+    observable.scrape_until("the streams ended well", ended).await;
 }
 
 /// The path of a request is the caller's text: it must not become a label.

@@ -234,17 +234,20 @@ async fn a_request_of_a_stream_waits_for_a_place() {
     server.stop().await;
 }
 
-/// Without a deadline it waited for its permit for ever, with all that it held.
+/// Without a deadline it waited for its permit for ever, with all that it held; a deadline of years was no better.
 #[tokio::test]
-async fn a_request_of_a_stream_without_a_deadline_waits_as_long_as_a_unary_one() {
+async fn a_request_of_a_stream_waits_as_long_as_a_unary_one_without_a_deadline() {
     let longest_wait = Some(Duration::from_millis(100));
     let server = Scripted { queue_length: 1, longest_wait, ..Scripted::default() }.serve().await;
     let held = server.admission.admit(rerankd::call::Terms::default(), rerankd::call::Place::Generator).unwrap();
-    let mut stream = open(&server, &[]).await;
-    stream.requests.send(ask("waits", wire("question", &PASSAGES))).await.unwrap();
-    let refused = error(stream.next().await);
-    assert_eq!(Code::from(refused.code), Code::ResourceExhausted, "{}", refused.message);
+    for headers in [&[][..], &[("grpc-timeout", "99999999H")]] {
+        let mut stream = open(&server, headers).await;
+        stream.requests.send(ask("waits", wire("question", &PASSAGES))).await.unwrap();
+        let refused = error(stream.next().await);
+        assert_eq!(Code::from(refused.code), Code::ResourceExhausted, "{headers:?}: {}", refused.message);
+    }
     drop(held);
+    let mut stream = open(&server, &[]).await;
     stream.requests.send(ask("next", wire("question", &PASSAGES))).await.unwrap();
     assert_eq!(response(stream.next().await).results.len(), 3);
     drop(stream);

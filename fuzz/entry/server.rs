@@ -24,8 +24,16 @@ pub const DEADLINE_MILLISECONDS: u64 = 400;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Small enough that a request is answered in milliseconds.
-const LIMITS: Limits =
-    Limits { passages: 8, query_bytes: 200, passage_bytes: 400, orders: 60, tokens: 20_000, pairs: 60, truncate: true };
+const LIMITS: Limits = Limits {
+    passages: 8,
+    query_bytes: 200,
+    passage_bytes: 400,
+    orders: 60,
+    tokens: 20_000,
+    pairs: 60,
+    truncate: true,
+    permit_wait: None,
+};
 
 /// One edge of the server, and the runtime that its requests run on.
 pub struct Server<E> {

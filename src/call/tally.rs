@@ -277,6 +277,9 @@ pub trait Observer: Send + Sync + std::fmt::Debug {
     /// A request was answered with the status `code`, a name of gRPC's such as `InvalidArgument`.
     fn handled(&self, _operation: &Operation, _code: &'static str, _elapsed: Duration) {}
 
+    /// A question of a stream of this operation was answered with the status `code`.
+    fn question_handled(&self, _operation: &str, _code: &'static str) {}
+
     /// A request, or a question of a stream, was refused.
     fn refused(&self, _reason: Refusal) {}
 

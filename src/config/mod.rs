@@ -239,6 +239,7 @@ fn validate(
     if raw.generator.reproducible && warm.disk.is_some() {
         faults.push("warm.disk: must be empty where generator.reproducible is true, which keeps no states".to_owned());
     }
+    let longest_wait = (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds));
     let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
     let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
     if let Err(error) = &catalogue {
@@ -278,6 +279,7 @@ fn validate(
             tokens: raw.limits.tokens_per_request,
             pairs: raw.limits.pairs_per_request,
             truncate: raw.limits.truncate,
+            permit_wait: longest_wait,
         },
         queue_length: raw.limits.queue_length,
         scheduler: SchedulerOptions {
@@ -285,7 +287,7 @@ fn validate(
             template: engine::prompt::TEMPLATE_VERSION.to_owned(),
             reproducible: raw.generator.reproducible,
             name: "generator",
-            longest_wait: (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds)),
+            longest_wait,
         },
         generator,
         scorer,

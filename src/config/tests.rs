@@ -79,9 +79,13 @@ fn profiles_are_learnt_but_not_used_unless_the_operator_says_so() {
 
 #[test]
 fn the_wait_of_requests_without_a_deadline_is_bounded_unless_it_is_0() {
-    let wait = |text| load(text, &[], &[]).unwrap().scheduler.longest_wait;
-    assert_eq!(wait(""), Some(Duration::from_secs(30)));
-    assert_eq!(wait("[limits]\nqueue_seconds = 0"), None);
+    let waits = |text| {
+        let config = load(text, &[], &[]).unwrap();
+        (config.scheduler.longest_wait, config.limits.permit_wait)
+    };
+    let half_a_minute = Some(Duration::from_secs(30));
+    assert_eq!(waits(""), (half_a_minute, half_a_minute));
+    assert_eq!(waits("[limits]\nqueue_seconds = 0"), (None, None));
 }
 
 #[test]

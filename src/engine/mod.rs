@@ -48,6 +48,8 @@ pub struct Limits {
     pub pairs: usize,
     /// Whether passages are cut to fit the context where the request does not say.
     pub truncate: bool,
+    /// Longest wait of a stream's question for its permit; `None` for no bound.
+    pub permit_wait: Option<Duration>,
 }
 
 /// The use cases over the models of a server.

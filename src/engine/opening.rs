@@ -116,8 +116,16 @@ mod tests {
     use crate::model::Tokenizer;
     use crate::scripted::ByteTokenizer;
 
-    const LIMITS: Limits =
-        Limits { passages: 9, query_bytes: 10, passage_bytes: 60_000, orders: 9, tokens: 9, pairs: 9, truncate: true };
+    const LIMITS: Limits = Limits {
+        passages: 9,
+        query_bytes: 10,
+        passage_bytes: 60_000,
+        orders: 9,
+        tokens: 9,
+        pairs: 9,
+        truncate: true,
+        permit_wait: None,
+    };
 
     fn example(title: &str, passage: &str, query: &str) -> Example {
         Example { title: title.into(), passage: passage.into(), query: query.into() }

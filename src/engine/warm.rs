@@ -3,6 +3,7 @@
 //! The prompt is the one of question generation, which the default method, `moi`, `query-generation` and `listwise-bayes`
 //! begin with. What is there already is skipped, so that a run that was broken off goes on where it ended.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,14 +162,32 @@ struct Prompts {
     keys: Keys,
 }
 
+/// The first token of a query is scored, because a prompt without a score is not evaluated.
+fn planned(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> (Plan, Vec<Vec<NodeId>>) {
+    let query = model.language.query("?");
+    let prompt = QueryPrompt::new(&model.language, &query[..query.len().min(1)]);
+    let mut plan = Plan::new();
+    let segments = |passage: &Arc<[Token]>| prompt.around(std::iter::once(Segment::context(Arc::clone(passage))));
+    let nodes = passages.iter().map(|passage| plan.add(&segments(passage))).collect();
+    (plan, nodes)
+}
+
+/// Names of the nodes `to`, one path a prompt, by those of the nodes `from` of the same prompts in another plan; in the order of
+/// the nodes.
+fn carried<'a, K: Copy>(
+    keys: &[(NodeId, K)],
+    from: impl Iterator<Item = &'a Vec<NodeId>>,
+    to: &[Vec<NodeId>],
+) -> Vec<(NodeId, K)> {
+    let known: HashMap<NodeId, K> = keys.iter().copied().collect();
+    let pairs = from.zip(to).flat_map(|(from, to)| from.iter().zip(to));
+    let carried: BTreeMap<NodeId, K> = pairs.filter_map(|(from, to)| Some((*to, *known.get(from)?))).collect();
+    carried.into_iter().collect()
+}
+
 impl Prompts {
-    /// The first token of a query is scored, because a prompt without a score is not evaluated.
     fn new(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Self {
-        let query = model.language.query("?");
-        let prompt = QueryPrompt::new(&model.language, &query[..query.len().min(1)]);
-        let mut plan = Plan::new();
-        let segments = |passage: &Arc<[Token]>| prompt.around(std::iter::once(Segment::context(Arc::clone(passage))));
-        let nodes = passages.iter().map(|passage| plan.add(&segments(passage))).collect();
+        let (plan, nodes) = planned(model, passages);
         let keys = model.scheduler.store().map_or_else(Vec::new, |store| store.keys(&plan));
         Self { plan: Arc::new(plan), nodes, keys }
     }
@@ -191,8 +210,11 @@ fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Prompts {
     if !there.contains(&true) {
         return all;
     }
-    let missing = passages.iter().zip(there).filter(|(_, there)| !there).map(|(passage, _)| Arc::clone(passage));
-    Prompts::new(model, &missing.collect::<Vec<_>>())
+    let missing = passages.iter().zip(&there).filter(|(_, there)| !**there).map(|(passage, _)| Arc::clone(passage));
+    let (plan, nodes) = planned(model, &missing.collect::<Vec<_>>());
+    let before = all.nodes.iter().zip(&there).filter(|(_, there)| !**there).map(|(nodes, _)| nodes);
+    let keys = carried(&all.keys, before, &nodes);
+    Prompts { plan: Arc::new(plan), nodes, keys }
 }
 
 /// Waits until states are on disk, so that no more are made than the disk takes.
@@ -203,4 +225,38 @@ async fn written(model: &ServedGenerator, keys: &Keys, call: &Call) -> Result<()
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The passages that are missing from a group were hashed a second time.
+    #[test]
+    fn names_are_carried_over_to_the_plan_of_the_missing_passages() {
+        let prompt = |passage: &[Token]| {
+            [
+                Segment::context(vec![1, 2]),
+                Segment::context(passage),
+                Segment::context(vec![8]),
+                Segment::scored(vec![9], 0),
+            ]
+        };
+        // Two are equal, and share their nodes.
+        let passages: [&[Token]; 5] = [&[3], &[4, 5], &[6], &[4, 5], &[7, 7]];
+        let (mut all, mut less) = (Plan::new(), Plan::new());
+        let nodes: Vec<Vec<NodeId>> = passages.iter().map(|passage| all.add(&prompt(passage))).collect();
+        // The last token has no name, as no leaf has. A path stands for its hash.
+        let leaf = all.len() - 1;
+        let names = |plan: &Plan| (0..plan.len()).map(NodeId).filter(|node| !plan.is_leaf(*node)).collect::<Vec<_>>();
+        assert!(!names(&all).contains(&NodeId(leaf)));
+        let paths: Vec<(NodeId, usize)> = names(&all).into_iter().map(|node| (node, node.0)).collect();
+        let missing = [4, 1, 3];
+        let after: Vec<Vec<NodeId>> = missing.iter().map(|index| less.add(&prompt(passages[*index]))).collect();
+        let carried = carried(&paths, missing.iter().map(|index| &nodes[*index]), &after);
+        assert_eq!(carried.iter().map(|(node, _)| *node).collect::<Vec<_>>(), names(&less));
+        for (node, before) in carried {
+            assert_eq!(less.path(node), all.path(NodeId(before)));
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Files that the user hands over: passages and questions as JSON lines, examples ([`examples`]), labelled lists ([`labelled`]), runs and judgements
-//! ([`trec`]). All of them may be gzipped. Errors name the file and the line.
+//! Files that the user hands over: passages and questions as JSON lines, examples ([`examples`]), labelled lists
+//! ([`labelled`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors name the file and the line.
 
 pub mod examples;
 pub mod labelled;
@@ -20,8 +20,9 @@ pub struct FileError(pub String);
 /// The first bytes of a gzipped file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Most bytes that a gzipped file unpacks to where it is read whole. A thousandth of them may unpack to it.
-const MOST_UNPACKED: u64 = 4 << 30;
+/// Most bytes that a gzipped file unpacks to where it is read whole. A thousandth of them may unpack to it, and what is read of
+/// them takes some times their memory.
+const MOST_UNPACKED: u64 = 512 << 20;
 
 /// Most bytes of a line of a file that is read line by line.
 const MOST_LINE: u64 = 256 << 20;
@@ -130,10 +131,11 @@ pub(crate) fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<(usi
 
 /// A line with its end; empty at the end of the file.
 fn next_line(file: &mut impl BufRead, most: u64) -> std::io::Result<String> {
-    let mut line = String::new();
-    let length = file.take(most + 1).read_line(&mut line)?;
+    let mut line = Vec::new();
+    let length = file.take(most + 1).read_until(b'\n', &mut line)?;
+    // Before its text is looked at: a line that is too long may be cut inside a character.
     if u64::try_from(length).is_ok_and(|length| length <= most) {
-        return Ok(line);
+        return String::from_utf8(line).map_err(|_| std::io::Error::other("is not UTF-8"));
     }
     Err(std::io::Error::other(format!("the line has more than {most} bytes, the most that is read")))
 }
@@ -256,6 +258,10 @@ mod tests {
         let long = next_line(&mut file, 4).unwrap_err().to_string();
         assert_eq!(long, "the line has more than 4 bytes, the most that is read");
         assert_eq!(next_line(&mut &b""[..], 4).unwrap(), "");
+        // It is cut inside the last character.
+        let cut = next_line(&mut "abc\u{e9}\u{e9}".as_bytes(), 3).unwrap_err().to_string();
+        assert_eq!(cut, "the line has more than 3 bytes, the most that is read");
+        assert_eq!(next_line(&mut &b"\xff\n"[..], 3).unwrap_err().to_string(), "is not UTF-8");
     }
 
     #[test]

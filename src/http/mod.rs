@@ -29,17 +29,18 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
 use crate::call::{Admission, Call, Terms};
 use crate::engine::Engine;
 use crate::engine::methods::{self, MethodRef};
-use crate::transport::{Authenticate, Refused, Tokens};
+use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
 use answer::json_response;
 use problem::{Problem, Shape};
 use record::{Received, Recorder};
 
-/// Longest wait for a complete body. A caller that sends its body slowly, or never, keeps a place no longer.
+/// Longest wait for a body, beside what its bytes that came add. A caller that sends its body slowly, or never, keeps a place no longer.
 const BODY: Duration = Duration::from_secs(10);
 
 /// Settings of the HTTP edge.
@@ -169,7 +170,7 @@ async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Bo
 
 /// Reads the body and does what it asks for. `shape` becomes that of the body.
 async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &mut Shape) -> Result<Response, Problem> {
-    let body = receive(body, http.options.body_bytes).await?;
+    let body = receive(body, http.options.body_bytes, BODY).await?;
     // Without a generator the request is read all the same, and refused by the engine.
     let generator = http.engine.scorer().ok();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
@@ -213,23 +214,23 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
 }
 
 /// Reads a body of at most `most` bytes. A larger one is read on for a while and dropped, so that its sender hears the answer
-/// before its connection is closed.
-async fn receive(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
+/// before its connection is closed. It may take `patience`, and as much more as what came would take at [`SLOWEST`].
+async fn receive(body: Body, most: usize, patience: Duration) -> Result<Vec<u8>, Problem> {
     let mut chunks = body.into_data_stream();
-    let read = async {
-        let (mut bytes, mut total) = (Vec::new(), 0_usize);
-        while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|_| Problem::Malformed("body: ended early".to_owned()))?;
-            total = total.saturating_add(chunk.len());
-            if total <= most {
-                bytes.extend_from_slice(&chunk);
-            } else if total / 4 > most {
-                break;
-            }
+    let (mut bytes, mut total, began) = (Vec::new(), 0_usize, Instant::now());
+    loop {
+        let end = began + patience + Duration::from_secs(total as u64) / SLOWEST;
+        let Ok(next) = tokio::time::timeout_at(end, chunks.next()).await else { return Err(Problem::Slow) };
+        let Some(chunk) = next else { break };
+        let chunk = chunk.map_err(|_| Problem::Malformed("body: ended early".to_owned()))?;
+        total = total.saturating_add(chunk.len());
+        if total <= most {
+            bytes.extend_from_slice(&chunk);
+        } else if total / 4 > most {
+            break;
         }
-        if total > most { Err(Problem::TooLarge(most)) } else { Ok(bytes) }
-    };
-    tokio::time::timeout(BODY, read).await.unwrap_or(Err(Problem::Slow))
+    }
+    if total > most { Err(Problem::TooLarge(most)) } else { Ok(bytes) }
 }
 
 impl Http {
@@ -282,4 +283,30 @@ async fn models(State(http): State<Arc<Http>>) -> Response {
     data.extend(http.options.aliases.iter().filter(|alias| **alias != own).map(|alias| entry(alias, &own)));
     data.extend(http.beside().iter().map(|(name, _)| entry(name, name)));
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// Sixteen megabytes in ten seconds were a rate that not every caller has. What came of a body gives the rest time.
+    #[tokio::test]
+    async fn a_body_that_comes_fast_enough_may_be_long() {
+        for (bytes, complete) in [(SLOWEST as usize * 60, true), (1, false)] {
+            let (sender, parts) = mpsc::channel::<std::io::Result<Vec<u8>>>(1);
+            let body = Body::from_stream(ReceiverStream::new(parts));
+            let received = tokio::spawn(receive(body, usize::MAX, SHORT));
+            sender.send(Ok(vec![7; bytes])).await.unwrap();
+            tokio::time::sleep(SHORT * 4).await;
+            let _ = sender.send(Ok(vec![7])).await;
+            drop(sender);
+            let received = received.await.unwrap();
+            assert!(received.is_ok_and(|all| all.len() == bytes + 1) == complete, "{bytes}");
+        }
+    }
 }

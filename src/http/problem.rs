@@ -97,7 +97,9 @@ impl Problem {
                 ("ResourceExhausted", Some(Refusal::Budget))
             }
             Self::Engine(EngineError::QueueFull { .. }) => ("ResourceExhausted", Some(Refusal::QueueFull)),
-            Self::Engine(EngineError::DeadlineExceeded) | Self::Slow => ("DeadlineExceeded", Some(Refusal::Deadline)),
+            Self::Engine(EngineError::DeadlineExceeded) => ("DeadlineExceeded", Some(Refusal::Deadline)),
+            // Its caller was slow, which says nothing of the server's capacity.
+            Self::Slow => ("DeadlineExceeded", None),
             Self::Engine(EngineError::Cancelled) => ("Canceled", None),
             Self::Engine(EngineError::Precondition(_)) => ("FailedPrecondition", None),
             Self::Engine(EngineError::Unavailable) => ("Unavailable", Some(Refusal::Unavailable)),
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn every_problem_has_the_code_and_the_reason_of_grpc() {
         let rows = [
-            (Problem::Slow, "DeadlineExceeded", Some(Refusal::Deadline)),
+            (Problem::Slow, "DeadlineExceeded", None),
             (Problem::TooLarge(5), "OutOfRange", None),
             (Problem::NoModel("gpt".into()), "InvalidArgument", Some(Refusal::Invalid)),
             (EngineError::Cancelled.into(), "Canceled", None),

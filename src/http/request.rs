@@ -275,6 +275,7 @@ mod tests {
         tokens: 1_000,
         pairs: 10,
         truncate: true,
+        permit_wait: None,
     };
 
     fn reader() -> Reader {

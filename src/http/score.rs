@@ -104,6 +104,7 @@ mod tests {
         tokens: 1_000,
         pairs: 10,
         truncate: true,
+        permit_wait: None,
     };
     use crate::engine::Limits;
     use crate::http::HttpOptions;

@@ -33,6 +33,7 @@ pub struct Metrics {
     started: IntCounterVec,
     handled: IntCounterVec,
     handling: HistogramVec,
+    questions: IntCounterVec,
     refused: IntCounterVec,
     stages: [HistogramVec; 4],
     passages: Histogram,
@@ -83,6 +84,11 @@ impl Metrics {
                 "grpc_server_handling_seconds",
                 "Time from the headers of a request to the end of its answer.",
                 &operation,
+            )?,
+            questions: counter(
+                "rerankd_stream_questions_total",
+                "Questions of streams that were answered, by status.",
+                &["grpc_method", "grpc_code"],
             )?,
             refused: counter(
                 "rerankd_requests_refused_total",
@@ -141,6 +147,9 @@ impl Observer for Metrics {
         self.started.with_label_values(&[kind, service, method]);
         self.handled.with_label_values(&[kind, service, method, "OK"]);
         self.handling.with_label_values(&[kind, service, method]);
+        if kind == "bidi_stream" {
+            self.questions.with_label_values(&[method, "OK"]);
+        }
     }
 
     fn started(&self, operation: &Operation) {
@@ -151,6 +160,10 @@ impl Observer for Metrics {
         let [kind, service, method] = labels(operation);
         self.handled.with_label_values(&[kind, service, method, code]).inc();
         self.handling.with_label_values(&[kind, service, method]).observe(elapsed.as_secs_f64());
+    }
+
+    fn question_handled(&self, operation: &str, code: &'static str) {
+        self.questions.with_label_values(&[operation, code]).inc();
     }
 
     fn refused(&self, reason: Refusal) {

@@ -11,11 +11,13 @@ use tonic::server::NamedService;
 use tonic::{Request, Status};
 
 use super::edge::{self, Edge};
-use super::{status, whole};
+use super::status;
+use super::whole::Received;
 use crate::call::{Call, Terms};
 use crate::engine::EngineError;
 
-/// Longest wait for a complete message. A caller that sends its message slowly, or never, keeps a place no longer.
+/// Longest wait for a message, beside what its bytes that came add ([`Received`]). A caller that sends its message slowly, or
+/// never, keeps a place no longer.
 pub(super) const MESSAGE: Duration = Duration::from_secs(10);
 
 /// A service whose handlers find their [`Call`] in the request: [`call`], or [`terms`] for a stream of requests.
@@ -91,9 +93,10 @@ where
             Ok(place) => place,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };
+        let received = request.extensions().get::<Received>().cloned().unwrap_or_default();
         let answer = self.inner.call(request);
         match place {
-            Some(place) => Box::pin(complete(answer, place, MESSAGE)),
+            Some(place) => Box::pin(complete(answer, place, received, MESSAGE)),
             None => Box::pin(answer),
         }
     }
@@ -103,15 +106,26 @@ where
 async fn complete<R: Default>(
     answer: impl Future<Output = Result<http::Response<R>, Infallible>>,
     place: Place,
+    received: Received,
     patience: Duration,
 ) -> Result<http::Response<R>, Infallible> {
     let deadline = place.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Call::deadline);
-    let end = Instant::now() + patience;
+    let began = Instant::now();
+    let end = || {
+        let end = began + received.allowance(patience);
+        deadline.map_or(end, |deadline| deadline.min(end))
+    };
     let mut answer = std::pin::pin!(answer);
-    tokio::select! {
-        biased;
-        answer = &mut answer => return answer,
-        () = tokio::time::sleep_until(deadline.map_or(end, |deadline| deadline.min(end)).into()) => {}
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer,
+            () = tokio::time::sleep_until(end().into()) => {}
+        }
+        // What came in the meantime adds to the time.
+        if Instant::now() >= end() {
+            break;
+        }
     }
     match place.take() {
         Some(_) => Ok(late()),
@@ -120,7 +134,7 @@ async fn complete<R: Default>(
 }
 
 fn late<R: Default>() -> http::Response<R> {
-    whole::late_message().into_http()
+    status::late().into_http()
 }
 
 /// A service without permits, whose handlers begin to answer as soon as they have the message. What takes longer is a caller
@@ -165,6 +179,7 @@ where
 mod tests {
     use super::*;
     use crate::call::Admission;
+    use crate::transport::SLOWEST;
 
     fn place(admission: &Admission) -> Place {
         Place(Arc::new(Mutex::new(Some(admission.admit(Terms::default(), crate::call::Place::Generator).unwrap()))))
@@ -174,7 +189,7 @@ mod tests {
     async fn a_message_that_never_ends_gives_its_place_back() {
         let admission = Admission::new(1);
         let never = std::future::pending::<Result<http::Response<()>, Infallible>>();
-        let answer = complete(never, place(&admission), Duration::from_millis(5)).await.unwrap();
+        let answer = complete(never, place(&admission), Received::default(), Duration::from_millis(5)).await.unwrap();
         assert_eq!(answer.headers()["grpc-status"], "4");
         assert_eq!(admission.in_flight(), 0);
     }
@@ -202,6 +217,19 @@ mod tests {
         assert_eq!(answer.headers()["grpc-status"], "4");
     }
 
+    /// A large message over a slow line was cut off after ten seconds, however steadily it came.
+    #[tokio::test]
+    async fn a_message_that_comes_steadily_has_longer() {
+        let admission = Admission::new(1);
+        let received = Received::of(SLOWEST);
+        let slow = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Ok(http::Response::new(7))
+        };
+        let answer = complete(slow, place(&admission), received, Duration::from_millis(5)).await.unwrap();
+        assert_eq!(*answer.body(), 7);
+    }
+
     #[tokio::test]
     async fn a_call_that_was_taken_runs_on() {
         let admission = Admission::new(1);
@@ -212,6 +240,7 @@ mod tests {
             drop(call);
             Ok(http::Response::new(7))
         };
-        assert_eq!(*complete(work, place, Duration::from_millis(5)).await.unwrap().body(), 7);
+        let answer = complete(work, place, Received::default(), Duration::from_millis(5)).await.unwrap();
+        assert_eq!(*answer.body(), 7);
     }
 }

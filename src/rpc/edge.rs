@@ -48,15 +48,14 @@ impl Edge {
         Ok(call)
     }
 
-    /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`. Without a deadline it
-    /// waits for as long as a unary call without one may wait for the work before it, and is refused as that is.
+    /// Takes a place for a question of a stream, waiting for one. The request id is `stream/question`. It waits for as long as a
+    /// unary call without a deadline may wait for the work before it, and is refused as that is: a deadline makes the wait
+    /// shorter, and a far one not longer.
     pub async fn admit_question(&self, terms: Terms, question: &str, place: Place) -> Result<Call, Status> {
         let id = terms.id.as_deref().map(|stream| id_of_question(stream, question));
         let terms = Terms { id, ..terms };
-        let unbounded = terms.deadline.is_none();
-        let longest_wait = || self.engine.models().generator(None).ok()?.scheduler().longest_wait();
         let admitted = self.admission.admit_when_free(terms, place);
-        let admitted = match longest_wait().filter(|_| unbounded) {
+        let admitted = match self.engine.limits().permit_wait {
             Some(bound) => tokio::time::timeout(bound, admitted).await,
             None => Ok(admitted.await),
         };

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::edge::id_of_question;
 use super::{admit, record, status};
@@ -28,7 +28,7 @@ pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send
 pub(super) type Outcome<R> = Result<R, (i32, String)>;
 
 /// Answers each question of a stream; answers are sent in the order in which they are ready. `ask` gives the id of a question
-/// and the work for its response, `answer` makes a message of both; `observer` is told of the questions that are refused.
+/// and the work for its response, `answer` makes a message of both; `observer` is told how each question ended.
 ///
 /// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends: with
 /// UNAVAILABLE when the connection closes, after which no further question is read, or with the fault of a message that cannot be
@@ -66,8 +66,9 @@ where
                     let (id, response) = ask(terms.clone(), question);
                     let log_id = terms.id.as_deref().map(|stream| id_of_question(stream, &id));
                     let (observer, sender) = (Arc::clone(&observer), sender.clone());
+                    let operation = terms.operation.clone();
                     work.spawn(async move {
-                        let outcome = outcome(response, log_id, observer.as_ref()).await;
+                        let outcome = outcome(response, log_id, &operation, observer.as_ref()).await;
                         let _ = sender.send(Ok(answer(id, outcome))).await;
                         drop(permit);
                     });
@@ -90,11 +91,12 @@ where
     Ok(Box::pin(ReceiverStream::new(answers)))
 }
 
-/// The outcome of a question. A panic is INTERNAL, as it is elsewhere, and ends nothing but its question. A refusal is counted
-/// here: the status of the stream says nothing of its questions.
+/// The outcome of a question. A panic is INTERNAL, as it is elsewhere, and ends nothing but its question. Outcomes and refusals
+/// are counted here: the status of the stream says nothing of its questions.
 async fn outcome<R: Send + 'static>(
     response: impl Future<Output = Result<R, Status>> + Send + 'static,
     log_id: Option<String>,
+    operation: &str,
     observer: &dyn Observer,
 ) -> Outcome<R> {
     // A task of its own, for a panic ends its task.
@@ -102,6 +104,8 @@ async fn outcome<R: Send + 'static>(
     let response = ended.unwrap_or_else(|panic| {
         tracing::error_span!("question", id = log_id.as_deref()).in_scope(|| Err(status::of_panic(&panic)))
     });
+    let code = response.as_ref().map_or_else(Status::code, |_| Code::Ok);
+    observer.question_handled(operation, record::code_name(code));
     response.map_err(|status| {
         if let Some(reason) = record::refusal(&status, 1, false) {
             observer.refused(reason);
@@ -113,7 +117,6 @@ async fn outcome<R: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use tonic::Code;
     use tonic::codec::{Codec, Streaming};
 
     use super::super::codec::CountingCodec;

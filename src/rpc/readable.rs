@@ -1,8 +1,8 @@
 //! Messages that cannot be read are the caller's fault.
 //!
 //! tonic answers INTERNAL where a frame has a wrong flag, ends early or is not gzip though it says so. A caller that retries
-//! INTERNAL would send the same bytes again and again. So are messages that begin and do not end (`whole`). Every service is
-//! behind this one place, those without a permit too.
+//! INTERNAL would send the same bytes again and again. Messages that begin and do not end are the caller's fault, too
+//! (`whole`). Every service is behind this one place, those without a permit too.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service, http};
 
 use super::admit::MESSAGE;
-use super::whole::WholeMessages;
+use super::whole::{Received, WholeMessages};
 use super::{record, status};
 
 /// A service whose INTERNAL for an unreadable message becomes INVALID_ARGUMENT, and that waits for no message for ever.
@@ -34,10 +34,12 @@ where
         self.0.poll_ready(context)
     }
 
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
         // Here too because this is the one place behind the check of tokens that every request comes to.
         record::named(request.extensions());
-        let answer = self.0.call(request.map(|body| Body::new(WholeMessages::new(body, MESSAGE))));
+        let received = Received::default();
+        request.extensions_mut().insert(received.clone());
+        let answer = self.0.call(request.map(|body| Body::new(WholeMessages::new(body, MESSAGE, received))));
         Box::pin(async move {
             let mut response = answer.await?;
             if let Some(status) = Status::from_header_map(response.headers()) {

@@ -162,7 +162,7 @@ impl Record {
         if let Some(reason) = refusal(status, tally.tokens(), stopping) {
             self.recorder.observer.refused(reason);
         }
-        traces::answered(tally, code, is_server_fault(status.code()) && !status::is_closing(status));
+        traces::answered(tally, code, is_server_fault(status));
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -193,10 +193,11 @@ impl Drop for Record {
 }
 
 /// Why a request was refused; `None` for one that was answered, or that the generator worked for. The end of a stream with its
-/// connection refuses nothing: what was read of the stream is answered.
+/// connection refuses nothing: what was read of the stream is answered. A message that its caller did not send in time says
+/// nothing of the server's capacity.
 pub(super) fn refusal(status: &Status, tokens: u64, stopping: bool) -> Option<Refusal> {
     match status.code() {
-        _ if status::is_closing(status) => None,
+        _ if status::is_closing(status) || status::is_late(status) => None,
         Code::InvalidArgument => Some(Refusal::Invalid),
         Code::ResourceExhausted if status.get_details_quota_failure().is_some() => Some(Refusal::Budget),
         Code::ResourceExhausted => Some(Refusal::QueueFull),
@@ -207,14 +208,18 @@ pub(super) fn refusal(status: &Status, tokens: u64, stopping: bool) -> Option<Re
     }
 }
 
-/// Statuses that say a fault of the server, by the semantic conventions of OpenTelemetry.
-fn is_server_fault(code: Code) -> bool {
+/// Statuses that say a fault of the server, by the semantic conventions of OpenTelemetry; but not the ends of streams with their
+/// connections, nor of messages that their callers did not send.
+fn is_server_fault(status: &Status) -> bool {
     use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
-    matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
+    if status::is_closing(status) || status::is_late(status) {
+        return false;
+    }
+    matches!(status.code(), Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
 }
 
 /// Names of the codes as dashboards for gRPC know them.
-fn code_name(code: Code) -> &'static str {
+pub(super) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "Canceled",
@@ -271,5 +276,21 @@ impl HttpBody for RecordedBody {
 
     fn size_hint(&self) -> http_body::SizeHint {
         self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It counted as a lack of capacity, and marked the trace as a fault of the server.
+    #[test]
+    fn a_message_that_was_not_sent_in_time_is_its_callers_fault() {
+        let (late, passed) = (status::late(), Status::deadline_exceeded("the deadline passed"));
+        for late in [late, status::next_late()] {
+            assert_eq!((refusal(&late, 0, false), is_server_fault(&late)), (None, false));
+        }
+        assert_eq!((refusal(&passed, 0, false), is_server_fault(&passed)), (Some(Refusal::Deadline), true));
+        assert_eq!((refusal(&status::closing(), 0, true), is_server_fault(&status::closing())), (None, false));
     }
 }

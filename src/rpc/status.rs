@@ -17,6 +17,9 @@ const INTERNAL: &str = "internal error; see the server's log";
 /// The text of a stream's end.
 const CLOSING: &str = "the server closes this connection: questions without an answer were not taken";
 
+/// The end of the text of every status for a message that was not complete in time.
+const LATE: &str = "message was not received in time";
+
 pub(super) fn of(error: &EngineError) -> Status {
     let message = error.to_string();
     match error {
@@ -71,6 +74,21 @@ pub(super) fn closing() -> Status {
 /// Whether a status is that of [`closing`].
 pub(super) fn is_closing(status: &Status) -> bool {
     status.code() == Code::Unavailable && status.message() == CLOSING
+}
+
+/// The end of a request whose message was not complete in time.
+pub(super) fn late() -> Status {
+    Status::deadline_exceeded(format!("the {LATE}"))
+}
+
+/// The end of a stream of parts of one request, the next of which did not come in time.
+pub(super) fn next_late() -> Status {
+    Status::deadline_exceeded(format!("the next {LATE}"))
+}
+
+/// Whether a status is one of these two: the caller was slow, and the server was not.
+pub(super) fn is_late(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded && status.message().ends_with(LATE)
 }
 
 /// A message field that must be set and is not.

@@ -146,7 +146,7 @@ async fn collect(
     let (mut return_text, mut bytes) = (false, 0_usize);
     loop {
         let next = tokio::time::timeout(MESSAGE, messages.next()).await;
-        let next = next.map_err(|_| Status::deadline_exceeded("the next message was not received in time"))?;
+        let next = next.map_err(|_| status::next_late())?;
         let Some(message) = next.transpose()? else { break };
         let index = pairs.len();
         if index == limits.passages {

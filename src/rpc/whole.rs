@@ -3,19 +3,43 @@
 //! A stream may be silent between its messages for as long as its caller likes. Within a message it may not: tonic would wait for
 //! the rest for ever, with what it has in memory. The body of every request is read through [`WholeMessages`], which follows the
 //! lengths in front of the messages and ends the request with DEADLINE_EXCEEDED.
+//!
+//! A message has its patience, and as much more as its bytes that came would take at [`SLOWEST`]. It is measured by what was
+//! received and not by the length that was announced: a caller that announces much and sends nothing gains nothing.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::status;
+use crate::transport::SLOWEST;
+
 /// Bytes in front of a message: a flag, and its length as a big-endian number.
 const PREFIX: usize = 5;
+
+/// How many bytes came of the last message of a request that began. Clones share the number.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Received(Arc<AtomicU32>);
+
+impl Received {
+    #[cfg(test)]
+    pub fn of(bytes: u32) -> Self {
+        Self(Arc::new(bytes.into()))
+    }
+
+    /// How long the message may take, from the first wait for it to its end.
+    pub fn allowance(&self, patience: Duration) -> Duration {
+        patience + Duration::from_secs(self.0.load(Ordering::Relaxed).into()) / SLOWEST
+    }
+}
 
 /// Where in its messages a body is.
 #[derive(Debug, Default)]
@@ -56,6 +80,20 @@ impl Messages {
     const fn is_within(&self) -> bool {
         self.prefix > 0 || self.missing > 0
     }
+
+    /// Bytes that came of the last message that began, without its prefix.
+    fn received(&self) -> u32 {
+        if self.prefix > 0 {
+            return 0;
+        }
+        self.length.saturating_sub(u32::try_from(self.missing).unwrap_or(u32::MAX))
+    }
+}
+
+/// The wait for the rest of a message.
+struct Late {
+    since: Instant,
+    end: Pin<Box<Sleep>>,
 }
 
 /// A body that fails where the rest of a message is waited for too long.
@@ -63,18 +101,19 @@ pub(super) struct WholeMessages {
     inner: Body,
     patience: Duration,
     messages: Messages,
+    received: Received,
     /// Runs from the first wait for the rest of a message to its end. A message that nobody reads is not late.
-    late: Option<Pin<Box<Sleep>>>,
+    late: Option<Late>,
 }
 
 impl WholeMessages {
-    /// The rest of a message may take `patience`, whatever its length.
-    pub fn new<B>(inner: B, patience: Duration) -> Self
+    /// The rest of a message may take `patience`, and what [`Received`] adds. `received` is told what came.
+    pub fn new<B>(inner: B, patience: Duration, received: Received) -> Self
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        Self { inner: Body::new(inner), patience, messages: Messages::default(), late: None }
+        Self { inner: Body::new(inner), patience, messages: Messages::default(), received, late: None }
     }
 }
 
@@ -87,14 +126,25 @@ impl HttpBody for WholeMessages {
         let polled = Pin::new(&mut this.inner).poll_frame(context);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                if frame.data_ref().is_some_and(|bytes| this.messages.read(bytes)) {
-                    this.late = None;
+                if let Some(bytes) = frame.data_ref() {
+                    if this.messages.read(bytes) {
+                        this.late = None;
+                    }
+                    this.received.0.store(this.messages.received(), Ordering::Relaxed);
                 }
                 polled
             }
             Poll::Pending if this.messages.is_within() => {
-                let late = this.late.get_or_insert_with(|| Box::pin(sleep(this.patience)));
-                late.as_mut().poll(context).map(|()| Some(Err(late_message())))
+                let allowance = this.received.allowance(this.patience);
+                let late = this.late.get_or_insert_with(|| {
+                    let since = Instant::now();
+                    Late { since, end: Box::pin(sleep_until(since + allowance)) }
+                });
+                let end = late.since + allowance;
+                if late.end.deadline() != end {
+                    late.end.as_mut().reset(end);
+                }
+                late.end.as_mut().poll(context).map(|()| Some(Err(status::late())))
             }
             _ => polled,
         }
@@ -107,11 +157,6 @@ impl HttpBody for WholeMessages {
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
     }
-}
-
-/// The end of a request whose message was not complete in time.
-pub(super) fn late_message() -> Status {
-    Status::deadline_exceeded("the message was not received in time")
 }
 
 #[cfg(test)]
@@ -133,7 +178,8 @@ mod tests {
 
     fn body() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, WholeMessages) {
         let (sender, parts) = mpsc::channel(16);
-        (sender, WholeMessages::new(axum::body::Body::from_stream(ReceiverStream::new(parts)), PATIENCE))
+        let parts = axum::body::Body::from_stream(ReceiverStream::new(parts));
+        (sender, WholeMessages::new(parts, PATIENCE, Received::default()))
     }
 
     async fn next(body: &mut WholeMessages) -> Option<Result<Bytes, Status>> {
@@ -179,6 +225,35 @@ mod tests {
         drip.await.unwrap();
     }
 
+    /// Ten seconds for sixteen megabytes were a rate that not every caller has. What came of a message gives the rest time.
+    #[tokio::test]
+    async fn a_message_that_comes_fast_enough_may_be_long() {
+        let (sender, mut body) = body();
+        // A minute's worth, and a byte.
+        let mut message = framed(&vec![7; SLOWEST as usize * 60 + 1]);
+        let rest = message.split_off(message.len() - 1);
+        sender.send(Ok(message.into())).await.unwrap();
+        next(&mut body).await.unwrap().unwrap();
+        let waiting = tokio::time::timeout(PATIENCE * 4, next(&mut body)).await;
+        assert!(waiting.is_err(), "{waiting:?}");
+        sender.send(Ok(rest.into())).await.unwrap();
+        assert_eq!(next(&mut body).await.unwrap().unwrap().len(), 1);
+        // The next message begins anew.
+        sender.send(Ok(Bytes::from_static(&[0, 0, 0, 0, 9, 7]))).await.unwrap();
+        next(&mut body).await.unwrap().unwrap();
+        let late = tokio::time::timeout(Duration::from_secs(20), next(&mut body)).await.expect("it waits");
+        assert_eq!(late.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    }
+
+    #[tokio::test]
+    async fn a_length_that_is_announced_gives_no_time() {
+        let (sender, mut body) = body();
+        sender.send(Ok(Bytes::from_static(&[0, 255, 255, 255, 255, 7]))).await.unwrap();
+        next(&mut body).await.unwrap().unwrap();
+        let late = tokio::time::timeout(Duration::from_secs(20), next(&mut body)).await.expect("it waits");
+        assert_eq!(late.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    }
+
     /// The time counts while somebody waits for the rest: a stream with enough questions in work is not read.
     #[tokio::test]
     async fn a_message_that_nobody_reads_is_not_late() {
@@ -186,6 +261,9 @@ mod tests {
         sender.send(Ok(framed(b"ab")[..6].to_vec().into())).await.unwrap();
         next(&mut body).await.unwrap().unwrap();
         tokio::time::sleep(PATIENCE * 4).await;
+        // Polls once: a clock that ran meanwhile would end the body here.
+        let waiting = tokio::time::timeout(Duration::ZERO, next(&mut body)).await;
+        assert!(waiting.is_err(), "{waiting:?}");
         sender.send(Ok(Bytes::from_static(b"b"))).await.unwrap();
         assert_eq!(next(&mut body).await.unwrap().unwrap(), "b");
         drop(sender);
@@ -213,6 +291,9 @@ mod tests {
                 let ended = messages.read(&bytes[at..to]);
                 prop_assert_eq!(ended, ends.iter().any(|end| (at + 1..=to).contains(end)));
                 prop_assert_eq!(messages.is_within(), !ends.contains(&to));
+                let begun = ends.iter().filter(|end| **end < to).count();
+                let begin = if begun == 0 { PREFIX } else { ends[begun - 1] + PREFIX };
+                prop_assert_eq!(messages.received() as usize, to.saturating_sub(begin));
                 at = to;
             }
         }

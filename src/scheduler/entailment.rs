@@ -1,8 +1,8 @@
 //! Verdicts of an entailment model: a queue in front of the worker thread that owns it.
 //!
-//! The model is loaded when the first pairs come. Lists take `turns` of at most 64 pairs. A pair is judged once however often it stands in a
-//! list, and verdicts are kept for pairs that come again. The kept verdicts take a fixed number of bytes each, whatever the
-//! length of the texts: the key is their SHA-256.
+//! The model is loaded when the first pairs come. Lists take `turns` of at most 64 pairs. A pair is judged once however often
+//! it stands in a list, and verdicts are kept for pairs that come again. The kept verdicts take a fixed number of bytes each,
+//! whatever the length of the texts: the key is their SHA-256.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;

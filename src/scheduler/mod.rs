@@ -1,8 +1,8 @@
 //! The models' threads and the queues in front of them.
 //!
 //! `worker` is the thread that owns a model of any kind: loading, supervision, status. `generator` schedules plans on a
-//! causal language model, `entailment` judges pairs of texts, `reranker` scores passages; the lists of both take `turns`. Work carries its [`Call`](crate::call::Call): a plan or a list of
-//! pairs is dropped before its next step when the call stops.
+//! causal language model, `entailment` judges pairs of texts, `reranker` scores passages; the lists of both take `turns`. Work
+//! carries its [`Call`](crate::call::Call): a plan or a list of pairs is dropped before its next step when the call stops.
 
 pub mod entailment;
 pub mod generator;

@@ -91,6 +91,20 @@ pub const HEADER_FIELDS: usize = 100;
 /// Longest time from the first byte of a request over HTTP/1.1 to the end of its header.
 const HEADER: Duration = Duration::from_secs(30);
 
+/// Bytes a second at which a request may come for as long as it likes.
+pub const SLOWEST: u32 = 64 << 10;
+
+/// Most bytes of the body of an HTTP/2 stream that wait to be read. A caller as far away as a second still comes at [`SLOWEST`].
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// Most bytes that wait on a connection of so many streams: all that its streams may send. With less, streams that are not read
+/// would keep the others from what they wait for.
+fn connection_window(streams: u32) -> u32 {
+    // The most that HTTP/2 allows (RFC 9113, section 6.9.1).
+    const MOST: u32 = (1 << 31) - 1;
+    STREAM_WINDOW.saturating_mul(streams).clamp(STREAM_WINDOW, MOST)
+}
+
 /// Least buffer that hyper takes for HTTP/1.1.
 const LEAST_BUFFER: usize = 8_192;
 
@@ -153,6 +167,8 @@ where
             builder
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(bounds.streams)
+                .initial_stream_window_size(STREAM_WINDOW)
+                .initial_connection_window_size(connection_window(bounds.streams))
                 .max_header_list_size(bounds.header_bytes)
                 .max_pending_accept_reset_streams(bounds.pending_resets)
                 .keep_alive_interval(bounds.keepalive)

@@ -1,7 +1,7 @@
 //! Who may connect, and within which bounds: TLS, bearer tokens, and the listener with its limits on connections.
 //!
-//! Nothing here knows gRPC. [`listener::serve`] serves any HTTP service, with the same bounds over HTTP/1.1 and HTTP/2, and [`Authenticate`] is a tower layer that leaves
-//! the form of a refusal to its user.
+//! Nothing here knows gRPC. [`listener::serve`] serves any HTTP service, with the same bounds over HTTP/1.1 and HTTP/2, and
+//! [`Authenticate`] is a tower layer that leaves the form of a refusal to its user.
 
 mod authenticate;
 pub mod connection;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 pub use authenticate::{Authenticate, Authenticated};
-pub use connection::{Bounds, Protocol};
+pub use connection::{Bounds, Protocol, SLOWEST};
 pub use in_flight::InFlight;
 pub use tls::{Tls, TlsFiles};
 pub use tokens::{Caller, NewToken, Refused, Tokens};

@@ -32,6 +32,7 @@ pub const LIMITS: Limits = Limits {
     tokens: 200_000,
     pairs: 400,
     truncate: true,
+    permit_wait: None,
 };
 
 /// Settings of a server with a scripted generator.
@@ -40,7 +41,7 @@ pub struct Scripted {
     pub delay: Duration,
     pub fault: Option<Fault>,
     pub queue_length: usize,
-    /// Longest wait of a request without a deadline.
+    /// Longest wait of a request without a deadline, and of a stream's question for its permit.
     pub longest_wait: Option<Duration>,
     pub limits: Limits,
     /// What is kept of passages.
@@ -99,7 +100,8 @@ impl Scripted {
             compute: "cpu".into(),
             adapter: None,
         };
-        let engine = engine_of(scheduler, info, PositionBias::default(), self.limits);
+        let limits = Limits { permit_wait: self.longest_wait, ..self.limits };
+        let engine = engine_of(scheduler, info, PositionBias::default(), limits);
         (engine, observed, self.queue_length)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and
 //! awaits its scores. `pace` knows how fast the generator is, `line` which request begins next, `queue` how active requests
-//! share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings` the openings that stay in
-//! the cache. States of passages are in the store of `warm`.
+//! share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings`
+//! the openings that stay in the cache. States of passages are in the store of `warm`.
 
 mod active;
 mod line;
@@ -179,12 +179,6 @@ impl Scheduler {
     /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if it could not end in time on an idle machine.
     pub fn admit(&self, call: &Call, tokens: usize) -> Result<(), ScheduleError> {
         call.reserve(&self.ledger, tokens, |ahead| self.fits(call, tokens, ahead))
-    }
-
-    /// Longest wait of a request without a deadline; `None` for no bound.
-    #[must_use]
-    pub const fn longest_wait(&self) -> Option<Duration> {
-        self.longest_wait
     }
 
     /// Whether a call of unknown work may come in: the same decision for a single token, before the message is decoded.

@@ -261,8 +261,18 @@ fn close(folder: &Path, about: &std::fs::Metadata) -> std::io::Result<()> {
     if others == 0 {
         return Ok(());
     }
-    tracing::warn!(folder = %folder.display(), "others could use the folder of states; it is closed to them");
-    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700))
+    match std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700)) {
+        // Nobody writes there; who may read it is for the volume to say.
+        Err(problem) if problem.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+            tracing::warn!(folder = %folder.display(), "others may read the folder of states, which is read-only");
+            Ok(())
+        }
+        Ok(()) => {
+            tracing::warn!(folder = %folder.display(), "others could use the folder of states; it is closed to them");
+            Ok(())
+        }
+        failed => failed,
+    }
 }
 
 #[cfg(not(unix))]
