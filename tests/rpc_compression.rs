@@ -290,7 +290,7 @@ async fn the_budget_holds_for_ranking_and_compression_together() {
                 method: method.into(),
                 moi: Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() }),
                 // All are read, whatever the ranking.
-                ..request(&TEXTS[..2], v1::Compression { target_tokens: 0, ..compression.clone() })
+                ..request(&TEXTS[..2], v1::Compression { target_tokens: 0, ..compression })
             };
             let whole = ask(&server, with(0)).await;
             let mut least = whole.usage.as_ref().unwrap().tokens;

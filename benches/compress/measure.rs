@@ -100,7 +100,7 @@ fn beginning(engine: &Engine, text: &str, tokens: usize) -> anyhow::Result<Strin
     let language = &engine.generator()?.language;
     let all = language.query(text);
     let bytes = language.tokenizer.bytes(&all[..tokens.min(all.len())]);
-    let whole = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), |text| text.len());
+    let whole = std::str::from_utf8(&bytes).map_or_else(|error| error.valid_up_to(), str::len);
     Ok(String::from_utf8_lossy(&bytes[..whole]).trim().to_owned())
 }
 

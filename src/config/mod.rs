@@ -224,16 +224,7 @@ fn validate(
     let reencode = raw.generator.reencode.then_some(raw.generator.reencode_megabytes.saturating_mul(1_000_000));
     let generator = raw.generator.section.validate("generator", cores, reencode, &mut faults);
     let threads = generator.threads;
-    let scorer = raw.scorer.validate("scorer", threads, reencode, &mut faults);
-    if scorer.model.is_empty() && scorer.adapter.is_some() {
-        faults.push("scorer.adapter: must be empty where scorer.model is empty".to_owned());
-    }
-    let scorer = Some(scorer).filter(|scorer| !scorer.model.is_empty());
-    let itself = |scorer: &Generator| scorer.model == generator.model && scorer.adapter == generator.adapter;
-    if scorer.as_ref().is_some_and(itself) {
-        // Both would keep what they learn in the same files.
-        faults.push("scorer.model: is the generator itself: leave it empty, or give it another adapter".to_owned());
-    }
+    let scorer = scorer(raw.scorer, &generator, reencode, &mut faults);
     let rerankers = raw.rerankers.validate(threads, &mut faults);
     let warm = raw.warm.options(&mut faults);
     if raw.generator.reproducible && warm.disk.is_some() {
@@ -324,6 +315,25 @@ fn bounded(raw: &raw::Raw, faults: &mut Vec<String>) {
             faults.push(format!("{key}: must be between {least} and {most}, is {value}"));
         }
     }
+}
+
+/// The scorer, where one is configured.
+fn scorer(
+    raw: generator::Section,
+    beside: &Generator,
+    reencode: Option<u64>,
+    faults: &mut Vec<String>,
+) -> Option<Generator> {
+    let scorer = raw.validate("scorer", beside.threads, reencode, faults);
+    if scorer.model.is_empty() && scorer.adapter.is_some() {
+        faults.push("scorer.adapter: must be empty where scorer.model is empty".to_owned());
+    }
+    let scorer = Some(scorer).filter(|scorer| !scorer.model.is_empty())?;
+    if scorer.model == beside.model && scorer.adapter == beside.adapter {
+        // Both would keep what they learn in the same files.
+        faults.push("scorer.model: is the generator itself: leave it empty, or give it another adapter".to_owned());
+    }
+    Some(scorer)
 }
 
 fn log_format(text: &str, faults: &mut Vec<String>) -> LogFormat {
