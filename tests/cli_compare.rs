@@ -258,6 +258,13 @@ fn bad_input_names_the_place() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
     }
+    for method in ["semantic-utility", "cross-encoder"] {
+        let output = run(&["calibrate", "--ranking", "--data", &good, "--methods", method]);
+        assert_eq!(output.status.code(), Some(2), "{method}");
+        let problem =
+            format!("--methods: {method} is not calibrated: its scores depend on a model beside the generator");
+        assert!(error(&output).contains(&problem), "{}", error(&output));
+    }
     let help = run(&["compare", "--help"]);
     assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare --data labelled.jsonl --out comparison"));
     let unreachable = run(&["compare", "--data", &good, "--server", "127.0.0.1:9"]);
