@@ -1,5 +1,5 @@
-//! Files that the user hands over: passages and questions as JSON lines, examples ([`examples`]), labelled lists ([`labelled`]), runs and judgements
-//! ([`trec`]). All of them may be gzipped. Errors name the file and the line.
+//! Files that the user hands over: passages and questions as JSON lines, examples ([`examples`]), labelled lists
+//! ([`labelled`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors name the file and the line.
 
 pub mod examples;
 pub mod labelled;

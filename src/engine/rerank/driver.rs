@@ -308,6 +308,7 @@ fn begin(
             let (field, needed) = (opening.field().to_owned(), shape.overhead);
             return Err(EngineError::TooLong { field, needed, available: context / 2 });
         }
+        warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);
             return Err(EngineError::TooLong { field: "query".into(), needed: query, available });

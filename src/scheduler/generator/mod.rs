@@ -2,8 +2,8 @@
 //!
 //! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and
 //! awaits its scores. `pace` knows how fast the generator is, `line` which request begins next, `queue` how active requests
-//! share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings` the openings that stay in
-//! the cache. States of passages are in the store of `warm`.
+//! share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings`
+//! the openings that stay in the cache. States of passages are in the store of `warm`.
 
 mod active;
 mod line;
@@ -284,6 +284,14 @@ impl Scheduler {
             Status::Ready(capacity) => Some(*capacity),
             _ => None,
         }
+    }
+
+    /// Most tokens of an opening that stays in the cache for later requests, once the generator is ready; `None` where no
+    /// states are kept, and so no openings.
+    #[must_use]
+    pub fn largest_opening(&self) -> Option<usize> {
+        let capacity = self.capacity().filter(|_| self.store.is_some())?;
+        Some(capacity.cells / openings::SHARE)
     }
 
     /// The worker's state, to be watched.
