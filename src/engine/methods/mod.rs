@@ -110,6 +110,11 @@ pub trait Method: Send + Sync {
         false
     }
 
+    /// Most tokens of the answers that it has drawn, for the estimate of a request's work.
+    fn drawn(&self, _request: &RerankRequest) -> usize {
+        0
+    }
+
     /// The model beside the generator that it asks; a server need not have one.
     fn beside(&self) -> Option<Role> {
         None

@@ -1,6 +1,6 @@
 //! Reranking: `check` refuses invalid requests, `driver` runs the method (`super::methods`), `passages` asks the models beside
-//! the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of
-//! their own.
+//! the generator, `verdicts` the entailment model, and `inline` measures utility. `place` mixes, scores, cuts and arranges.
+//! `pairs` scores pairs with queries of their own.
 
 mod check;
 mod driver;
@@ -324,7 +324,7 @@ impl Engine {
         let reserved = self.inline_cost(call, &request).await?;
         let mut driver = self.driver(call, &request, &generator);
         driver.reserved = reserved;
-        driver.quota = quota;
+        driver.quota = quota.clone();
         driver.listener = listener;
         let mut driven = driver.drive(request.clone()).await?;
         let usage = driver.usage;
@@ -354,7 +354,7 @@ impl Engine {
         }
         let mut placed = place::place(&generator, &request, calibration.map(|it| it.score), driven, usage)?;
         if !placed.passages.is_empty() {
-            placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
+            self.measure_inline(call, &request, &mut placed, &quota).await?;
         }
         if let Some(admitted) = admitted {
             self.learn_tokens(&admitted, placed.usage.tokens);
@@ -384,7 +384,6 @@ impl Engine {
             listener: None,
             usage: Usage::default(),
             planned: 0,
-            pairs: 0,
             quota: Quota::default(),
             passages: request.passages.len(),
         }
