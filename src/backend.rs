@@ -91,6 +91,21 @@ fn scored_by(sha256: &str, adapter: Option<String>) -> String {
 }
 
 impl ModelIdentity {
+    /// The models of a test.
+    #[cfg(test)]
+    pub fn scripted(entailment: &str) -> Self {
+        Self {
+            generator: "a generator".to_owned(),
+            name: "scripted".to_owned(),
+            encoding: "f32".to_owned(),
+            entailment: entailment.to_owned(),
+            prompts: "prompts".to_owned(),
+            adapter: None,
+            scorer: None,
+            calibrations: Vec::new(),
+        }
+    }
+
     /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
     pub fn calibrated(&self) -> Option<Vec<String>> {
         let each = |one: &v1::RankingCalibration| {

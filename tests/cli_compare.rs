@@ -236,7 +236,15 @@ fn bad_input_names_the_place() {
     std::fs::write(&good, format!("{}\n", list(0, false))).unwrap();
     std::fs::write(&bad, "{\"question\": \"Who?\", \"passages\": [{\"text\": \"x\"}]}\n\n{\"passages\": []}\n")
         .unwrap();
-    let cases: [(&[&str], &str); 9] = [
+    let (many, blank) = (path("many.jsonl"), path("blank.jsonl"));
+    std::fs::write(&many, "{\"passage\": \"p\", \"query\": \"q\"}\n".repeat(17)).unwrap();
+    std::fs::write(&blank, "{\"passage\": \" \", \"query\": \"q\"}\n").unwrap();
+    let long = "i".repeat(4_001);
+    let cases: [(&[&str], &str); 13] = [
+        (&["--data", &good, "--instruction", " "], "--instruction: must not be empty"),
+        (&["--data", &good, "--instruction", &long], "--instruction: 4001 characters given, at most 4000 allowed"),
+        (&["--data", &good, "--examples", &many], "--examples: 17 given, at most 16 allowed"),
+        (&["--data", &good, "--examples", &blank], "blank.jsonl:1: passage: must not be empty"),
         (&["--data", &bad, "--data", &good], "bad.jsonl:1: passages[0].label: is missing"),
         (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
         (
@@ -257,6 +265,13 @@ fn bad_input_names_the_place() {
         let output = run(&[&["compare"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
+    }
+    for method in ["semantic-utility", "cross-encoder"] {
+        let output = run(&["calibrate", "--ranking", "--data", &good, "--methods", method]);
+        assert_eq!(output.status.code(), Some(2), "{method}");
+        let problem =
+            format!("--methods: {method} is not calibrated: its scores depend on a model beside the generator");
+        assert!(error(&output).contains(&problem), "{}", error(&output));
     }
     let help = run(&["compare", "--help"]);
     assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare --data labelled.jsonl --out comparison"));

@@ -196,11 +196,12 @@ async fn bad_openings_are_refused_with_the_field() {
     server.stop().await;
 }
 
-fn profiles() -> Profiles {
+/// A profile for four passages whose effect exceeds its error.
+fn profiles(subject: Subject) -> Profiles {
     let mut profiles = Profiles::default();
-    for index in 0..8 {
-        let first = if index % 2 == 0 { 0.75 } else { 0.25 };
-        assert!(profiles.observe(Subject::Answer, &[first, -1.0, -0.5, 1.0]));
+    for index in 0..40 {
+        let first = if index % 2 == 0 { 0.22 } else { 0.18 };
+        assert!(profiles.observe(subject, &[first, 0.1, 0.2, 0.7 - first]));
     }
     profiles
 }
@@ -208,7 +209,7 @@ fn profiles() -> Profiles {
 #[tokio::test]
 async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     let (engine, observed, queue_length) = Scripted::default().engine().await;
-    let bias = PositionBias::new(profiles(), Profiles::default(), Box::new(|_| Ok(())), Vec::new());
+    let bias = PositionBias::new(profiles(Subject::Question), Profiles::default(), Box::new(|_| Ok(())), Vec::new());
     let server = common::serve(common::with_position_bias(&engine, bias), observed, queue_length).await;
     let generator = server.engine.generator().unwrap();
     generator.calibrations.replace(vec![Calibration {
@@ -222,7 +223,7 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     let built_in = ask(&server, plain(Method::QueryGeneration, &TEXTS)).await;
     let ground = |answer: &v1::RerankResponse| answer.context_order.as_ref().unwrap().ground();
     assert!(built_in.score_calibrated && built_in.warnings.is_empty());
-    assert_eq!(ground(&built_in), v1::ArrangementGround::AnswerProfile);
+    assert_eq!(ground(&built_in), v1::ArrangementGround::QuestionProfile);
     let own = ask(&server, opened(Method::QueryGeneration, &TEXTS)).await;
     assert!(!own.score_calibrated);
     let arranged = own.context_order.as_ref().unwrap();
@@ -253,6 +254,43 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     assert!(learnt().is_empty());
     ask(&server, request(false)).await;
     assert!(!learnt().is_empty());
+    server.stop().await;
+}
+
+/// Answers keep their own prompt, so what was measured with it holds for every opening.
+#[tokio::test]
+async fn a_profile_of_the_answer_is_applied() {
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let mut both = profiles(Subject::Answer);
+    both.merge(&profiles(Subject::Question));
+    let bias = PositionBias::new(both, Profiles::default(), Box::new(|_| Ok(())), Vec::new());
+    let server = common::serve(common::with_position_bias(&engine, bias), observed, queue_length).await;
+    let own = ask(&server, opened(Method::QueryGeneration, &TEXTS)).await;
+    assert_eq!(own.context_order.unwrap().ground(), v1::ArrangementGround::AnswerProfile);
+    assert!(own.warnings.is_empty(), "{:?}", own.warnings);
+    server.stop().await;
+}
+
+/// An eighth of the 4,096 cells of the scripted generator.
+#[tokio::test]
+async fn an_opening_that_is_not_kept_is_told() {
+    let server = scripted(1 << 20).serve().await;
+    for (characters, kept) in [(500, true), (600, false)] {
+        let instruction = "i".repeat(characters);
+        let request = |texts: &[&str]| v1::RerankRequest {
+            instruction: instruction.clone(),
+            ..plain(Method::QueryGeneration, texts)
+        };
+        let (_, second) = (ask(&server, request(&TEXTS)).await, ask(&server, request(&OTHER)).await);
+        let reused = second.usage.unwrap().cached_tokens >= characters as u64;
+        assert_eq!((reused, second.warnings.is_empty()), (kept, kept), "{characters}: {second:?}");
+        assert!(kept || second.warnings[0].contains("at most 512 tokens"), "{:?}", second.warnings);
+    }
+    server.stop().await;
+    // Where nothing is kept, an opening of any size is evaluated for every request.
+    let server = Scripted::default().serve().await;
+    let request = v1::RerankRequest { instruction: "i".repeat(600), ..plain(Method::QueryGeneration, &TEXTS) };
+    assert!(ask(&server, request).await.warnings.is_empty());
     server.stop().await;
 }
 

@@ -19,8 +19,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::scripted::Observed;
-use common::{LIMITS, Running, Scripted, wire};
-use rerankd::engine::Limits;
+use common::{LIMITS, Running, Scripted, fields, wire};
+use rerankd::engine::rerank::Pair;
+use rerankd::engine::{EngineError, Limits, methods};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::watch_rerank_response::Event;
 use tokio_stream::StreamExt;
@@ -34,9 +35,14 @@ fn request(query: &str, passages: &[&str]) -> v1::RerankRequest {
 
 /// A server with scripted models, and the count of pairs that were judged.
 async fn scripted(pairs: usize) -> (Running, Arc<std::sync::atomic::AtomicUsize>) {
+    slow(pairs, Duration::ZERO).await
+}
+
+/// The same with an entailment model that takes so long for a pair.
+async fn slow(pairs: usize, delay: Duration) -> (Running, Arc<std::sync::atomic::AtomicUsize>) {
     let limits = Limits { pairs, ..LIMITS };
     let (engine, observed, queue_length) = Scripted { limits, ..Scripted::default() }.engine().await;
-    let (engine, judged) = common::with_scripted_judge(&engine, Duration::ZERO);
+    let (engine, judged) = common::with_scripted_judge(&engine, delay);
     (common::serve(engine, observed, queue_length).await, judged)
 }
 
@@ -96,13 +102,74 @@ async fn without_an_entailment_model_or_pairs_it_is_refused() {
     assert!(status.message().contains("entailment.model"), "{status}");
     assert_eq!(server.observed.steps.load(Ordering::SeqCst), 0, "refused before any work");
     server.stop().await;
-    let (server, judged) = scripted(3).await;
+    // Two answers of different texts are compared in both directions.
+    let (server, judged) = scripted(1).await;
     let status = server.client().await.rerank(request("question", &PASSAGES)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-    assert!(judged.load(Ordering::SeqCst) <= 3);
+    assert_eq!(judged.load(Ordering::SeqCst), 0, "refused before the first pair");
     let moi = Some(v1::MoiOptions { token_budget: 100, ..v1::MoiOptions::default() });
     let small = v1::RerankRequest { moi, ..request("question", &PASSAGES) };
     assert_eq!(server.client().await.rerank(small).await.unwrap_err().code(), Code::ResourceExhausted);
+    server.stop().await;
+}
+
+/// Pairs that one request alone takes, on a server that has no verdicts yet.
+async fn pairs_of(request: v1::RerankRequest) -> usize {
+    let (server, _) = scripted(20_000).await;
+    let answer = server.client().await.rerank(request).await.unwrap().into_inner();
+    server.stop().await;
+    let (ranking, inline) = (answer.usage.unwrap().pairs, answer.utility.map_or(0, |utility| utility.judged_pairs));
+    (ranking + inline) as usize
+}
+
+#[tokio::test]
+async fn the_pairs_of_all_lists_of_a_request_count_together() {
+    let of = |query: &str| pairs_of(request(query, &PASSAGES[..1]));
+    let (one, other) = (of("question").await, of("other question").await);
+    assert!(one > 0 && other > 0);
+    let pair = |query: &str| Pair { query: query.into(), text: PASSAGES[0].into(), ..Pair::default() };
+    for (allowed, refused) in [(one + other, false), (one + other - 1, true)] {
+        let (server, _) = scripted(allowed).await;
+        let pairs = vec![pair("question"), pair("other question")];
+        let scored = server.engine.score_pairs(&common::call(), pairs, methods::find("semantic-utility")).await;
+        assert_eq!(scored.as_ref().err(), refused.then_some(&EngineError::Pairs { allowed }), "{scored:?}");
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_pairs_of_an_inline_utility_count_with_those_of_the_ranking() {
+    let measured = |method: v1::Method| v1::RerankRequest {
+        method: method.into(),
+        utility: Some(v1::InlineUtility { references: vec!["aaaa".into()], ..v1::InlineUtility::default() }),
+        context_order: v1::ContextOrder::Given.into(),
+        ..request("question", &PASSAGES)
+    };
+    let inline = pairs_of(measured(v1::Method::QueryGeneration)).await;
+    let ranking = pairs_of(request("question", &PASSAGES)).await;
+    assert!(inline > 0 && ranking > 0);
+    for (allowed, code) in [(ranking + inline, Code::Ok), (ranking + inline - 1, Code::ResourceExhausted)] {
+        let (server, _) = scripted(allowed).await;
+        let answer = server.client().await.rerank(measured(v1::Method::SemanticUtility)).await;
+        assert_eq!(answer.as_ref().map_or_else(tonic::Status::code, |_| Code::Ok), code, "{answer:?}");
+        if let Err(status) = answer {
+            assert!(status.message().contains(&format!("more than {allowed} entailment")), "{status}");
+        }
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_verdicts_is_in_the_usage_and_no_latency_budget_is_taken() {
+    // A lower bound: the scripted model sleeps for every pair.
+    let (server, judged) = slow(20_000, Duration::from_millis(1)).await;
+    let usage = server.client().await.rerank(request("question", &PASSAGES)).await.unwrap().into_inner().usage.unwrap();
+    assert!(usage.score_ms >= judged.load(Ordering::SeqCst) as f64 && usage.queue_ms > 0.0, "{usage:?}");
+    let steps = server.observed.steps.load(Ordering::SeqCst);
+    let hurried = v1::RerankRequest { latency_budget_ms: Some(100.0), ..request("question", &PASSAGES) };
+    let status = server.client().await.rerank(hurried).await.unwrap_err();
+    assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec!["latency_budget_ms".to_owned()]));
+    assert_eq!(steps, server.observed.steps.load(Ordering::SeqCst));
     server.stop().await;
 }
 

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::calibrate::CalibrateArgs;
 use super::{Failure, SettingsArgs, output};
+use crate::backend::Refusal;
 use crate::call::Call;
-use crate::engine::EngineError;
+use crate::engine::methods::MethodRef;
 use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
@@ -20,9 +21,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return Err(Failure::Input(format!("--relevance-threshold: must be above 0, is {threshold}")));
     }
     let methods = compare::find(&args.methods)?;
-    if let Some(beside) = methods.iter().find(|method| method.beside().is_some()) {
-        // A calibration belongs to the generator, and the scores of these methods to another model.
-        let problem = format!("{} is not calibrated: its scores come from a model beside the generator", beside.name());
+    let by_another = |method: &&MethodRef| method.beside().is_some() || method.asks_judge();
+    if let Some(other) = methods.iter().find(by_another) {
+        // A calibration is stored for the generator, and would be applied after the other model was replaced.
+        let problem = format!("{} is not calibrated: its scores depend on a model beside the generator", other.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
     let sources = Sources { files: args.data.clone(), skip: 0, questions: args.questions, threshold };
@@ -46,11 +48,11 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         let mut answers = Answers::new(method);
         for question in &data.questions {
             if let Err(error) = answers.ask(&engine, &settings, question, &Call::local()).await {
-                match error {
-                    EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
-                        bar.suspend(|| output::complain(&format!("question {:?}: {error}", question.id)));
+                match Refusal::from(error) {
+                    Refusal::Question(problem) => {
+                        bar.suspend(|| output::complain(&format!("question {:?}: {problem}", question.id)));
                     }
-                    other => return Err(Failure::Other(other.into())),
+                    Refusal::Fatal(error) => return Err(Failure::Other(error.into())),
                 }
             }
             bar.inc(1);

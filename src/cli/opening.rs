@@ -20,8 +20,14 @@ pub(super) struct OpeningArgs {
 }
 
 impl OpeningArgs {
+    /// Refuses what no server takes, so that it is told before a model is loaded or a list is ranked.
     pub(super) fn opening(&self) -> Result<Opening, Failure> {
+        if self.instruction.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            return Err(Failure::Input("--instruction: must not be empty".to_owned()));
+        }
         let examples = self.examples.as_deref().map_or(Ok(Vec::new()), examples)?;
-        Ok(Opening { instruction: self.instruction.clone().unwrap_or_default(), examples })
+        let opening = Opening { instruction: self.instruction.clone().unwrap_or_default(), examples };
+        opening.check_texts().map_err(|error| Failure::Input(format!("--{error}")))?;
+        Ok(opening)
     }
 }

@@ -88,6 +88,7 @@ impl UtilityArgs {
             passage_tokens: self.max_passage_tokens,
             truncate: None,
             token_budget: self.token_budget,
+            pair_budget: None,
         }
     }
 }

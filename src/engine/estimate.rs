@@ -37,11 +37,27 @@ const FRAME: usize = 128;
 /// Bytes counted for a token of a sample, or of a passage whose tokens the request bounds.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// Requests that teach each other: the role of the generator that works on them, what is done, whether it has options that change
-/// its size, and the number of passages as a power of two.
-type Class = (&'static str, &'static str, bool, u32);
+/// Requests that teach each other: the role of the generator that works on them, what is done, the options that change its size
+/// (a bit each), and the number of passages as a power of two.
+type Class = (&'static str, &'static str, u8, u32);
 
-/// What was learnt. Classes are few: a name has two variants of at most 64 sizes for each of two generators.
+/// Orders of a design are named.
+const ORDERS: u8 = 1;
+/// The utility is measured, too.
+const INLINE: u8 = 2;
+/// The opening is the caller's.
+const OPENING: u8 = 4;
+/// Answers from whole contexts are evaluated, too.
+const END_TO_END: u8 = 8;
+/// What is returned is compressed.
+const COMPRESSED: u8 = 16;
+
+/// The bit where the option is set.
+const fn option(bit: u8, set: bool) -> u8 {
+    if set { bit } else { 0 }
+}
+
+/// What was learnt. Classes are few: a name has at most sixteen variants of at most 64 sizes for each of two generators.
 #[derive(Debug, Default)]
 pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
 
@@ -81,7 +97,7 @@ impl Estimates {
 }
 
 impl Size {
-    fn new(name: &'static str, variant: bool, passages: usize, bytes: usize, most: usize) -> Self {
+    fn new(name: &'static str, variant: u8, passages: usize, bytes: usize, most: usize) -> Self {
         let passages = passages.checked_ilog2().map_or(0, |power| power + 1);
         Self { class: (Role::Generator.name(), name, variant, passages), bytes, most }
     }
@@ -107,7 +123,7 @@ impl Size {
         let passages = bytes(&request.passages, request.passage_tokens);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
         let total = passages.saturating_add(grown(&inline.sampling));
-        Self::new("inline", false, request.passages.len(), total, most)
+        Self::new("inline", 0, request.passages.len(), total, most)
     }
 
     fn ranking(request: &RerankRequest, inline: Option<&Inline>, limits: usize) -> Self {
@@ -116,19 +132,22 @@ impl Size {
         let orders = request.moi.orders.unwrap_or(1);
         let ranked = passages.saturating_add(queries).saturating_mul(orders);
         let sampled = inline.map_or(0, |inline| passages.saturating_add(grown(&inline.sampling)));
+        let drawn = request.method().drawn(request).saturating_mul(BYTES_PER_TOKEN);
         // The opening is evaluated once.
         let ranked = ranked.saturating_add(request.opening.bytes());
-        let own = !request.opening.is_built_in();
         let compressed = request.compression.map_or(0, |compression| {
             let reads = if compression.method == Method::LongLlmLingua { 2 } else { 1 };
             let all = request.passages.len().max(1);
             let returned = request.top_n.unwrap_or(all).min(all);
             (passages / all).saturating_mul(returned).saturating_add(FRAME).saturating_mul(reads)
         });
-        let variant = request.moi.orders.is_some() || inline.is_some() || own || request.compression.is_some();
+        let variant = option(ORDERS, request.moi.orders.is_some())
+            | option(INLINE, inline.is_some())
+            | option(OPENING, !request.opening.is_built_in())
+            | option(COMPRESSED, request.compression.is_some());
+        let total = ranked.saturating_add(sampled).saturating_add(drawn).saturating_add(compressed);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        let bytes = ranked.saturating_add(sampled).saturating_add(compressed);
-        Self::new(request.method().name(), variant, request.passages.len(), bytes, most)
+        Self::new(request.method().name(), variant, request.passages.len(), total, most)
     }
 
     pub fn of_samples(request: &BeliefRequest, limits: usize) -> Self {
@@ -140,14 +159,14 @@ impl Size {
         };
         let total = request.contexts.iter().map(context).fold(0, usize::saturating_add);
         let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
-        Self::new("sample", false, request.contexts.len(), total, most)
+        Self::new("sample", 0, request.contexts.len(), total, most)
     }
 
     pub fn of_evaluation(request: &EvaluateRequest, limits: usize) -> Self {
         let passages = request.passages.len();
         let alone = (request.question.len() + FRAME).saturating_add(grown(&request.sampling)).saturating_mul(passages);
         let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone);
-        Self::new("evaluate", request.end_to_end, passages, total, limits)
+        Self::new("evaluate", option(END_TO_END, request.end_to_end), passages, total, limits)
     }
 }
 
@@ -204,7 +223,7 @@ mod tests {
     use super::*;
     use crate::engine::methods;
     use crate::engine::opening::Opening;
-    use crate::engine::rerank::Compression;
+    use crate::engine::rerank::{Compression, Inline};
 
     fn request(passages: usize, bytes: usize) -> RerankRequest {
         let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -252,6 +271,33 @@ mod tests {
         let (own, built_in) = (Size::of_rerank(&own, 1_000_000), Size::of_rerank(&request(4, 400), 1_000_000));
         assert_eq!(own.bytes, built_in.bytes + 1_000);
         assert_ne!(own.class, built_in.class, "requests that reuse an opening teach each other");
+    }
+
+    #[test]
+    fn requests_with_different_options_do_not_teach_each_other() {
+        let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
+        let opened = RerankRequest { opening: opening.clone(), ..request(4, 400) };
+        let measured = RerankRequest { inline: Some(Inline::default()), ..request(4, 400) };
+        let mut ordered = request(4, 400);
+        ordered.moi.orders = Some(3);
+        let both = RerankRequest { opening, ..measured.clone() };
+        let sizes = [request(4, 400), opened, measured, ordered, both].map(|one| Size::of_rerank(&one, 1_000_000));
+        let classes: std::collections::BTreeSet<Class> = sizes.iter().map(|size| size.class).collect();
+        assert_eq!(classes.len(), sizes.len());
+        let estimates = Estimates::default();
+        let before = estimates.tokens(&sizes[2]);
+        estimates.learn(&sizes[1], 80_000);
+        assert_eq!(estimates.tokens(&sizes[2]), before, "an opening says nothing about inline utility");
+        assert!(estimates.tokens(&sizes[1]) > 40_000);
+    }
+
+    #[test]
+    fn the_answers_that_a_method_draws_count() {
+        let method = |name| RerankRequest { method: methods::find(name), ..request(4, 400) };
+        let (drawing, scoring) = (method("semantic-utility"), method("query-generation"));
+        let bytes = |request: &RerankRequest| Size::of_rerank(request, usize::MAX).bytes;
+        // Ten answers of 64 tokens in six contexts: none, all, and four passages alone.
+        assert_eq!(bytes(&drawing) - bytes(&scoring), 10 * 6 * 64 * BYTES_PER_TOKEN);
     }
 
     #[test]

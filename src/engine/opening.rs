@@ -3,6 +3,7 @@
 //! Both stand in the opening of a prompt, its first segment, which all prompts of a request share. The generator keeps it as
 //! it keeps the built-in ones: a later request with the same texts does not evaluate it again.
 
+use super::methods::query_prompt;
 use super::prompt::{Language, PassageTokens};
 use super::{EngineError, Limits};
 use crate::plan::{Segment, Token};
@@ -17,9 +18,9 @@ pub const MOST_EXAMPLES: usize = 16;
 pub(super) const NOT_CALIBRATED: &str = "this method's calibration was measured with the built-in prompt and is not applied \
                                          to a request with an instruction or examples";
 
-/// A position profile that was passed over.
-pub(super) const NO_PROFILE: &str = "position profiles were measured with the built-in prompt and are not applied to a request \
-                                     with an instruction or examples: the context order is best first";
+/// A position profile of the question that was passed over.
+pub(super) const NO_PROFILE: &str = "position profiles of the question were measured with the built-in prompt and are not \
+                                     applied to a request with an instruction or examples: the context order is best first";
 
 /// A passage and the query that it answers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -59,8 +60,11 @@ impl Opening {
         self.examples.iter().map(example).fold(self.instruction.len(), usize::saturating_add)
     }
 
-    /// Refuses what is too long or empty. The texts together are at most as long as a passage may be.
-    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+    /// Refuses what no server takes: too many characters or examples, and blank texts.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field.
+    pub fn check_texts(&self) -> Result<(), EngineError> {
         let characters = self.instruction.chars().count();
         if characters > MOST_CHARACTERS {
             let problem = format!("{characters} characters given, at most {MOST_CHARACTERS} allowed");
@@ -76,6 +80,15 @@ impl Opening {
                     return Err(EngineError::invalid(format!("examples[{index}].{field}"), "must not be empty"));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// [`Opening::check_texts`], and within the limits of a server: the texts together are at most as long as a passage may
+    /// be.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        self.check_texts()?;
+        for (index, example) in self.examples.iter().enumerate() {
             if example.query.len() > limits.query_bytes {
                 let problem = format!("{} bytes given, at most {} allowed", example.query.len(), limits.query_bytes);
                 return Err(EngineError::invalid(format!("examples[{index}].query"), problem));
@@ -86,6 +99,17 @@ impl Opening {
             return Err(EngineError::invalid(self.field(), problem));
         }
         Ok(())
+    }
+
+    /// The warning that an opening is too large to be kept in the generator's cache, if it is. `language` is that of the
+    /// generator, `largest` its scheduler's largest opening in tokens.
+    pub(super) fn not_kept(&self, language: &Language, largest: Option<usize>) -> Option<String> {
+        let tokens = if self.is_built_in() { 0 } else { query_prompt::opening_tokens(self, language) };
+        let largest = largest.filter(|largest| tokens > *largest)?;
+        Some(format!(
+            "the instruction and examples take {tokens} tokens and are evaluated again for every request: an opening of at most \
+             {largest} tokens is kept, an eighth of generator.context_cells"
+        ))
     }
 
     /// The first segment of a prompt whose query stands after `cue`. `built_in` ends in an empty line, as the caller's
@@ -155,6 +179,17 @@ mod tests {
         assert_eq!(text(&both), expected);
         let kept = Opening { instruction: String::new(), ..both };
         assert!(text(&kept).starts_with("<u>Read.\n\nDocument: It rained.") && !kept.is_built_in());
+    }
+
+    #[test]
+    fn an_opening_that_is_too_large_to_be_kept_is_told() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let opening = Opening { instruction: "x".repeat(98), ..Opening::default() };
+        let tokens = query_prompt::opening_tokens(&opening, &language);
+        assert_eq!(opening.not_kept(&language, Some(tokens)), None);
+        let warning = opening.not_kept(&language, Some(tokens - 1)).unwrap();
+        assert!(warning.contains(&format!("take {tokens} tokens")), "{warning}");
+        assert_eq!(Opening::default().not_kept(&language, Some(1)), None, "the built-in opening is the server's own");
     }
 
     #[test]

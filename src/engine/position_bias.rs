@@ -212,10 +212,11 @@ impl PositionBias {
         Err(EngineError::Precondition(problem.into()))
     }
 
-    /// Whether a profile would decide the order of so many passages.
-    pub(super) fn applies(&self, passages: usize, requested: ContextOrder) -> bool {
+    /// Whose profile would decide the order of so many passages; `None` where none would.
+    pub(super) fn decides(&self, passages: usize, requested: ContextOrder) -> Option<Subject> {
         let by_profile = matches!(requested, ContextOrder::Auto | ContextOrder::ByPositionBias);
-        by_profile && self.select(passages, requested).is_some()
+        let deciding = if by_profile { self.select(passages, requested) } else { None };
+        deciding.map(|(subject, ..)| subject)
     }
 
     /// Arranges the passages of `ranking`, best first, as `requested`.

@@ -64,6 +64,9 @@ pub struct UtilityRequest {
     pub truncate: Option<bool>,
     /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
+    /// Most pairs that the entailment model is asked about; the server's limit if `None`. No field of the protocol: what a
+    /// ranking leaves to its inline utility.
+    pub pair_budget: Option<usize>,
 }
 
 /// The belief in one context, and its difference to the context-free belief.
@@ -213,7 +216,8 @@ impl Engine {
         by_context.insert(Vec::new(), context_free_answers.clone());
         let question = request.measure.conditioned.then_some(request.question.as_str());
         let texts = Texts::after(question);
-        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, self.limits().pairs);
+        let allowed = self.limits().pairs.min(request.pair_budget.unwrap_or(usize::MAX));
+        let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, allowed);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
         for (indices, answers) in &by_context {
             let responses = responses(answers);

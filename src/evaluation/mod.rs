@@ -179,6 +179,12 @@ impl Plan {
         Ok(Self { settings, annotators, metrics, systems, end_to_end })
     }
 
+    /// Whether labels or orders depend on the entailment model.
+    fn asks_judge(&self) -> bool {
+        let ranks = |ranker: &Ranker| ranker.0.is_some_and(|method| method.asks_judge());
+        self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
+    }
+
     /// Everything that the results depend on. Results of another manifest are not continued.
     fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
         let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
@@ -186,7 +192,7 @@ impl Plan {
         let manifest = json!({
             "format": FORMAT,
             "generator_sha256": models.generator,
-            "entailment_sha256": self.annotators.iter().any(|a| a.is_belief()).then_some(&models.entailment),
+            "entailment_sha256": self.asks_judge().then_some(&models.entailment),
             "prompts": models.prompts,
             "systems": self.systems,
             "annotators": names,
@@ -260,4 +266,32 @@ pub(crate) async fn run(
 fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {
     let written = write_atomically(path, text.as_bytes());
     written.map_err(|error| EvaluationError::Other(anyhow::anyhow!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ranker_that_asks_the_entailment_model_binds_the_results_to_it() {
+        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
+        let entailment = |ranker: &str| {
+            let settings = Settings {
+                annotators: vec!["llm-judgement".to_owned()],
+                metrics: Vec::new(),
+                rankers: vec![Ranker::find(ranker).unwrap()],
+                relevance_threshold: 0.5,
+                end_to_end: false,
+                answer_tokens: 32,
+                samples: None,
+                seed: 0,
+                passage_tokens: None,
+                measure: MeasureOptions::default(),
+                statistics: Statistics::default(),
+            };
+            let manifest = Plan::new(settings, &data).unwrap().manifest(&ModelIdentity::scripted("the judge"));
+            manifest["entailment_sha256"].clone()
+        };
+        assert_eq!((entailment("semantic-utility"), entailment("moi")), (json!("the judge"), Value::Null));
+    }
 }

@@ -25,6 +25,11 @@ pub fn examples(path: &Path) -> Result<Vec<Example>, FileError> {
     let example = |(number, line): (usize, &str)| {
         let parsed: Line =
             serde_json::from_str(line).map_err(|error| FileError(format!("{}:{number}: {error}", name(path))))?;
+        for (field, text) in [("passage", &parsed.passage), ("query", &parsed.query)] {
+            if text.trim().is_empty() {
+                return Err(FileError(format!("{}:{number}: {field}: must not be empty", name(path))));
+            }
+        }
         Ok(Example { title: parsed.passage_title, passage: parsed.passage, query: parsed.query })
     };
     let examples = lines(&text).map(example).collect::<Result<Vec<_>, FileError>>()?;
@@ -56,6 +61,8 @@ mod tests {
                 .unwrap_err()
                 .contains(":2: unknown field")
         );
+        let blank = read("{\"passage\": \"p\", \"query\": \" \"}").unwrap_err();
+        assert!(blank.ends_with("examples.jsonl:1: query: must not be empty"), "{blank}");
         assert!(read("\n").unwrap_err().ends_with("holds no examples"));
     }
 }

@@ -133,6 +133,7 @@ pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<Utility
         passage_tokens,
         truncate,
         token_budget: usize::try_from(wire.token_budget).ok().filter(|budget| *budget > 0),
+        pair_budget: None,
     })
 }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use sha2::{Digest, Sha256};
@@ -54,11 +55,16 @@ pub struct Judged {
     pub judged: usize,
     /// The model.
     pub model: EntailmentInfo,
+    /// From the request to its first turn, the loading of the model included.
+    pub queued: Duration,
+    /// From the first turn to the last verdict.
+    pub running: Duration,
 }
 
 /// Pairs to judge.
 struct List {
     pairs: Vec<TextPair>,
+    submitted: Instant,
     /// What is open of it; `None` before its first turn.
     progress: Option<Progress>,
     judged: usize,
@@ -66,6 +72,7 @@ struct List {
 
 /// The distinct pairs of a list.
 struct Progress {
+    started: Instant,
     /// Index of the first of each, in the order of their texts; those without a verdict are taken from the end.
     open: Vec<usize>,
     /// For every pair the first one that is equal.
@@ -86,7 +93,7 @@ impl Progress {
             }
             equal
         });
-        Self { open, first, verdicts: HashMap::new() }
+        Self { started: Instant::now(), open, first, verdicts: HashMap::new() }
     }
 
     /// One verdict a pair; `None` while one is missing.
@@ -141,7 +148,7 @@ impl Judge {
     /// [`ScheduleError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the
     /// next list.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
-        ask(&self.worker, List { pairs, progress: None, judged: 0 }, call).await
+        ask(&self.worker, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call).await
     }
 
     /// Pairs that the model judged since the start.
@@ -230,7 +237,8 @@ impl Verdicts {
             progress.verdicts.insert(index, verdict);
         }
         let verdicts = if progress.open.is_empty() { progress.finished() } else { None };
-        Ok(verdicts.map(|verdicts| Judged { verdicts, judged: list.judged, model: model.info() }))
+        let (queued, running) = (progress.started.duration_since(list.submitted), progress.started.elapsed());
+        Ok(verdicts.map(|verdicts| Judged { verdicts, judged: list.judged, model: model.info(), queued, running }))
     }
 }
 

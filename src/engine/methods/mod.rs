@@ -104,10 +104,14 @@ pub trait Method: Send + Sync {
     /// What its prompts hold beside passages and query; `None` for a method that asks no model.
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape>;
 
-    /// Whether its prompts begin with the caller's instruction and examples. The other methods depend on the words of their own
-    /// instructions, or have none, and refuse them.
+    /// Whether its prompts begin with the caller's instruction and examples. The others have words of their own, and refuse them.
     fn takes_opening(&self) -> bool {
         false
+    }
+
+    /// Most tokens of the answers that it has drawn, for the estimate of a request's work.
+    fn drawn(&self, _request: &RerankRequest) -> usize {
+        0
     }
 
     /// The model beside the generator that it asks; a server need not have one.

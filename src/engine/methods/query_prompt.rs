@@ -27,7 +27,12 @@ pub fn overhead(language: &Language) -> usize {
 
 /// The same with the caller's opening.
 pub(super) fn overhead_with(opening: &Opening, language: &Language) -> usize {
-    opening.segment(language, INSTRUCTION, CUE).tokens.len() + cue(language).len()
+    opening_tokens(opening, language) + cue(language).len()
+}
+
+/// Tokens of the first segment alone.
+pub(in crate::engine) fn opening_tokens(opening: &Opening, language: &Language) -> usize {
+    opening.segment(language, INSTRUCTION, CUE).tokens.len()
 }
 
 fn cue(language: &Language) -> Vec<Token> {

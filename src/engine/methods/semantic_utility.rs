@@ -9,9 +9,10 @@
 //! ```
 //!
 //! `m_c` is judged by the answer that founded its cluster. Between -1 and 1; 0 where the passage alone moves the belief
-//! nowhere. Answers of the same number draw the same random numbers in every context, so the standard error is paired. It is
-//! that of the answers with p and without; the meanings are taken as given. An empty answer has no meaning: it founds none and
-//! supports none.
+//! nowhere. The judged answers draw the same random numbers in every context, so the standard error is paired. It is that of
+//! the answers with p and without; the meanings are taken as given. The answers that give the meanings draw other random
+//! numbers: with the same ones, a passage that has the effect of the whole list would be judged against its own answers, and
+//! each answer supports itself. An empty answer has no meaning: it founds none and supports none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,6 +55,13 @@ impl Method for SemanticUtility {
         Some(PromptShape { longest: request.passages.len(), overhead })
     }
 
+    fn drawn(&self, request: &RerankRequest) -> usize {
+        let options = options(request);
+        // None, all, and each alone.
+        let contexts = request.passages.len().saturating_add(2);
+        contexts.saturating_mul(options.count().saturating_mul(options.most_tokens()))
+    }
+
     fn asks_judge(&self) -> bool {
         true
     }
@@ -89,27 +97,31 @@ struct Answer {
     likelihood: Likelihood,
 }
 
-/// No passage, all of them, and each alone. The only passage of a list is all of them.
+/// No passage, all of them, and each alone. The only passage of a list stands for both.
 fn contexts(passages: usize) -> Vec<Vec<usize>> {
-    let alone = (0..passages).filter(|_| passages > 1).map(|passage| vec![passage]);
+    let alone = (0..passages).map(|passage| vec![passage]);
     [Vec::new(), (0..passages).collect()].into_iter().chain(alone).collect()
 }
 
 /// The context without passages.
 const NONE: usize = 0;
-/// The context with all of them.
+/// The context with all of them, whose answers give the meanings.
 const WHOLE: usize = 1;
+/// The context with the first passage alone.
+const FIRST: usize = 2;
 
 impl Measuring {
     fn drawing(&self) -> Result<Vec<Prompt>, EngineError> {
         let (task, options) = (&self.task, options(&self.task.request));
         let prompts = AnswerPrompts::new(task.language()?, &task.query, task.passages.iter().cloned());
-        let draws = |context: Vec<usize>| {
-            let segments = prompts.prompt(&context);
+        let draws = |(context, passages): (usize, Vec<usize>)| {
+            let segments = prompts.prompt(&passages);
             let draw = |number| options.grow(&task.request.query, number, &self.stop);
-            (0..options.count()).map(|number| Prompt::grown(segments.clone(), draw(number))).collect::<Vec<_>>()
+            let first = if context == WHOLE { options.count() } else { 0 };
+            let numbers = first..first + options.count();
+            numbers.map(|number| Prompt::grown(segments.clone(), draw(number))).collect::<Vec<_>>()
         };
-        Ok(contexts(task.passages.len()).into_iter().flat_map(draws).collect())
+        Ok(contexts(task.passages.len()).into_iter().enumerate().flat_map(draws).collect())
     }
 
     /// The answers of each context, from the scores of [`Measuring::drawing`].
@@ -233,7 +245,7 @@ impl Judging {
     fn comparisons(&self) -> Vec<(usize, usize)> {
         let Some(clusters) = self.clusterer.finish() else { return Vec::new() };
         let meanings: Vec<usize> = clusters.founders.iter().map(|&founder| self.whole.0[founder]).collect();
-        let measured = self.drawn.iter().enumerate().filter(|(context, _)| *context != WHOLE || self.drawn.len() == 2);
+        let measured = self.drawn.iter().enumerate().filter(|(context, _)| *context != WHOLE);
         let answers = measured.flat_map(|(_, drawn)| drawn.texts.iter().flatten());
         answers.flat_map(|&answer| meanings.iter().map(move |&meaning| (answer, meaning))).collect()
     }
@@ -289,8 +301,7 @@ impl Judging {
         let shares = clusters.masses(&self.whole.1);
         let none = self.support(NONE, &meanings, &shares).ok_or_else(missing)?;
         let gain = |passage: usize| {
-            let context = if passages == 1 { WHOLE } else { WHOLE + 1 + passage };
-            let with = self.support(context, &meanings, &shares).ok_or_else(missing)?;
+            let with = self.support(FIRST + passage, &meanings, &shares).ok_or_else(missing)?;
             Ok(with.minus(&none, Pairing::Paired))
         };
         let gains = (0..passages).map(gain).collect::<Result<Vec<_>, EngineError>>()?;

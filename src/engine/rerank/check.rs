@@ -46,20 +46,18 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
     if request.latency_budget_ms.is_some_and(|budget| !(budget.is_finite() && budget > 0.0)) {
         return invalid("latency_budget_ms".into(), "must be a finite number above 0".into());
     }
-    if request.latency_budget_ms.is_some() && request.method().beside().is_some() {
-        let problem =
-            format!("is measured at the speed of the generator, which {} does not ask", request.method().name());
+    let method = request.method();
+    if request.latency_budget_ms.is_some() && (method.beside().is_some() || method.asks_judge()) {
+        let problem = format!("is measured at the speed of the generator, and {} asks another model", method.name());
         return invalid("latency_budget_ms".into(), problem);
     }
     request.opening.check(limits)?;
-    if !request.opening.is_built_in() && !request.method().takes_opening() {
-        let problem = format!(
-            "{} does not take it: its prompts have words of their own, or it has none",
-            request.method().name()
-        );
+    if !request.opening.is_built_in() && !method.takes_opening() {
+        let problem =
+            format!("{} does not take it: its prompts have words of their own, or it has none", method.name());
         return invalid(request.opening.field().into(), problem);
     }
     request.fusion.check()?;
     request.compression.map_or(Ok(()), |compression| compression.check())?;
-    request.method().check(request, limits)
+    method.check(request, limits)
 }

@@ -38,25 +38,36 @@ pub(super) struct Driver<'a> {
     pub planned: usize,
     /// The same for all lists of the request.
     pub quota: Quota,
-    /// Pairs of texts that the entailment model was asked about.
-    pub pairs: usize,
     /// Passages of the request: the first interim order comes when so many prompts are scored.
     pub passages: usize,
 }
 
-/// Tokens that the lists of one request have planned together. Clones share them.
+/// What the lists of one request have taken together. Clones share it.
 #[derive(Clone, Default)]
-pub(super) struct Quota(Arc<AtomicUsize>);
+pub(super) struct Quota {
+    tokens: Arc<AtomicUsize>,
+    pairs: Arc<AtomicUsize>,
+}
 
 impl Quota {
     /// Tokens planned so far.
     pub fn planned(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.tokens.load(Ordering::Relaxed)
     }
 
     /// Adds tokens. Returns the sum.
     pub fn add(&self, tokens: usize) -> usize {
-        self.0.fetch_add(tokens, Ordering::Relaxed).saturating_add(tokens)
+        self.tokens.fetch_add(tokens, Ordering::Relaxed).saturating_add(tokens)
+    }
+
+    /// Pairs of texts that the entailment model was asked about so far.
+    pub fn pairs(&self) -> usize {
+        self.pairs.load(Ordering::Relaxed)
+    }
+
+    /// Adds pairs of texts. Returns the sum.
+    pub fn add_pairs(&self, pairs: usize) -> usize {
+        self.pairs.fetch_add(pairs, Ordering::Relaxed).saturating_add(pairs)
     }
 }
 
@@ -313,6 +324,7 @@ fn begin(
             let (field, needed) = (opening.field().to_owned(), shape.overhead);
             return Err(EngineError::TooLong { field, needed, available: context / 2 });
         }
+        warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);
             return Err(EngineError::TooLong { field: "query".into(), needed: query, available });

@@ -1,10 +1,10 @@
 //! Inline utility: measures how the returned passages change the generator's belief, in the given and in the new order.
 
-use super::{Arrangement, RerankRequest};
+use super::driver::Quota;
+use super::{RerankRequest, Reranked};
 use crate::belief::{Estimate, Measured};
 use crate::call::Call;
 use crate::engine::belief::SampleOptions;
-use crate::engine::rerank::Usage;
 use crate::engine::utility::{Utility, UtilityRequest};
 use crate::engine::{Engine, EngineError};
 
@@ -44,17 +44,26 @@ impl Engine {
         Ok(2 * order_cost + context_free_cost)
     }
 
-    /// Measures both orders and adds the cost to `usage`. `None` if the request does not ask for it.
+    /// Measures both orders and adds the report and its cost to the answer, if the request asks for it. The method may have
+    /// spent a part of the pairs.
     pub(super) async fn measure_inline(
         &self,
         call: &Call,
         request: &RerankRequest,
-        arrangement: &Arrangement,
-        usage: &mut Usage,
-    ) -> Result<Option<InlineReport>, EngineError> {
-        let Some(inline) = &request.inline else { return Ok(None) };
-        let given: Vec<usize> = (0..arrangement.order.len()).collect();
-        let report = self.utility(call, utility(request, inline, vec![given, arrangement.order.clone()]), None).await?;
+        answer: &mut Reranked,
+        quota: &Quota,
+    ) -> Result<(), EngineError> {
+        let Some(inline) = &request.inline else { return Ok(()) };
+        let order = answer.arrangement.order.clone();
+        let given: Vec<usize> = (0..order.len()).collect();
+        let allowed = self.limits().pairs;
+        let pair_budget = Some(allowed.saturating_sub(quota.pairs()));
+        let asked = UtilityRequest { pair_budget, ..utility(request, inline, vec![given, order]) };
+        let report = self.utility(call, asked, None).await.map_err(|error| match error {
+            EngineError::Pairs { .. } => EngineError::Pairs { allowed },
+            other => other,
+        })?;
+        let usage = &mut answer.usage;
         usage.tokens += report.usage.tokens;
         usage.naive_tokens += report.usage.naive_tokens;
         usage.cached_tokens += report.usage.cached_tokens;
@@ -66,7 +75,8 @@ impl Engine {
         let judged_pairs = report.judged_pairs;
         let mut utilities = report.utilities.into_iter();
         let both = utilities.next().zip(utilities.next());
-        Ok(both.map(|(given, arranged)| InlineReport { given, arranged, without, judged_pairs }))
+        answer.inline = both.map(|(given, arranged)| InlineReport { given, arranged, without, judged_pairs });
+        Ok(())
     }
 }
 

@@ -330,7 +330,7 @@ impl Engine {
         let reserved = self.inline_cost(call, &request).await? + compression_cost;
         let mut driver = self.driver(call, &request, &scorer);
         driver.reserved = reserved;
-        driver.quota = quota;
+        driver.quota = quota.clone();
         driver.listener = listener;
         let mut driven = driver.drive(request.clone()).await?;
         let usage = driver.usage;
@@ -366,7 +366,7 @@ impl Engine {
         let mut placed = place::place((generator.as_ref(), scorer.as_ref()), &request, score, driven, usage)?;
         let ranked = placed.usage.tokens;
         if !placed.passages.is_empty() {
-            placed.inline = self.measure_inline(call, &request, &placed.arrangement, &mut placed.usage).await?;
+            self.measure_inline(call, &request, &mut placed, &quota).await?;
         }
         let measured = placed.usage.tokens - ranked;
         self.compress(call, compressor, &request, &mut placed).await?;
@@ -390,7 +390,6 @@ impl Engine {
             listener: None,
             usage: Usage::default(),
             planned: 0,
-            pairs: 0,
             quota: Quota::default(),
             passages: request.passages.len(),
         }

@@ -8,6 +8,7 @@ use crate::engine::methods::{Scored, Stage};
 use crate::engine::models::ServedGenerator;
 use crate::engine::opening::NO_PROFILE;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
+use crate::fit::profile::Subject;
 use crate::fusion::platt::Platt;
 use crate::numeric::{descending, sigmoid};
 
@@ -86,7 +87,9 @@ pub(super) fn place(
     let none_helps = scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index)));
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
     let (bias, order) = (&generator.position_bias, request.context_order);
-    let arrangement = if !request.opening.is_built_in() && bias.applies(returned.len(), order) {
+    // A profile of the answer is measured with the prompt for answers, which the caller's opening does not change.
+    let by_question = bias.decides(returned.len(), order) == Some(Subject::Question);
+    let arrangement = if !request.opening.is_built_in() && by_question {
         scored.warnings.push(NO_PROFILE.to_owned());
         let best_first = bias.arrange(&returned, ContextOrder::Descending)?;
         Arrangement { ground: Ground::NoProfile, ..best_first }

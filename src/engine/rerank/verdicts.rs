@@ -6,14 +6,15 @@ use crate::engine::methods::Scores;
 use crate::model::entailment::TextPair;
 
 impl Driver<'_> {
-    /// Has pairs of texts judged. The pairs of all rounds count together.
+    /// Has pairs of texts judged. The pairs of all rounds, and of all lists of the request, count together.
     pub(super) async fn judge(&mut self, pairs: Vec<TextPair>) -> Result<Scores, EngineError> {
-        self.pairs += pairs.len();
-        if self.pairs > self.limits.pairs {
+        if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
         let judged = self.models.judge()?.judge(pairs, self.call).await?;
         self.usage.pairs += judged.judged;
+        self.usage.queue_ms += judged.queued.as_secs_f64() * 1e3;
+        self.usage.score_ms += judged.running.as_secs_f64() * 1e3;
         Ok(Scores { verdicts: judged.verdicts, ..Scores::default() })
     }
 }

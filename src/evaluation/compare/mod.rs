@@ -138,6 +138,8 @@ impl Settings {
             ("passage_tokens", json!(self.passage_tokens)),
             ("seed", json!(self.seed)),
         ];
+        let judged = self.methods.iter().any(|method| method.asks_judge());
+        let judge = judged.then(|| ("entailment_sha256", json!(models.entailment)));
         let calibrated = models.calibrated().map(|calibrations| ("calibrations", json!(calibrations)));
         let examples = self.opening.examples.iter().map(|one| json!([one.title, one.passage, one.query]));
         let opening = || ("opening", json!([self.opening.instruction.trim(), examples.collect::<Vec<_>>()]));
@@ -146,6 +148,7 @@ impl Settings {
         let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
         entries
             .into_iter()
+            .chain(judge)
             .chain(calibrated)
             .chain(adapter)
             .chain(scorer)
@@ -239,4 +242,25 @@ pub(crate) async fn run(
 
 fn unsuitable(problem: impl Into<String>) -> BackendError {
     BackendError::Unsuitable(problem.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_that_asks_the_entailment_model_binds_the_results_to_it() {
+        let entailment = |method: &str| {
+            let settings = Settings {
+                methods: find(&[method.to_owned()]).unwrap(),
+                opening: Opening::default(),
+                passage_tokens: None,
+                seed: 0,
+                threshold: 0.5,
+                statistics: Statistics::default(),
+            };
+            settings.manifest(&ModelIdentity::scripted("the judge")).get("entailment_sha256").cloned()
+        };
+        assert_eq!((entailment("semantic-utility"), entailment("moi")), (Some(json!("the judge")), None));
+    }
 }

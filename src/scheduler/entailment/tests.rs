@@ -42,6 +42,19 @@ async fn equal_pairs_are_judged_once_and_verdicts_are_kept() {
     assert!(judge.judge(vec![], &Call::local()).await.unwrap().verdicts.is_empty());
 }
 
+/// The scripted model sleeps for every pair, so these are lower bounds.
+#[tokio::test]
+async fn what_a_list_took_is_told() {
+    let delay = Duration::from_millis(2);
+    let (judge, _) = start(OPTIONS, delay, vec![]);
+    let list = |from: usize| (from..from + 3).map(|i| pair(&i.to_string(), "x")).collect::<Vec<_>>();
+    let call = Call::local();
+    let (first, second) = tokio::join!(judge.judge(list(0), &call), judge.judge(list(10), &call));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert!(first.running >= 3 * delay && second.running >= 3 * delay, "{first:?} {second:?}");
+    assert!(second.queued >= 3 * delay, "the second list waited for the first: {second:?}");
+}
+
 #[tokio::test]
 async fn a_short_list_does_not_wait_for_a_long_one() {
     let (judge, _) = start(OPTIONS, Duration::from_millis(1), vec![]);

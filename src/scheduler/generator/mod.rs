@@ -284,6 +284,14 @@ impl Scheduler {
         }
     }
 
+    /// Most tokens of an opening that stays in the cache for later requests, once the generator is ready; `None` where no
+    /// states are kept, and so no openings.
+    #[must_use]
+    pub fn largest_opening(&self) -> Option<usize> {
+        let capacity = self.capacity().filter(|_| self.store.is_some())?;
+        Some(capacity.cells / openings::SHARE)
+    }
+
     /// The worker's state, to be watched.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status<Capacity>> {

@@ -22,6 +22,9 @@ pub(super) struct Openings {
     clock: u64,
 }
 
+/// The share of the cells that openings may hold: one in so many.
+pub(super) const SHARE: usize = 8;
+
 /// Most entries. Every method has an opening or two.
 const MOST_ENTRIES: usize = 16;
 

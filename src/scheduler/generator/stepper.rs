@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use super::active::Active;
-use super::openings::Openings;
+use super::openings::{self, Openings};
 use super::queue::View;
 use super::{Job, ScheduleError, Stats, line, queue};
 use crate::model::{Batch, Capacity, Generator, ModelError, Row};
@@ -18,9 +18,6 @@ use crate::warm::Store;
 /// Cells, in batches, granted to a request in addition to its longest path. More cells only make attention slower, unless
 /// they are restored: then few of them have rows in a step, and more of them make it fuller.
 const BREADTH: std::ops::RangeInclusive<usize> = 1..=3;
-
-/// The share of the cells that openings may hold: one in so many.
-const OPENINGS: usize = 8;
 
 pub(super) struct Stepper<'a> {
     generator: &'a mut dyn Generator,
@@ -74,7 +71,7 @@ impl<'a> Stepper<'a> {
             waiting: first.into_iter().collect(),
             active: Vec::new(),
             free_sequences: (0..capacity.sequences).rev().collect(),
-            openings: Openings::new(capacity.cells / OPENINGS),
+            openings: Openings::new(capacity.cells / openings::SHARE),
             store,
             one_at_a_time: false,
             claim: queue::Claim::default(),

@@ -10,10 +10,16 @@ fn answers(texts: &[&str]) -> Vec<Answer> {
     texts.iter().map(|text| Answer { text: (*text).to_owned(), likelihood }).collect()
 }
 
+/// Answers of one token and these likelihoods, times a constant.
+fn weighed(answers: &[(&str, f64)]) -> Vec<Answer> {
+    let likelihood = |weight: f64| Likelihood { sum: (weight / 100.0).ln(), tokens: 1 };
+    answers.iter().map(|(text, weight)| Answer { text: (*text).to_owned(), likelihood: likelihood(*weight) }).collect()
+}
+
 /// Judges everything that is asked for by the texts after the question.
 fn measure(contexts: &[Vec<Answer>], entails: impl Fn(&str, &str) -> f64) -> (Scored, Vec<(String, String)>) {
     let mut judging = Judging::new("who", contexts).unwrap().unwrap();
-    let (mut asked, passages) = (Vec::new(), (contexts.len() - 2).max(1));
+    let (mut asked, passages) = (Vec::new(), contexts.len() - FIRST);
     loop {
         let open = judging.open();
         if open.is_empty() {
@@ -37,21 +43,26 @@ fn alike(premise: &str, hypothesis: &str) -> f64 {
     f64::from(u8::from(premise[..1] == hypothesis[..1]))
 }
 
-/// With all passages: a twice in two forms, b once, and one empty answer, so a weighs 2/3 and b 1/3. The first passage
-/// alone gives a, a, b and nothing: (2/3 + 2/3 + 1/3) / 4 = 5/12. None gives c, c, b and nothing: 1/12. The second gives
-/// nothing but c.
+/// With all passages: a twice in two forms (weights 2 and 1), b once, and one empty answer, so a weighs 3/4 and b 1/4. The
+/// first passage alone gives a, b and nothing with weights 2, 1 and 1: 1/2 · 3/4 + 1/4 · 1/4 = 7/16. None gives b, c and nothing
+/// with weights 1, 1 and 2: 1/4 · 1/4 = 1/16. The second passage gives nothing but c.
+///
+/// Left out one after the other: with the first passage 3, 12 and 14, without 0, 2 and 3, in 24ths. The differences 3, 10 and 11
+/// deviate from their mean by -5, 2 and 3, so the squared error is 2/3 · 38/24² = 19/432. As independent sets it were
+/// 2/3 · (206/3 + 14/3)/24² = 55/648. The second passage shows no deviation; the error is that of none, 2/3 · (14/3)/24² = 7/1296.
 #[test]
 fn by_hand() {
     let contexts = [
-        answers(&["c", "c", "b", ""]),
-        answers(&["a", "ax", "b", ""]),
-        answers(&["a", "a", "b", ""]),
-        answers(&["c", "c", "c", "c"]),
+        weighed(&[("b", 1.0), ("c", 1.0), ("", 2.0)]),
+        weighed(&[("a", 2.0), ("ax", 1.0), ("b", 1.0), ("", 4.0)]),
+        weighed(&[("a", 2.0), ("b", 1.0), ("", 1.0)]),
+        weighed(&[("c", 3.0), ("c", 1.0), ("c", 1.0)]),
     ];
     let (scored, asked) = measure(&contexts, alike);
-    assert!((scored.utilities[0] - 4.0 / 12.0).abs() < 1e-12 && (scored.utilities[1] + 1.0 / 12.0).abs() < 1e-12);
+    assert!((scored.utilities[0] - 6.0 / 16.0).abs() < 1e-12 && (scored.utilities[1] + 1.0 / 16.0).abs() < 1e-12);
     assert_eq!((scored.ranking, scored.unit, scored.has_zero), (vec![0, 1], 1.0, true));
-    assert!(scored.standard_errors.unwrap().iter().all(|error| *error > 0.0));
+    let squared: Vec<f64> = scored.standard_errors.unwrap().iter().map(|error| error * error).collect();
+    assert!((squared[0] - 19.0 / 432.0).abs() < 1e-12 && (squared[1] - 7.0 / 1_296.0).abs() < 1e-12, "{squared:?}");
     // Clusters: ax with a, then b with a, in both directions. Then a, b and c against a and b, less what is known.
     let texts = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(left, right)| ((*left).to_owned(), (*right).to_owned())).collect()
@@ -70,17 +81,37 @@ fn a_passage_that_says_what_the_list_says_has_the_whole_difference() {
     let contexts = [answers(&["c", "d"]), answers(&["a", "a"]), answers(&["a", "a"]), answers(&["c", "d"])];
     let (scored, _) = measure(&contexts, alike);
     assert_eq!((scored.utilities, scored.standard_errors.unwrap()), (vec![1.0, 0.0], vec![0.0, 0.0]));
-    // One passage is the whole list, and is measured with its answers.
-    let (scored, _) = measure(&[answers(&["c", "a"]), answers(&["a", "a"])], alike);
-    assert_eq!(scored.utilities, [0.5]);
-    assert!(Judging::new("who", &[answers(&["c"]), answers(&[""])]).unwrap().is_none());
-    assert_eq!(contexts_of(1), (2, vec![0]));
-    assert_eq!(contexts_of(3), (5, vec![0, 1, 2]));
+    assert!(Judging::new("who", &[answers(&["c"]), answers(&[""]), answers(&["a"])]).unwrap().is_none());
 }
 
-fn contexts_of(passages: usize) -> (usize, Vec<usize>) {
-    let contexts = contexts(passages);
-    (contexts.len(), contexts[WHOLE].clone())
+/// The answers that give the meanings are others than those that are judged, also for a list of one passage: an answer whose
+/// meaning nothing else shares does not support itself.
+#[test]
+fn no_answer_is_judged_against_its_own_meaning() {
+    let (scored, _) = measure(&[answers(&["c", "c"]), answers(&["a", "b"]), answers(&["d", "e"])], alike);
+    assert_eq!(scored.utilities, [0.0]);
+    let (scored, _) = measure(&[answers(&["c", "a"]), answers(&["a", "a"]), answers(&["a", "a"])], alike);
+    assert_eq!(scored.utilities, [0.5]);
+    for passages in [1, 3] {
+        let seeds = seeds(passages);
+        assert_eq!((seeds.len(), contexts(passages)[WHOLE].len()), (passages + 2, passages));
+        let judged = [&[NONE][..], &(FIRST..passages + 2).collect::<Vec<_>>()].concat();
+        assert!(judged.iter().all(|&context| seeds[context] == seeds[NONE]), "paired");
+        assert!(seeds[WHOLE].iter().all(|seed| !seeds[NONE].contains(seed)));
+    }
+}
+
+/// The seeds of the answers of each context.
+fn seeds(passages: usize) -> Vec<Vec<u64>> {
+    let language = Language::new(Arc::new(crate::scripted::ByteTokenizer::default()), false);
+    let query = language.query("who");
+    let request = RerankRequest { query: "who".to_owned(), ..RerankRequest::default() };
+    let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into(); passages], query };
+    let (task, count) = (Arc::new(task), options(&RerankRequest::default()).count());
+    let stop = options(&task.request).text_stop(task.language().unwrap());
+    let drawing = Measuring { task, stop, step: Step::Draw }.drawing().unwrap();
+    let seed = |prompt: &Prompt| prompt.grow.as_ref().unwrap().seed;
+    drawing.chunks(count).map(|context| context.iter().map(seed).collect()).collect()
 }
 
 proptest! {
