@@ -30,18 +30,19 @@ use crate::storage::profiles::{Origin, ProfileFile};
 use crate::storage::store::{Store, StoreError};
 
 pub use control::{Control, Operator};
-pub use generator::locate_adapter;
+pub use generator::{KeyError, find_names, locate_adapter};
 pub use rerankers::with_passage_models;
 pub use serving::{Listeners, serve};
 
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
-/// The store has no model or adapter of the configured name, others could have written to the folder `warm.disk`, or no thread could be started.
+/// The store has no model or adapter of the configured name, others could have written to the folder `warm.disk`, or no
+/// thread could be started.
 pub fn start(config: &Config) -> anyhow::Result<Engine> {
     // Fail early on an unknown model name.
-    for settings in std::iter::once(&config.generator).chain(&config.scorer) {
-        generator::find(settings, &config.store)?;
+    for (section, settings) in config.generators() {
+        generator::find(section, settings, &config.store)?;
     }
     if let Some(disk) = &config.scheduler.warm.disk {
         disk.check().map_err(|problem| anyhow::anyhow!("warm.disk: {}: {problem}", disk.folder.display()))?;

@@ -18,7 +18,7 @@ pub(crate) enum Backend {
 
 /// The models and prompts that results depend on.
 pub(crate) struct ModelIdentity {
-    /// SHA-256 of the generator's file.
+    /// SHA-256 of the generator's file, without what an adapter adds.
     pub generator: String,
     /// The generator's name in the catalogue, or its file's.
     pub name: String,

@@ -12,6 +12,8 @@
 
 #[path = "common/program.rs"]
 mod program;
+#[path = "common/gguf.rs"]
+mod written;
 
 use std::path::Path;
 
@@ -83,6 +85,62 @@ fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
         let refused = with(other);
         assert!(!refused.status.success(), "{other:?}");
         assert!(error(&refused).contains("the results were made with other settings: "), "{}", error(&refused));
+    }
+}
+
+#[test]
+fn results_of_another_adapter_or_scale_are_not_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("lists.jsonl");
+    let passages = json!([{ "id": "a", "text": "The mill is old.", "supporting": false },
+        { "id": "b", "text": "Bread needs salt.", "supporting": true }]);
+    let line = json!({ "id": "q", "question": "what needs salt", "answers": ["bread"], "passages": passages });
+    std::fs::write(&data, format!("{line}\n")).unwrap();
+    let (adapter, other) = (golden("adapter.gguf"), folder.path().join("other.gguf").display().to_string());
+    let factors = written::factors("blk.0.attn_q.weight", 32, 32, 2, 0.1);
+    std::fs::write(&other, written::bytes(&written::adapter_values("llama", 4.0), &factors)).unwrap();
+    let data = data.display().to_string();
+    for name in ["compare", "evaluate"] {
+        let out = folder.path().join(name).display().to_string();
+        let first = if name == "compare" {
+            vec![name, "--data", &data, "--methods", "query-generation", "--out", &out]
+        } else {
+            [program::arguments(&data, &out), vec!["--method", "query-generation"]].concat()
+        };
+        let with = |more: &[(&str, &str)]| command(&first, &settings(folder.path(), more));
+        let made = with(&[("generator.adapter", &adapter), ("generator.adapter_scale", "0.5")]);
+        assert!(made.status.success(), "{}", error(&made));
+        for settings in [
+            &[][..],
+            &[("generator.adapter", &*adapter)],
+            &[("generator.adapter", &*other), ("generator.adapter_scale", "0.5")],
+        ] {
+            let refused = with(settings);
+            assert!(!refused.status.success(), "{name} {settings:?}");
+            assert!(error(&refused).contains("adapter"), "{}", error(&refused));
+        }
+        assert!(with(&[("generator.adapter", &adapter), ("generator.adapter_scale", "0.50")]).status.success());
+    }
+}
+
+/// A path that does not exist, an entry of another role, a file of another content.
+#[test]
+fn a_pull_names_the_key_of_a_wrong_adapter() {
+    let folder = tempfile::tempdir().unwrap();
+    let adapter = golden("adapter.gguf");
+    let hash = "0".repeat(64);
+    let cases: [(&[(&str, &str)], &str); 4] = [
+        (
+            &[("generator.adapter", "/nowhere/a.gguf")],
+            "generator.adapter: \"/nowhere/a.gguf\", for adapter, is neither",
+        ),
+        (&[("generator.adapter", "smollm2-135m-instruct")], "is for generator, not for adapter"),
+        (&[("scorer.model", "nobody")], "scorer.model: \"nobody\""),
+        (&[("generator.adapter", &adapter), ("generator.adapter_sha256", &hash)], "generator.adapter_sha256: "),
+    ];
+    for (wrong, expected) in cases {
+        let pulled = command(&["models", "pull"], &settings(folder.path(), wrong));
+        assert!(!pulled.status.success() && error(&pulled).contains(expected), "{}", error(&pulled));
     }
 }
 

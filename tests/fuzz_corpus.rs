@@ -15,12 +15,11 @@
 
 #[path = "../fuzz/entry/mod.rs"]
 mod entry;
-#[path = "common/gguf.rs"]
-mod written;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use entry::files::written;
 use prost::Message;
 use rerankd::rpc::{DESCRIPTORS, tei_v1, v1};
 use serde_json::{Value, json};
@@ -355,10 +354,22 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         seeds.push(("gguf", name.to_owned(), gguf(tensors, shape)));
     }
     seeds.push(("gguf", "magic".into(), b"GGUF".to_vec()));
-    // Read as the model, too, whose matrix is missing.
-    let factors = written::factors("blk.0.attn_q.weight", 4, 4, 1, 0.5);
-    seeds.push(("gguf", "adapter".into(), written::bytes(&written::adapter_values("llama", 8.0), &factors)));
+    seeds.push(("gguf", "adapter".into(), adapter()));
     seeds
+}
+
+/// A valid adapter of the target's model.
+fn adapter() -> Vec<u8> {
+    let factors = written::factors("blk.0.attn_q.weight", 4, 4, 1, 0.5);
+    written::bytes(&written::adapter_values("llama", 8.0), &factors)
+}
+
+/// A seed that is refused early would leave the later checks to chance.
+#[test]
+fn the_seed_of_an_adapter_passes_every_check() {
+    let kept = folder("gguf").join("adapter");
+    assert_eq!(std::fs::read(&kept).unwrap(), adapter());
+    entry::files::adapts(&kept).unwrap();
 }
 
 /// A header that states so many tensors and describes at most one, a square of numbers of four bytes.

@@ -13,6 +13,7 @@ use rerankd::engine::Engine;
 use rerankd::engine::methods::query_prompt::{QueryPrompt, overhead};
 use rerankd::engine::prompt::PassageTokens;
 use rerankd::fit::design::{Design, orders, prefixes, pruned};
+use rerankd::model::weights;
 use rerankd::plan::{NodeId, Plan, Segment};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,7 @@ pub struct Record {
     /// The designs and the passage length in tokens that were scored.
     #[serde(default)]
     pub task: String,
-    /// SHA-256 of the model file that ran.
+    /// SHA-256 of the model file that ran; with an adapter `+`, its SHA-256, `x` and the scale follow.
     #[serde(default)]
     pub model: String,
 }
@@ -56,7 +57,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<()> {
     let config = Config::load(None, &[("warm.memory_bytes".to_owned(), "0".to_owned())])?;
     rerankd::telemetry::install(&config, false);
     let engine = runtime.block_on(rerankd::app::engine(&config))?;
-    let model = engine.generator()?.info.running_sha256.clone();
+    let info = &engine.generator()?.info;
+    let model = weights(&info.running_sha256, info.adapter.as_ref());
     let (mut out, done) = reopen(Path::new(out))?;
     let name = Path::new(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     for (index, question) in questions.iter().enumerate().skip(skip) {

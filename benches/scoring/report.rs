@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 static CONTEXT: OnceLock<Value> = OnceLock::new();
 
-/// Sets the generator whose hash every line contains.
+/// Sets the generator whose hash every line contains; with an adapter, also the adapter's hash and its scale.
 pub fn about(info: &GeneratorInfo) {
-    about_model(&info.name, &info.sha256, &info.encoding);
+    about_model(&info.name, &info.weights(), &info.encoding);
 }
 
 /// Sets the hash of a model that is not a generator.

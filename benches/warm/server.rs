@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rerankd::model::{AdapterInfo, weights};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::model_service_client::ModelServiceClient;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
@@ -71,7 +72,13 @@ impl Server {
             let info = server.info().await?;
             if info.worker.is_some_and(|worker| worker.ready) {
                 let generator = info.generator.unwrap_or_default();
-                report::about_model(&generator.name, &generator.running_sha256, &generator.encoding);
+                let adapter = generator.adapter.map(|v1::AdapterInfo { name, sha256, scale }| AdapterInfo {
+                    name,
+                    sha256,
+                    scale,
+                });
+                let running = weights(&generator.running_sha256, adapter.as_ref());
+                report::about_model(&generator.name, &running, &generator.encoding);
                 return Ok(server);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

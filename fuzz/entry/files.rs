@@ -6,16 +6,20 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use rerankd::config::Config;
 use rerankd::files::{labelled, passages, questions, trec};
 use rerankd::fit::profile::Origin;
+use rerankd::model::ModelError;
 use rerankd::runtime::llama::{Adapter, reencoded_bytes, verify_adapter};
 use rerankd::storage::calibrations::CalibrationFile;
 use rerankd::storage::catalog::Catalog;
 use rerankd::storage::fetch::Hub;
 use rerankd::storage::profiles::ProfileFile;
-use rerankd::storage::store::{Store, hex};
+use rerankd::storage::store::{Store, hash, hex};
 use rerankd::transport::Tokens;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+
+#[path = "../../tests/common/gguf.rs"]
+pub mod written;
 
 /// The name of a kind of file, and its reader, which gets the path and the content.
 pub type Kind = (&'static str, fn(&Path, &[u8]));
@@ -46,14 +50,34 @@ pub fn run(input: &[u8]) {
     with_file(content, |path| read(path, content));
 }
 
-/// Reads the header of a GGUF file, and the file as an adapter of itself.
+/// Reads the header of a GGUF file, and the file as an adapter of one small model.
 pub fn gguf(input: &[u8]) {
     with_file(input, |path| {
         drop(reencoded_bytes(path));
-        let adapter = Adapter { path: path.to_owned(), sha256: String::new(), scale: 1.0, base: String::new() };
-        named(path, verify_adapter(&adapter, path));
+        named(path, adapts(path));
     });
 }
+
+/// Whether the file is an adapter of the small model.
+///
+/// # Errors
+/// Why it is not.
+pub fn adapts(path: &Path) -> Result<(), ModelError> {
+    let sha256 = hash(path).unwrap();
+    let adapter = Adapter { path: path.to_owned(), sha256, scale: 1.0, base: "0".repeat(64) };
+    verify_adapter(&adapter, &BASE.path().join("base.gguf"))
+}
+
+/// The folder of the model's file. Its matrices have the shapes that the seeds adapt.
+static BASE: LazyLock<TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let matrix = |name: &str, outputs: u64| (name.to_owned(), vec![4, outputs], vec![0.0; 16]);
+    let norm = ("blk.0.attn_norm.weight".to_owned(), vec![4], vec![1.0; 4]);
+    let tensors = [matrix("blk.0.attn_q.weight", 4), matrix("output.weight", 4), norm];
+    let content = written::bytes(&[("general.architecture", written::text("llama"))], &tensors);
+    std::fs::write(folder.path().join("base.gguf"), content).unwrap();
+    folder
+});
 
 fn with_file(content: &[u8], read: impl FnOnce(&Path)) {
     let folder = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);

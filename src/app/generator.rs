@@ -11,25 +11,71 @@ use crate::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
 use crate::storage::catalog;
 use crate::storage::store::{Located, Store, StoreError};
 
-/// Whether the store has the files of a generator, by their names. Reads no content.
-pub(super) fn find(settings: &config::Generator, store: &Store) -> Result<(), StoreError> {
-    store.find(&settings.model, catalog::Role::Generator)?;
-    settings.adapter.as_ref().map_or(Ok(()), |adapter| store.find(&adapter.file, catalog::Role::Adapter))
+/// The store has no such file as a key asks for.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: {error}")]
+pub struct KeyError {
+    /// The key in the configuration, such as `generator.adapter`.
+    pub key: String,
+    /// What is wrong with its file.
+    pub error: StoreError,
 }
 
-/// The adapter of a generator, with a verified file.
+impl KeyError {
+    fn of(section: Role, key: &str) -> impl FnOnce(StoreError) -> Self {
+        let key = format!("{}.{key}", section.name());
+        move |error| Self { key, error }
+    }
+
+    /// The worker's error.
+    fn unusable(self) -> ModelError {
+        ModelError::Unusable { path: self.key, problem: self.error.to_string() }
+    }
+}
+
+/// Whether the store has the files of a generator, by their names. Reads no content.
+pub(super) fn find(section: Role, settings: &config::Generator, store: &Store) -> Result<(), KeyError> {
+    for (key, name, role) in named(settings) {
+        store.find(name, role).map_err(KeyError::of(section, key))?;
+    }
+    Ok(())
+}
+
+/// The same, where the files of a catalogue need not have been fetched.
+///
+/// # Errors
+/// A name is neither that of a file nor of an entry with the role of its key.
+pub fn find_names(section: Role, settings: &config::Generator, store: &Store) -> Result<(), KeyError> {
+    for (key, name, role) in named(settings) {
+        match store.find(name, role) {
+            Ok(()) | Err(StoreError::NotPulled { .. }) => {}
+            Err(error) => return Err(KeyError::of(section, key)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// The keys of a generator's files, the names or paths that they have, and the roles of the files.
+fn named(settings: &config::Generator) -> impl Iterator<Item = (&'static str, &str, catalog::Role)> {
+    let adapter = settings.adapter.iter().map(|adapter| ("adapter", &*adapter.file, catalog::Role::Adapter));
+    std::iter::once(("model", &*settings.model, catalog::Role::Generator)).chain(adapter)
+}
+
+/// The adapter of the generator of one section of the configuration, with a verified file.
 ///
 /// # Errors
 /// The store has no adapter of this name, or its content is not the expected one.
 pub fn locate_adapter(
+    section: Role,
     settings: &config::Generator,
     store: &Store,
-) -> Result<Option<(Located, AdapterInfo)>, StoreError> {
+) -> Result<Option<(Located, AdapterInfo)>, KeyError> {
     let Some(adapter) = &settings.adapter else { return Ok(None) };
-    let located = store.locate(&adapter.file, catalog::Role::Adapter)?;
+    let located = store.locate(&adapter.file, catalog::Role::Adapter).map_err(KeyError::of(section, "adapter"))?;
     if let Some(expected) = adapter.sha256.as_ref().filter(|expected| **expected != located.sha256) {
         let (path, expected, actual) = (located.path.display().to_string(), expected.clone(), located.sha256);
-        return Err(StoreError::WrongHash { path, expected, actual });
+        let error = StoreError::WrongHash { path, expected, actual };
+        return Err(KeyError::of(section, "adapter_sha256")(error));
     }
     let info = AdapterInfo { name: located.name.clone(), sha256: located.sha256.clone(), scale: adapter.scale };
     Ok(Some((located, info)))
@@ -48,17 +94,21 @@ pub(super) fn start(
         let published = Arc::clone(&published);
         // The files that were read first, with the settings that they run with. Answers name their checksums, so a reload
         // must not serve others.
-        let mut read: Option<(String, llama::Settings)> = None;
+        let mut read: Option<([String; 2], llama::Settings)> = None;
         Box::new(move |serve| {
-            let (located, adapter) = locate(&settings, &store)?;
-            let own = weights(&located.sha256, adapter.as_ref().map(|(_, info)| info));
+            let (located, adapter) = locate(role, &settings, &store)?;
+            let adapters_hash = adapter.as_ref().map_or_else(String::new, |(_, info)| info.sha256.clone());
+            let found = [located.sha256.clone(), adapters_hash];
             if let Some((first, runtime)) = &read {
-                if *first != own {
+                if *first != found {
+                    let changed = adapter.filter(|_| first[0] == found[0]).map_or(located, |(file, _)| file);
+                    let path = changed.path.display().to_string();
                     let problem = "the file changed since the server read it: start the server again".to_owned();
-                    return Err(ModelError::Unusable { path: settings.model.clone(), problem });
+                    return Err(ModelError::Unusable { path, problem });
                 }
                 return llama::with_model(runtime, serve);
             }
+            let own = weights(&located.sha256, adapter.as_ref().map(|(_, info)| info));
             let vocabulary = Vocabulary::load(&located.path)?;
             let mut runtime = settings.settings(located.path.clone());
             let choice = match settings.reencode {
@@ -68,7 +118,7 @@ pub(super) fn start(
             let compute = llama::computes(&runtime)?;
             let info = GeneratorInfo {
                 adapter: adapter.as_ref().map(|(_, info)| info.clone()),
-                ..info(&settings, &located, &vocabulary, choice.as_ref(), compute)
+                ..info_without_adapter(&settings, &located, &vocabulary, choice.as_ref(), compute)
             };
             if let Some(choice) = choice {
                 runtime.path = choice.path;
@@ -80,6 +130,10 @@ pub(super) fn start(
                 scale: adapter.scale,
                 base: located.sha256.clone(),
             });
+            // Before anybody is told of it, and before the model loads, which may take minutes.
+            if let Some(adapter) = &runtime.adapter {
+                llama::verify_adapter(adapter, &runtime.path)?;
+            }
             let position_bias = position_bias(&store, &own);
             position_bias.set_use_learnt(use_learnt);
             let file = FileRead {
@@ -89,7 +143,7 @@ pub(super) fn start(
                 position_bias,
             };
             *published.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-            let (_, runtime) = read.insert((own, runtime));
+            let (_, runtime) = read.insert((found, runtime));
             llama::with_model(runtime, serve)
         })
     };
@@ -99,20 +153,18 @@ pub(super) fn start(
 
 /// The verified files of a generator.
 fn locate(
+    section: Role,
     settings: &config::Generator,
     store: &Store,
 ) -> Result<(Located, Option<(Located, AdapterInfo)>), ModelError> {
-    let unusable =
-        |path: &str, error: StoreError| ModelError::Unusable { path: path.to_owned(), problem: error.to_string() };
-    let model =
-        store.locate(&settings.model, catalog::Role::Generator).map_err(|error| unusable(&settings.model, error))?;
-    let name = settings.adapter.as_ref().map_or("", |adapter| &*adapter.file);
-    let adapter = locate_adapter(settings, store).map_err(|error| unusable(name, error))?;
+    let model = store.locate(&settings.model, catalog::Role::Generator);
+    let model = model.map_err(|error| KeyError::of(section, "model")(error).unusable())?;
+    let adapter = locate_adapter(section, settings, store).map_err(KeyError::unusable)?;
     Ok((model, adapter))
 }
 
-/// All but the adapter.
-fn info(
+/// What answers say of a generator: its file, how it runs, and what it was trained for. The caller adds the adapter.
+fn info_without_adapter(
     settings: &config::Generator,
     located: &Located,
     vocabulary: &Vocabulary,

@@ -55,11 +55,10 @@ pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(),
 
 async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
     let store = &config.store;
-    let generators: Vec<&config::Generator> = std::iter::once(&config.generator).chain(&config.scorer).collect();
-    for generator in &generators {
-        if names.is_empty() && store.catalog().find(&generator.model).is_none() {
-            // A wrong path is reported before anything is fetched.
-            store.locate(&generator.model, Role::Generator).map_err(failed)?;
+    if names.is_empty() {
+        // A wrong path is reported before anything is fetched.
+        for (section, generator) in config.generators() {
+            app::find_names(section, generator, store).map_err(anyhow::Error::from)?;
         }
     }
     let entries = if names.is_empty() { configured(config) } else { named(store, names)? };
@@ -68,10 +67,12 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         output::print(&format!("{}  {}\n", entry.name, path.display()))?;
     }
     if names.is_empty() {
-        for (index, generator) in generators.iter().enumerate() {
-            if generators[..index].iter().all(|other| other.model != generator.model) {
-                measure(config, &generator.model).await?;
-            }
+        for (section, generator) in config.generators() {
+            app::locate_adapter(section, generator, store).map_err(anyhow::Error::from)?;
+        }
+        let scorer = config.scorer.iter().filter(|scorer| scorer.model != config.generator.model);
+        for generator in std::iter::once(&config.generator).chain(scorer) {
+            measure(config, &generator.model).await?;
         }
         return Ok(());
     }
@@ -118,8 +119,7 @@ fn configured(config: &Config) -> Vec<&Entry> {
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
     let networks: Vec<&str> = config.entailment.model.as_deref().into_iter().chain(scorers).collect();
     let library = !networks.is_empty() && config.entailment.library.is_none();
-    let generators = std::iter::once(&config.generator).chain(&config.scorer);
-    let names = generators.flat_map(files).chain(networks);
+    let names = config.generators().flat_map(|(_, generator)| files(generator)).chain(networks);
     let names = names.chain(library.then_some("onnxruntime"));
     names.filter_map(|name| config.store.catalog().find(name)).collect()
 }

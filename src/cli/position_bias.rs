@@ -5,6 +5,7 @@ use clap::Args;
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, output, plot};
 use crate::app;
+use crate::engine::models;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::rpc::{client, v1};
 use crate::storage::catalog::Role;
@@ -29,7 +30,8 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
         None => {
             let store = config.store.clone();
             let located = store.locate(&config.generator.model, Role::Generator).map_err(anyhow::Error::from)?;
-            let adapter = app::locate_adapter(&config.generator, &store).map_err(anyhow::Error::from)?;
+            let adapter =
+                app::locate_adapter(models::Role::Generator, &config.generator, &store).map_err(anyhow::Error::from)?;
             let adapter = adapter.map(|(_, info)| info);
             let weights = crate::model::weights(&located.sha256, adapter.as_ref());
             let (mut profiles, mut problems) = (Vec::new(), Vec::new());
@@ -66,7 +68,10 @@ pub(super) fn show(answer: &v1::GetPositionBiasResponse) -> Result<(), Failure> 
     if answer.profiles.is_empty() {
         return output::print("no position-bias profile; `rerankd calibrate` measures one\n");
     }
-    output::print(&answer.profiles.iter().map(plot::profile).collect::<String>())
+    let adapter = answer.adapter.as_ref().map_or_else(String::new, |adapter| {
+        format!("of the generator with adapter {} at scale {}\n\n", adapter.name, adapter.scale)
+    });
+    output::print(&(adapter + &answer.profiles.iter().map(plot::profile).collect::<String>()))
 }
 
 fn entry(profile: &v1::PositionProfile) -> serde_json::Value {

@@ -273,6 +273,6 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
         "question": question.question, "line": question.line,
         "without_context": answer.without_context.as_ref().map(belief), "utilities": utilities, "usage": usage,
         "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,
-        "model_sha256": answer.model_sha256,
+        "model_sha256": answer.model_sha256, "adapter": answer.adapter.as_ref().map(output::adapter),
     })
 }

@@ -137,6 +137,11 @@ impl Section {
             if !sha256.is_empty() {
                 faults.push(format!("{section}.adapter_sha256: must be empty where {section}.adapter is empty"));
             }
+            if scale.is_some_and(|scale| scale.to_bits() != 1.0_f32.to_bits()) {
+                let found = &self.adapter_scale;
+                faults
+                    .push(format!("{section}.adapter_scale: must be 1 where {section}.adapter is empty, is {found:?}"));
+            }
             return None;
         }
         let sha256 = Some(sha256).filter(|sha256| !sha256.is_empty());
@@ -188,5 +193,11 @@ mod tests {
         assert_eq!(unused, ["scorer.adapter: must be empty where scorer.model is empty"]);
         let alone = load(&[("generator.adapter_sha256", &hash)]).unwrap_err();
         assert_eq!(alone, ["generator.adapter_sha256: must be empty where generator.adapter is empty"]);
+        let scale = load(&[("generator.adapter_scale", "0.5")]).unwrap_err();
+        assert_eq!(scale, ["generator.adapter_scale: must be 1 where generator.adapter is empty, is \"0.5\""]);
+        assert!(load(&[("generator.adapter_scale", "1.0")]).is_ok());
+        let scorers = [("scorer.model", "x.gguf"), ("scorer.adapter_scale", "0")];
+        let scorers = load(&scorers).unwrap_err();
+        assert_eq!(scorers, ["scorer.adapter_scale: must be 1 where scorer.adapter is empty, is \"0\""]);
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::engine;
+use crate::engine::models::Role;
 use crate::observe::traces::TraceOptions;
 use crate::scheduler::entailment::EntailmentOptions;
 use crate::scheduler::generator::SchedulerOptions;
@@ -177,6 +178,12 @@ impl Config {
             Ok(config) => Err(ConfigError { faults, files: config.security.files }),
             Err(error) => Err(error.after(faults)),
         }
+    }
+
+    /// The generator and the scorer, where there is one, each with its section.
+    pub fn generators(&self) -> impl Iterator<Item = (Role, &Generator)> {
+        let scorer = self.scorer.iter().map(|scorer| (Role::Scorer, scorer));
+        std::iter::once((Role::Generator, &self.generator)).chain(scorer)
     }
 
     /// The merged values as TOML. Access tokens are masked.

@@ -31,7 +31,7 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
             page.counter("rerankd_entailment_pairs_total", help, &labels, count(pairs));
         }
         restarts(&mut page, Role::Entailment, name, judge.restarts());
-        info(&mut page, name, &judge.model().sha256, Role::Entailment, "");
+        info(&mut page, name, &judge.model().sha256, Role::Entailment, ["", ""]);
     }
     for (role, scorer) in engine.models().scorers() {
         let name = scorer.model().name.as_str();
@@ -39,7 +39,7 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
         let labels = [("model", name), ("role", role.name())];
         page.counter("rerankd_passages_scored_total", help, &labels, count(scorer.scored()));
         restarts(&mut page, *role, name, scorer.restarts());
-        info(&mut page, name, &scorer.model().sha256, *role, "");
+        info(&mut page, name, &scorer.model().sha256, *role, ["", ""]);
     }
     page.families
 }
@@ -70,8 +70,10 @@ fn restarts(page: &mut Page, role: Role, model: &str, number: u64) {
     page.counter("rerankd_worker_restarts_total", help, &[("model", model), ("role", role.name())], count(number));
 }
 
-fn info(page: &mut Page, name: &str, sha256: &str, role: Role, encoding: &str) {
-    let labels = [("name", name), ("sha256", sha256), ("role", role.name()), ("encoding", encoding)];
+/// `encoding` and `adapter` are empty for a model that has none.
+fn info(page: &mut Page, name: &str, sha256: &str, role: Role, [encoding, adapter]: [&str; 2]) {
+    let labels =
+        [("name", name), ("sha256", sha256), ("role", role.name()), ("encoding", encoding), ("adapter", adapter)];
     page.gauge("rerankd_model_info", "Always 1; the labels say which file is served.", &labels, 1.0);
 }
 
@@ -122,7 +124,10 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
     restarts(page, generator.role(), name, scheduler.restarts());
     // Unknown until the file was read.
     if let Ok(served) = generator.get() {
-        info(page, &served.info.name, &served.info.sha256, generator.role(), &served.info.encoding);
+        let model = &served.info;
+        let adapter = model.adapter.as_ref();
+        let adapter = adapter.map_or_else(String::new, |adapter| format!("{}x{}", adapter.sha256, adapter.scale));
+        info(page, &model.name, &model.sha256, generator.role(), [&model.encoding, &adapter]);
     }
 }
 

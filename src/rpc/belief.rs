@@ -51,6 +51,7 @@ impl BeliefService for Service {
                 usage: Some(usage(&sampled.usage)),
                 model: generator.info.name.clone(),
                 model_sha256: generator.info.sha256.clone(),
+                adapter: generator.info.adapter.as_ref().map(super::models::adapter_to_wire),
             };
             Ok(v1::SampleResponse { event: Some(v1::sample_response::Event::Done(done)) })
         };

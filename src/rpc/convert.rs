@@ -1,15 +1,11 @@
 //! Conversions between messages and engine types: reranking, and the parts that several services share.
 
 use super::convert_fit::{domain, paper_objective, report_diagnostics};
-use super::{convert_compression, convert_fusion, convert_opening, v1};
+use super::{convert_belief, convert_compression, convert_fusion, convert_opening, v1};
 use crate::engine::EngineError;
-use crate::engine::belief::SampleOptions;
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::position_bias::{Arrangement, Basis, ContextOrder, Ground};
-use crate::engine::rerank::{
-    Inline, InlineReport, MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage,
-};
-use crate::engine::utility::Utility;
+use crate::engine::rerank::{MoiOptions, Outcome, Passage, RerankEvent, RerankRequest, Reranked, Scheme, Usage};
 use crate::fit::domain::Domain;
 use crate::fit::profile::Subject;
 
@@ -71,7 +67,7 @@ pub(super) fn request(wire: v1::RerankRequest) -> Result<RerankRequest, EngineEr
         score_threshold: wire.score_threshold,
         truncate,
         passage_tokens,
-        inline: wire.utility.map(inline),
+        inline: wire.utility.map(convert_belief::inline),
         opening: convert_opening::opening(wire.instruction, wire.examples),
         compression: convert_compression::options(wire.compression)?,
         context_order: match known("context_order", wire.context_order)? {
@@ -225,34 +221,7 @@ pub(super) fn request_to_wire(request: &RerankRequest) -> v1::RerankRequest {
         instruction: request.opening.instruction.clone(),
         examples: convert_opening::examples_to_wire(&request.opening),
         compression: request.compression.as_ref().map(convert_compression::options_to_wire),
-        utility: request.inline.as_ref().map(|inline| v1::InlineUtility {
-            references: inline.references.clone(),
-            samples: narrow(inline.sampling.samples.unwrap_or(0)),
-            max_tokens: narrow(inline.sampling.max_tokens.unwrap_or(0)),
-            seed: inline.sampling.seed,
-        }),
-    }
-}
-
-fn inline(wire: v1::InlineUtility) -> Inline {
-    let (samples, max_tokens) = (given(wire.samples), given(wire.max_tokens));
-    let sampling = SampleOptions { samples, max_tokens, seed: wire.seed, ..SampleOptions::default() };
-    Inline { references: wire.references, sampling }
-}
-
-fn inline_report(report: &InlineReport) -> v1::InlineUtilityReport {
-    let order = |utility: &Utility| v1::OrderUtility {
-        original_indices: utility.indices.iter().copied().map(narrow).collect(),
-        delta_seper_soft: utility.delta_soft.map(|delta| delta.value),
-        delta_seper_soft_error: utility.delta_soft.and_then(|delta| delta.standard_error),
-        delta_seper_hard: utility.delta_hard.map(|delta| delta.value),
-        semantic_entropy_reduction: utility.semantic_entropy_reduction.value,
-    };
-    v1::InlineUtilityReport {
-        given: Some(order(&report.given)),
-        arranged: Some(order(&report.arranged)),
-        seper_without: report.without.map(|without| without.value),
-        judged_pairs: narrow(report.judged_pairs),
+        utility: request.inline.as_ref().map(convert_belief::inline_to_wire),
     }
 }
 
@@ -344,7 +313,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
         usage: Some(usage(&answer.usage)),
         warnings: answer.warnings,
         context_order: Some(arrangement(&answer.arrangement)),
-        utility: answer.inline.as_ref().map(inline_report),
+        utility: answer.inline.as_ref().map(convert_belief::inline_report),
         compression: answer.compression.map(convert_compression::report),
         fusion: answer.fusion.map(convert_fusion::report),
         none_helps: answer.none_helps,

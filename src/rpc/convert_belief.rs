@@ -7,6 +7,7 @@ use crate::belief::{Estimate, Measured, Rule, Verdict, Weighting};
 use crate::engine::EngineError;
 use crate::engine::belief::report::BeliefReport;
 use crate::engine::belief::{Answer, BeliefRequest, MeasureOptions, SampleOptions};
+use crate::engine::rerank::{Inline, InlineReport};
 use crate::engine::utility::{ContextKind, Utility, UtilityReport, UtilityRequest};
 use crate::model::GeneratorInfo;
 use crate::numeric::sampling::Sampling;
@@ -238,5 +239,37 @@ pub(super) fn utility_response(
         warnings: report.warnings.clone(),
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
+        adapter: model.adapter.as_ref().map(super::models::adapter_to_wire),
+    }
+}
+
+pub(super) fn inline(wire: v1::InlineUtility) -> Inline {
+    let (samples, max_tokens) = (given(wire.samples), given(wire.max_tokens));
+    let sampling = SampleOptions { samples, max_tokens, seed: wire.seed, ..SampleOptions::default() };
+    Inline { references: wire.references, sampling }
+}
+
+pub(super) fn inline_to_wire(inline: &Inline) -> v1::InlineUtility {
+    v1::InlineUtility {
+        references: inline.references.clone(),
+        samples: narrow(inline.sampling.samples.unwrap_or(0)),
+        max_tokens: narrow(inline.sampling.max_tokens.unwrap_or(0)),
+        seed: inline.sampling.seed,
+    }
+}
+
+pub(super) fn inline_report(report: &InlineReport) -> v1::InlineUtilityReport {
+    let order = |utility: &Utility| v1::OrderUtility {
+        original_indices: utility.indices.iter().copied().map(narrow).collect(),
+        delta_seper_soft: utility.delta_soft.map(|delta| delta.value),
+        delta_seper_soft_error: utility.delta_soft.and_then(|delta| delta.standard_error),
+        delta_seper_hard: utility.delta_hard.map(|delta| delta.value),
+        semantic_entropy_reduction: utility.semantic_entropy_reduction.value,
+    };
+    v1::InlineUtilityReport {
+        given: Some(order(&report.given)),
+        arranged: Some(order(&report.arranged)),
+        seper_without: report.without.map(|without| without.value),
+        judged_pairs: narrow(report.judged_pairs),
     }
 }

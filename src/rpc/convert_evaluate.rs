@@ -149,5 +149,6 @@ pub(super) fn response(
         warnings: report.warnings.clone(),
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
+        adapter: model.adapter.as_ref().map(super::models::adapter_to_wire),
     }
 }

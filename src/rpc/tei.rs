@@ -185,6 +185,7 @@ async fn collect(
 /// What `Info` says of the model that scores.
 struct Model {
     name: String,
+    /// Of its file, and of its adapter if it has one.
     sha256: String,
     encoding: String,
     /// Tokens of the longest input; 0 where that is not known before the model is loaded.
@@ -193,7 +194,7 @@ struct Model {
 
 impl Model {
     fn of_generator(info: &GeneratorInfo, capacity: Capacity) -> Self {
-        let (name, sha256) = (info.name.clone(), info.sha256.clone());
+        let (name, sha256) = (info.name.clone(), info.weights());
         Self { name, sha256, encoding: info.encoding.clone(), longest: capacity.cells.min(info.trained_context) }
     }
 

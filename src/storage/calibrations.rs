@@ -21,7 +21,8 @@ struct Content {
 }
 
 impl CalibrationFile {
-    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and a version of the prompts.
+    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and
+    /// a version of the prompts.
     #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str) -> Self {
         Self(SealedFile::new(store, generator, template, "ranking"))

@@ -36,8 +36,8 @@ struct Entry {
 }
 
 impl ProfileFile {
-    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and a version of the prompts. Each origin has its own
-    /// file, because a server and a calibration may write at the same time.
+    /// The file for a generator, named by its weights (the SHA-256 of its model file, and what its adapter adds to that), and
+    /// a version of the prompts. Each origin has its own file, because a server and a calibration may write at the same time.
     #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str, origin: Origin) -> Self {
         let kind = match origin {

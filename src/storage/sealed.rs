@@ -67,7 +67,7 @@ impl<T: ToString> From<T> for Fault {
 #[derive(Debug, Serialize, Deserialize)]
 struct Content<T> {
     format: u64,
-    /// SHA-256 of the generator's file.
+    /// The generator's weights: the SHA-256 of its file, with an adapter that file's SHA-256 and the scale, too.
     generator: String,
     template: String,
     #[serde(flatten)]

@@ -15,10 +15,12 @@ use super::fetch::{self, Hub};
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Neither a catalogue entry nor a file.
-    #[error("no model {name:?}: neither a file nor in the catalogue ({catalogue})")]
+    #[error("{name:?}, for {wanted}, is neither a file nor in the catalogue ({catalogue})")]
     Unknown {
         /// The requested name or path.
         name: String,
+        /// The required role.
+        wanted: Role,
         /// The names in the catalogue.
         catalogue: String,
     },
@@ -162,20 +164,22 @@ impl Store {
             Some(entry) if !self.path_of(entry).exists() => Err(StoreError::NotPulled { name: name.to_owned() }),
             Some(_) => Ok(()),
             None if Path::new(name).is_file() => Ok(()),
-            None => Err(self.unknown(name)),
+            None => Err(self.unknown(name, role)),
         }
     }
 
-    fn unknown(&self, name: &str) -> StoreError {
+    fn unknown(&self, name: &str, wanted: Role) -> StoreError {
         let names: Vec<&str> = self.catalog.models.iter().map(|entry| entry.name.as_str()).collect();
-        StoreError::Unknown { name: name.to_owned(), catalogue: names.join(", ") }
+        StoreError::Unknown { name: name.to_owned(), wanted, catalogue: names.join(", ") }
     }
 
-    /// Finds a model by catalogue name or by path and verifies its content against the catalogue.
+    /// Finds a model by catalogue name or by path and verifies its content against the catalogue. An adapter is hashed each
+    /// time: one that was trained again has the size of the former, and a copy may keep its modification time.
     ///
     /// # Errors
     /// [`StoreError`]: unknown, not fetched, of another role, or with other content.
     pub fn locate(&self, name: &str, role: Role) -> Result<Located, StoreError> {
+        let identify = |path: &Path| if role == Role::Adapter { hash(path) } else { self.identify(path) };
         if let Some(entry) = self.catalog.find(name) {
             if entry.role != role {
                 return Err(StoreError::WrongRole { name: name.to_owned(), actual: entry.role, wanted: role });
@@ -185,16 +189,16 @@ impl Store {
                 if !path.exists() {
                     return Err(StoreError::NotPulled { name: name.to_owned() });
                 }
-                check(&part, &path, &self.identify(&path)?)?;
+                check(&part, &path, &identify(&path)?)?;
             }
             let (path, sha256) = (self.path_of(entry), entry.sha256.clone());
             return Ok(Located { name: name.to_owned(), path, sha256, bytes: entry.bytes });
         }
         let path = PathBuf::from(name);
         if !path.is_file() {
-            return Err(self.unknown(name));
+            return Err(self.unknown(name, role));
         }
-        let sha256 = self.identify(&path)?;
+        let sha256 = identify(&path)?;
         let name = path.file_name().map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned());
         let bytes = path.metadata().map_err(|error| StoreError::file(&path, error))?.len();
         Ok(Located { name, path, sha256, bytes })
@@ -353,7 +357,11 @@ fn check(entry: &Companion, path: &Path, sha256: &str) -> Result<(), StoreError>
     Ok(())
 }
 
-fn hash(path: &Path) -> Result<String, StoreError> {
+/// SHA-256 of the content of a file, lower-case hexadecimal.
+///
+/// # Errors
+/// [`StoreError::File`] when the file cannot be read.
+pub fn hash(path: &Path) -> Result<String, StoreError> {
     let failed = |error| StoreError::file(path, error);
     let mut reader = BufReader::new(File::open(path).map_err(failed)?);
     let mut hasher = Sha256::new();

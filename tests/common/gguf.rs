@@ -7,6 +7,7 @@ pub enum Value {
     Text(String),
     Float(f32),
     Number(u32),
+    Short(u16),
     Numbers(Vec<u32>),
     Texts(Vec<String>),
 }
@@ -63,6 +64,10 @@ fn put_value(bytes: &mut Vec<u8>, value: &Value) {
         }
         Value::Number(number) => {
             bytes.extend(4_u32.to_le_bytes());
+            bytes.extend(number.to_le_bytes());
+        }
+        Value::Short(number) => {
+            bytes.extend(2_u32.to_le_bytes());
             bytes.extend(number.to_le_bytes());
         }
         Value::Numbers(numbers) => {

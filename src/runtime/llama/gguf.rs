@@ -1,4 +1,5 @@
-//! What the header of a GGUF file says: the size of the file after re-encoding, its tensors and lists.
+//! What the header of a GGUF file says: the size of the file after re-encoding, its tensors and lists. For models that
+//! llama.cpp loads anyway; `super::lora` reads the headers of adapters without its parser.
 //!
 //! `llama_model_quantize` has a `dry_run` parameter, but it only logs the size. The rules here follow
 //! `tensor_allows_quantization` in llama.cpp's src/llama-quant.cpp for targets of 16 bits.

@@ -153,7 +153,8 @@ fn kind(backend: &str) -> String {
 pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
     let mut model = load(&settings.path, &params)?;
-    // Before the context, which reserves room for the adapter's products.
+    // Before the context, which counts the adapter's operations into the size of its graphs. The numbers of these operations
+    // have no room before the first step: an accelerator without any left fails then, and not here.
     let adapter = match &settings.adapter {
         Some(adapter) => Some((lora::load(adapter, &mut model, &settings.path)?, adapter.scale)),
         None => None,

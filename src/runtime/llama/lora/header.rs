@@ -1,4 +1,5 @@
-//! A reader of GGUF headers without unsafe code, for files that are checked before llama.cpp's parser sees them.
+//! A reader of GGUF headers without unsafe code, for adapters and the models that they are compared with: files that are
+//! checked before llama.cpp's parser sees them. `super::super::gguf` reads the headers of models that llama.cpp has loaded.
 //!
 //! Layout: magic, version, number of tensors, number of key-value pairs, the pairs, name, shape, type and offset of each tensor,
 //! padding, the tensors' data. All numbers are little endian. Every length is compared with what is left of the file before
@@ -24,6 +25,8 @@ pub(super) enum Value {
     Text(String),
     Float(f32),
     Number(u32),
+    /// An unsigned integer of 16 bits.
+    Short(u16),
     /// Of a type that no check needs.
     Other,
 }
@@ -40,9 +43,9 @@ pub(super) struct Tensor {
     pub start: u64,
 }
 
-/// The header of a file.
+/// The header of a file whose content nobody has checked.
 #[derive(Debug)]
-pub(super) struct Header {
+pub(super) struct UntrustedHeader {
     pub values: HashMap<String, Value>,
     pub tensors: Vec<Tensor>,
     /// Size of the file.
@@ -112,6 +115,7 @@ impl Source {
     fn value(&mut self) -> Result<Value, String> {
         let kind = self.number()?;
         match kind {
+            2 => return self.take().map(|bytes| Value::Short(u16::from_le_bytes(bytes))),
             4 => return self.number().map(Value::Number),
             6 => return self.take().map(|bytes| Value::Float(f32::from_le_bytes(bytes))),
             8 => return Ok(self.text()?.map_or(Value::Other, Value::Text)),
@@ -156,7 +160,7 @@ fn size(kind: u32) -> Result<u64, String> {
     }
 }
 
-impl Header {
+impl UntrustedHeader {
     /// Reads the header of a file.
     ///
     /// # Errors

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use llama_cpp_2::model::{LlamaLoraAdapter, LlamaModel};
 
-use self::header::{Header, Tensor, Value};
+use self::header::{Tensor, UntrustedHeader, Value};
 use crate::model::ModelError;
+use crate::storage::store;
 
 /// Architectures whose graphs in the pinned llama.cpp multiply every matrix of [`PARTS`] with `build_lora_mm`.
 const ARCHITECTURES: [&str; 10] =
@@ -32,6 +33,9 @@ const MOST_RANK: u64 = 4096;
 
 /// The key by which a file says for which model it was trained: the SHA-256 of the model's file.
 const BASE: &str = "rerankd.base.sha256";
+
+/// The key by which a file says of how many files its model consists. The tensors of the others are not in its header.
+const SPLIT: &str = "split.count";
 
 /// An adapter for a generator.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,21 +55,39 @@ pub struct Adapter {
 /// # Errors
 /// As [`verify`].
 pub(super) fn load(adapter: &Adapter, model: &mut LlamaModel, path: &Path) -> Result<LlamaLoraAdapter, ModelError> {
+    // Again: loading the model took a while since the file was verified.
     verify(adapter, path)?;
     let loaded = model.lora_adapter_init(&adapter.path);
-    loaded.map_err(|error| unusable(&adapter.path, format!("llama.cpp cannot read it: {error}")))
+    let loaded = loaded.map_err(|error| unusable(&adapter.path, format!("llama.cpp cannot read it: {error}")))?;
+    // The same content before and after: it is what llama.cpp read.
+    check_hash(adapter)?;
+    Ok(loaded)
 }
 
-/// Checks that an adapter can be applied to the model of the file `model`: header, names, shapes and numbers. llama.cpp reads
-/// neither of the files.
+/// Checks that an adapter has its hash and can be applied to the model of the file `model`: header, names, shapes and numbers.
+/// llama.cpp reads neither of the files.
 ///
 /// # Errors
 /// [`ModelError::Unusable`] naming the file at fault.
 pub fn verify(adapter: &Adapter, model: &Path) -> Result<(), ModelError> {
-    let file = Header::read(&adapter.path).map_err(|problem| unusable(&adapter.path, problem))?;
-    let base = Header::read(model).map_err(|problem| unusable(model, problem))?;
+    check_hash(adapter)?;
+    let file = UntrustedHeader::read(&adapter.path).map_err(|problem| unusable(&adapter.path, problem))?;
+    let base = UntrustedHeader::read(model).map_err(|problem| unusable(model, problem))?;
     let checked = check(adapter, &file, &base).and_then(|()| check_numbers(&adapter.path, &file));
     checked.map_err(|problem| unusable(&adapter.path, problem))
+}
+
+/// Everything that is kept of an adapter is named by its hash.
+fn check_hash(adapter: &Adapter) -> Result<(), ModelError> {
+    let (path, expected) = (&adapter.path, &adapter.sha256);
+    let found = store::hash(path).map_err(|error| match error {
+        store::StoreError::File { error, .. } => unusable(path, error.to_string()),
+        other => unusable(path, other.to_string()),
+    })?;
+    if found != *expected {
+        return Err(unusable(path, format!("the file changed: SHA-256 is {found}, {expected} expected")));
+    }
+    Ok(())
 }
 
 fn unusable(path: &Path, problem: String) -> ModelError {
@@ -73,7 +95,7 @@ fn unusable(path: &Path, problem: String) -> ModelError {
 }
 
 /// Compares what the header of an adapter says with the model's header.
-fn check(adapter: &Adapter, file: &Header, base: &Header) -> Result<(), String> {
+fn check(adapter: &Adapter, file: &UntrustedHeader, base: &UntrustedHeader) -> Result<(), String> {
     for (key, expected) in [("general.type", "adapter"), ("adapter.type", "lora")] {
         let found = file.text(key)?;
         if found != expected {
@@ -86,6 +108,9 @@ fn check(adapter: &Adapter, file: &Header, base: &Header) -> Result<(), String> 
     }
     if !ARCHITECTURES.contains(&own) {
         return Err(format!("architecture {own:?}: adapters are supported for {}", ARCHITECTURES.join(", ")));
+    }
+    if let Some(Value::Short(files @ 2..)) = base.values.get(SPLIT) {
+        return Err(format!("the model is split over {files} files: adapters on split files are not supported"));
     }
     // Such an adapter is for the tokens behind a mark only, and would be applied to all.
     if file.values.contains_key("adapter.alora.invocation_tokens") {
@@ -161,7 +186,7 @@ fn applied() -> String {
 }
 
 /// Reads all numbers: they lie within the file, and are finite.
-fn check_numbers(path: &Path, file: &Header) -> Result<(), String> {
+fn check_numbers(path: &Path, file: &UntrustedHeader) -> Result<(), String> {
     let mut reader = BufReader::new(File::open(path).map_err(|error| error.to_string())?);
     for Tensor { name, shape, kind, start } in &file.tensors {
         let (width, exponent) = match kind {

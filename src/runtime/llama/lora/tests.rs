@@ -9,6 +9,10 @@ const BASE_HASH: &str = "b0";
 
 /// A model's header with the matrices that the tests name. Only names and shapes matter.
 fn base() -> Vec<u8> {
+    base_with(&[])
+}
+
+fn base_with(more: &[(&'static str, gguf::Value)]) -> Vec<u8> {
     let matrix = |name: &str, inputs: u64, outputs: u64| {
         (name.to_owned(), vec![inputs, outputs], vec![0.0; usize::try_from(inputs * outputs).unwrap()])
     };
@@ -27,7 +31,7 @@ fn base() -> Vec<u8> {
         ("tokenizer.ggml.tokens", gguf::Value::Texts(vec!["a".to_owned(), String::new(), long.clone()])),
         ("tokenizer.ggml.token_type", gguf::Value::Numbers(vec![1; 300])),
     ];
-    bytes(&values, &tensors)
+    bytes(&[&values, more].concat(), &tensors)
 }
 
 fn good() -> Vec<Written> {
@@ -39,10 +43,15 @@ fn outcome_of(content: &[u8], scale: f32) -> Result<(), String> {
     let (model, path) = (folder.path().join("base.gguf"), folder.path().join("adapter.gguf"));
     std::fs::write(&model, base()).unwrap();
     std::fs::write(&path, content).unwrap();
-    let adapter = Adapter { path: path.clone(), sha256: String::new(), scale, base: BASE_HASH.to_owned() };
-    verify(&adapter, &model).map_err(|error| {
+    let sha256 = store::hash(&path).unwrap();
+    verified(&Adapter { path, sha256, scale, base: BASE_HASH.to_owned() }, &model)
+}
+
+/// Why an adapter is refused, without its path.
+fn verified(adapter: &Adapter, model: &Path) -> Result<(), String> {
+    verify(adapter, model).map_err(|error| {
         let error = error.to_string();
-        error.strip_prefix(&format!("{}: ", path.display())).expect("the adapter is named").to_owned()
+        error.strip_prefix(&format!("{}: ", adapter.path.display())).expect("the adapter is named").to_owned()
     })
 }
 
@@ -60,6 +69,38 @@ fn pairs_of_factors_of_the_models_matrices_are_good() {
     assert_eq!(with_tensors(&factors("output.weight", 8, 10, 1, 0.1)), Ok(()));
     // Without alpha, the scale alone counts.
     assert_eq!(outcome(&bytes(&adapter_values("llama", 16.0)[..3], &good())), Ok(()));
+}
+
+/// A copy that keeps size and modification time is found by its content.
+#[test]
+fn a_file_that_changed_since_it_was_hashed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, path) = (folder.path().join("base.gguf"), folder.path().join("adapter.gguf"));
+    std::fs::write(&model, base()).unwrap();
+    std::fs::write(&path, bytes(&adapter_values("llama", 16.0), &good())).unwrap();
+    let sha256 = store::hash(&path).unwrap();
+    let adapter = Adapter { path, sha256, scale: 1.0, base: BASE_HASH.to_owned() };
+    assert_eq!(verified(&adapter, &model), Ok(()));
+    std::fs::write(&adapter.path, bytes(&adapter_values("llama", 8.0), &good())).unwrap();
+    let problem = verified(&adapter, &model).unwrap_err();
+    assert!(problem.starts_with("the file changed: SHA-256 is ") && problem.contains(&adapter.sha256), "{problem}");
+    std::fs::remove_file(&adapter.path).unwrap();
+    assert!(!verified(&adapter, &model).unwrap_err().is_empty());
+}
+
+#[test]
+fn the_files_of_a_split_model_take_no_adapter() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, path) = (folder.path().join("base-00001-of-00003.gguf"), folder.path().join("adapter.gguf"));
+    std::fs::write(&path, bytes(&adapter_values("llama", 16.0), &good())).unwrap();
+    let sha256 = store::hash(&path).unwrap();
+    let adapter = Adapter { path, sha256, scale: 1.0, base: BASE_HASH.to_owned() };
+    for (files, problem) in
+        [(1, Ok(())), (3, Err("the model is split over 3 files: adapters on split files are not supported".to_owned()))]
+    {
+        std::fs::write(&model, base_with(&[(SPLIT, gguf::Value::Short(files))])).unwrap();
+        assert_eq!(verified(&adapter, &model), problem);
+    }
 }
 
 #[test]
@@ -131,7 +172,7 @@ fn numbers_are_finite_and_within_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("whole.gguf");
         std::fs::write(&path, &whole).unwrap();
-        Header::read(&path).unwrap()
+        UntrustedHeader::read(&path).unwrap()
     };
     // The last tensor has 12 numbers, 48 bytes, and 16 of padding.
     for length in 0..whole.len() {
