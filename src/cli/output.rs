@@ -1,6 +1,7 @@
 //! Output of the commands: results on standard output, everything else on standard error.
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -21,7 +22,7 @@ pub(super) fn progress_wanted() -> bool {
 }
 
 /// How often long work says how far it is where standard error is no terminal.
-const TELL_EVERY: std::time::Duration = std::time::Duration::from_secs(30);
+const TELL_EVERY: Duration = Duration::from_secs(30);
 
 /// A progress bar over so many questions, or whatever is counted, with a message and the time left. Where standard error is no terminal, such as a
 /// log, a line now and then instead.
@@ -44,9 +45,16 @@ pub(super) fn progress(count: usize, of: &'static str) -> ProgressBar {
     bar
 }
 
+/// By the mean pace so far. That of the last items alone says centuries after a pause. `None` before the first item.
+fn time_left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
+    let rest = Duration::from_secs(all.saturating_sub(done));
+    (done > 0).then(|| elapsed.mul_f64(rest.as_secs_f64() / Duration::from_secs(done).as_secs_f64()))
+}
+
 fn progress_line(bar: &ProgressBar) -> String {
     let (done, all) = (bar.position(), bar.length().unwrap_or_default());
-    let left = if done > 0 { format!(", about {} left", HumanDuration(bar.eta())) } else { String::new() };
+    let left = time_left(done, all, bar.elapsed()).map(|left| format!(", about {} left", HumanDuration(left)));
+    let left = left.unwrap_or_default();
     let message = bar.message();
     let parted = if message.is_empty() { "" } else { ", " };
     format!("{done}/{all} {}{parted}{message}{left}", bar.prefix())
@@ -331,6 +339,14 @@ mod tests {
         bar.set_position(2);
         bar.set_message("700 tokens/s");
         assert!(progress_line(&bar).starts_with("2/8 passages, 700 tokens/s, about "));
+    }
+
+    #[test]
+    fn the_time_left_follows_the_mean_pace() {
+        let seconds = Duration::from_secs;
+        assert_eq!(time_left(24, 40, seconds(720)), Some(seconds(480)));
+        assert_eq!((time_left(0, 40, seconds(9)), time_left(40, 40, seconds(9))), (None, Some(Duration::ZERO)));
+        assert_eq!(time_left(41, 40, seconds(9)), Some(Duration::ZERO), "more than were announced");
     }
 
     #[test]
