@@ -238,9 +238,67 @@ fn an_export_that_was_killed_ends_as_one_that_was_not() {
     for part in ["chat (stored true, now false)", "seed (stored 0, now 4)", "opening_tokens (stored ["] {
         assert!(error(&refused).contains(part), "{part}: {}", error(&refused));
     }
+    let settings =
+        ["--set", "generator.context_cells=2048", "--set", "generator.batch=64", "--set", "limits.passages=9"];
+    let refused = asked(&whole, &settings);
+    assert_eq!(refused.status.code(), Some(2));
+    for part in
+        ["generator.context_cells (stored ", ", now 2048)", "generator.batch (stored ", "limits.passages (stored "]
+    {
+        assert!(error(&refused).contains(part), "{part}: {}", error(&refused));
+    }
     let fewer = asked(&whole, &["--questions", "2"]);
     assert!(error(&fewer).contains("only 2 questions are asked for"), "{}", error(&fewer));
     agrees_with_a_ranking(&path("passages.jsonl"), &parsed(&whole));
+}
+
+#[test]
+fn refused_questions_of_the_whole_file_are_counted_by_every_command() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out.jsonl"));
+    lists(&data);
+    let asked = |questions: &str| {
+        let fixed = ["distil", "export", "--data", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let options = ["--kind", "passages", "--questions", questions, "--set", "limits.tokens_per_request=1"];
+        run(&[&fixed[..], &options].concat())
+    };
+    // The third command has nothing left to do.
+    for (questions, refused) in [("2", 2), ("5", 5), ("5", 5)] {
+        let output = asked(questions);
+        assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&told["questions"], &told["refused"]), (&json!(refused), &json!(refused)));
+        let problem = format!("{refused} of {refused} questions of the file were refused");
+        assert!(error(&output).contains(&problem), "{}", error(&output));
+    }
+    let lines = parsed(&out);
+    assert!(lines.len() == 6 && lines[1..].iter().all(|line| line["error"].is_string()), "{lines:?}");
+}
+
+/// A limit on the size of files stands for a full disk: writing fails in the middle of a line.
+#[test]
+fn an_export_that_cannot_write_says_that_the_same_command_continues() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out.jsonl"));
+    lists(&data);
+    let arguments =
+        ["distil", "export", "--kind", "tokens", "--data", data.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_rerankd")]);
+    let output = limited.args(arguments).env_remove("RERANKD_CONFIG").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let done = complete_lines(&out);
+    let problem = format!("{done} of 6 questions are done; the same command continues");
+    assert!(done < 6 && error(&output).contains(&problem), "{}", error(&output));
+    succeeded(&run(&arguments));
+    assert_eq!(parsed(&out).len(), 7);
+}
+
+/// Complete lines of questions.
+fn complete_lines(path: &Path) -> usize {
+    memchr::memchr_iter(b'\n', &std::fs::read(path).unwrap()).count().saturating_sub(1)
 }
 
 /// log P(query | passage) - log P(query) is the utility of `query-generation`.

@@ -6,10 +6,12 @@ head, because llama.cpp rotates neighbouring numbers and transformers the two ha
 are reordered likewise; A is not.
 """
 
+import functools
 import json
 import re
 
 import gguf
+import gguf_files
 import numpy
 
 # Linear layers of transformers, and their names in GGUF files.
@@ -28,6 +30,7 @@ ARCHITECTURES = {"llama": True, "qwen2": False}
 BASE_SHA256 = "rerankd.base.sha256"
 RECIPE = "rerankd.recipe"
 SEED = "rerankd.seed"
+TRAINED = "rerankd.trained"
 
 
 class AdapterError(Exception):
@@ -76,9 +79,9 @@ def from_peft(state, architecture, heads, heads_kv):
     return dict(sorted(tensors.items()))
 
 
-def write(path, tensors, *, architecture, alpha, base_sha256, recipe, seed):
-    """Writes an adapter. `recipe` is what it was trained with, a dictionary."""
-    writer = gguf.GGUFWriter(path, architecture)
+def write(path, tensors, *, architecture, alpha, base_sha256, recipe, seed, trained):
+    """Writes an adapter. `recipe` is what it was trained with, a dictionary; `trained` the marks of its questions (exports.mark)."""
+    writer = gguf.GGUFWriter(None, architecture)
     writer.add_string("general.type", "adapter")
     writer.add_string("general.name", recipe.get("name", "adapter"))
     writer.add_string("adapter.type", "lora")
@@ -86,33 +89,28 @@ def write(path, tensors, *, architecture, alpha, base_sha256, recipe, seed):
     writer.add_string(BASE_SHA256, base_sha256)
     writer.add_string(RECIPE, json.dumps(recipe, sort_keys=True))
     writer.add_uint64(SEED, seed)
+    writer.add_string(TRAINED, " ".join(sorted(trained)))
     for name, value in tensors.items():
         writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def field(reader, key):
-    """A metadata value, or None."""
-    found = reader.get_field(key)
-    return None if found is None else found.contents()
+    gguf_files.write(writer, path)
 
 
 def read(path):
     """Reads an adapter: its deltas `alpha / r * B A` by the name of the weight, as (scale, A, B), and its metadata."""
-    reader = gguf.GGUFReader(path)
-    if field(reader, "general.type") != "adapter" or field(reader, "adapter.type") != "lora":
+    reader = gguf_files.reader(path)
+    field = functools.partial(gguf_files.value_of, reader)
+    if field("general.type") != "adapter" or field("adapter.type") != "lora":
         raise AdapterError(f"{path}: is no LoRA adapter")
-    alpha = field(reader, "adapter.lora.alpha")
+    alpha = field("adapter.lora.alpha")
     parts = {tensor.name: numpy.array(tensor.data, dtype=numpy.float32) for tensor in reader.tensors}
     pairs = {}
     for name, a in parts.items():
         if not name.endswith(".lora_a"):
             continue
-        b = parts[name[:-1] + "b"]
+        b = parts.get(name[:-1] + "b")
+        if b is None:
+            raise AdapterError(f"{path}: {name} has no {name[:-1]}b")
         rank = b.shape[1]
         pairs[name.removesuffix(".lora_a")] = (alpha / rank if alpha else 1.0, a, b)
-    keys = ("general.architecture", BASE_SHA256, RECIPE, SEED)
-    return pairs, {key: field(reader, key) for key in keys}
+    keys = ("general.architecture", BASE_SHA256, RECIPE, SEED, TRAINED)
+    return pairs, {key: field(key) for key in keys}

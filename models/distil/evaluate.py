@@ -3,8 +3,8 @@
 
     evaluate.py --base SMALL.gguf --adapter adapter.gguf --student student.jsonl [--teacher teacher.jsonl]
 
-The exports are of questions that the adapter was not trained on, such as those of another `--skip`. Prints JSON. Needs
-requirements.txt.
+Questions that the adapter was trained on are left out where the export is that of the training; another export that has some of them is
+refused. Prints JSON. Needs requirements.txt.
 """
 
 import argparse
@@ -14,12 +14,13 @@ import sys
 
 import adapter
 import exports
+import gguf_files
 import judge
 import network
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--base", required=True, metavar="GGUF")
     parser.add_argument("--adapter", required=True, metavar="GGUF")
     parser.add_argument("--student", required=True, metavar="FILE", help="export of the small generator, for its tokens")
@@ -28,23 +29,36 @@ def main():
     parser.add_argument("--questions", type=int, help="use only so many")
     parser.add_argument("--orders", type=int, help="use only so many orders of a question")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--device", default="cpu", help="of torch, such as cuda")
+    network.add_check_options(parser)
     options = parser.parse_args()
+    for name in ("questions", "orders", "threads", "check_questions"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')}: must be at least 1")
     student = exports.read(options.student)
+    student.refuse_other_generator(options.base, gguf_files.sha256(options.base))
     if options.teacher:
         pairs = exports.pairs(exports.read(options.teacher), student)
     else:
         pairs = [(None, question) for question in student.questions]
-    pairs = pairs[: options.questions]
-    model = network.load(options.base, options.threads)
+    _, told = adapter.read(options.adapter)
+    if told[adapter.TRAINED] is None:
+        print(f"{options.adapter}: does not say which questions it was trained on; none is left out", file=sys.stderr)
+    recipe, trained = json.loads(told[adapter.RECIPE] or "{}"), set((told[adapter.TRAINED] or "").split())
+    pairs = exports.held_out(student, pairs, recipe, trained)[: options.questions]
+    model = network.load(options.base, options.threads, options.device)
+    checked = [own for _, own in pairs][: options.check_questions]
+    agreement = network.check(model, student, checked, options.mean_limit, options.most_limit)
     limits = {"part": options.part, "most_orders": options.orders}
     before = judge.judge(model, student, pairs, **limits)
     network.merge(model, options.adapter, options.base)
     after = judge.judge(model, student, pairs, **limits)
-    print(json.dumps(judge.report(before, after), indent=1))
+    counts = {"agreement": agreement, "questions": len(pairs), "cut": exports.cut(pairs)}
+    print(json.dumps(counts | judge.report(before, after), indent=1))
 
 
 if __name__ == "__main__":
     try:
         main()
-    except (exports.ExportError, adapter.AdapterError) as error:
+    except (exports.ExportError, adapter.AdapterError, gguf_files.FileError, *network.ERRORS, OSError) as error:
         sys.exit(str(error))

@@ -9,6 +9,7 @@ import hashlib
 import json
 
 FORMAT = 1
+MARK = '{"rerankd_distil":'
 SEAL = ',"sum":"'
 DIGITS = 16
 
@@ -33,6 +34,7 @@ class Question:
     passages_in_order: list  # log P(passages of the order)
     query_after_passage: list  # log P(query | passage)
     query_alone: float | None  # log P(query)
+    cut: bool  # whether a passage was cut to the token bound
 
     def order_scores(self, part):
         """The scores of the orders: `query`, log P(query | order), or `joint`, with log P(order) (Lee et al., Eq. 3)."""
@@ -59,6 +61,14 @@ class Export:
     def cue(self):
         return self.header["cue_tokens"]
 
+    def refuse_other_generator(self, path, sha256):
+        """Refuses an export that is not of the model file at `path` alone, whose SHA-256 is given."""
+        exported = self.header["generator_sha256"]
+        if exported != sha256:
+            raise ExportError(f"{self.path}: is of generator {exported}, {path} is {sha256}")
+        if self.header.get("adapter"):
+            raise ExportError(f"{self.path}: is of the generator with an adapter; export it without")
+
 
 def seal(before, body):
     """The checksum of a line: `body` is the line up to its own sum, `before` the sum of the line before."""
@@ -80,6 +90,8 @@ def read(path):
                 line = raw.decode()
             except UnicodeDecodeError:
                 raise bad("is not UTF-8") from None
+            if header is None and not line.startswith(MARK) and not MARK.startswith(line):
+                raise bad("is not an export")
             if not line.endswith('"}\n'):
                 raise bad("is incomplete; the export's own command continues it")
             body, written = line[: -tail - 1], line[-DIGITS - 3 : -3]
@@ -114,13 +126,15 @@ def question(value):
         passages_in_order=value.get("passages_in_order", []),
         query_after_passage=value.get("query_after_passage", []),
         query_alone=value.get("query_alone"),
+        cut=any(passage.get("tokens_cut", 0) > 0 for passage in value["passages"]),
     )
 
 
 def pairs(teacher, student):
     """The questions that both exports have, as (teacher's, student's), in the order of the student's.
 
-    Question and passages must be the same. Tokens may differ, because the two may have different vocabularies.
+    Question and passages must be the same. Tokens may differ, because the two may have different vocabularies; where a passage was cut,
+    the two may then have read different text (`Question.cut`).
     """
     for key in ("template_version", "max_passage_tokens"):
         if teacher.header[key] != student.header[key]:
@@ -147,3 +161,27 @@ def part_of(identifier, seed):
     """
     digest = hashlib.sha256(f"{seed} {identifier}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def mark(question):
+    """Twelve hexadecimal digits that stand for a question, whatever passages it came with. An adapter keeps those it was trained on."""
+    return hashlib.sha256(json.dumps([question.id, question.text]).encode()).hexdigest()[:12]
+
+
+def held_out(export, pairs, recipe, trained):
+    """Those of the pairs (teacher's, student's) whose question was not trained on.
+
+    Of the export that the recipe names they are taken out. Another export must not have any, because its maker took it for new data.
+    """
+    kept = [pair for pair in pairs if mark(pair[1]) not in trained]
+    if len(kept) < len(pairs) and recipe.get("student_sha256") != export.sha256:
+        known = next(own.id for _, own in pairs if mark(own) in trained)
+        raise ExportError(f"{export.path}: {len(pairs) - len(kept)} questions were trained on, such as {known!r}")
+    if not kept:
+        raise ExportError(f"{export.path}: all questions were trained on")
+    return kept
+
+
+def cut(pairs):
+    """How many of the pairs (teacher's or None, student's) have a passage that was cut: its two texts may end at different places."""
+    return sum(own.cut or (other is not None and other.cut) for other, own in pairs)

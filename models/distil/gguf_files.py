@@ -1,9 +1,55 @@
 """Copies GGUF files with changes. Needs numpy and gguf."""
 
 import hashlib
+import os
+import pathlib
 
 import gguf
 import numpy
+
+
+class FileError(Exception):
+    """A file that cannot be read, or must not be written. The text names it."""
+
+
+def reader(path):
+    """Opens a GGUF file. Its tensors are mapped into memory, so it must not be changed while it is in use."""
+    try:
+        return gguf.GGUFReader(path)
+    except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: is no whole GGUF file: {error}") from None
+
+
+def refuse_same(out, *inputs):
+    """Refuses to write to a file that is read."""
+    for path in inputs:
+        if os.path.exists(out) and os.path.samefile(out, path):
+            raise FileError(f"{out}: is {path} itself, which would be lost")
+
+
+def write(writer, path, tensors=None):
+    """Writes all that `writer` holds, and then these tensors if they are given, beside `path`; the whole file takes its place.
+
+    A device or a pipe is refused, which the file would replace; of a link the target is replaced.
+    """
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FileError(f"{path}: is no regular file")
+    new = pathlib.Path(f"{path}.new")
+    try:
+        writer.write_header_to_file(new)
+        writer.write_kv_data_to_file()
+        if tensors is None:
+            writer.write_tensors_to_file()
+        else:
+            writer.write_ti_data_to_file()
+            for data in tensors:
+                writer.write_tensor_data(data)
+        writer.close()
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def sha256(path):
@@ -41,7 +87,7 @@ def copy(reader, path, *, metadata, tensors):
 
     `tensors` gives (name, data, type): data as stored, in the type of GGML.
     """
-    writer = gguf.GGUFWriter(path, architecture_of(reader))
+    writer = gguf.GGUFWriter(None, architecture_of(reader))
     changed = dict(metadata)
     for field in reader.fields.values():
         if field.name == "general.architecture" or field.name.startswith("GGUF."):
@@ -55,9 +101,4 @@ def copy(reader, path, *, metadata, tensors):
     tensors = list(tensors)
     for name, data, kind in tensors:
         writer.add_tensor_info(name, data.shape, data.dtype, data.nbytes, kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for _, data, _ in tensors:
-        writer.write_tensor_data(data)
-    writer.close()
+    write(writer, path, (data for _, data, _ in tensors))

@@ -60,7 +60,7 @@ def temperature_of(scores, temperature):
 
 def divergence(teacher, student, temperature):
     """KL(teacher || student) of the softmax of both at one temperature (Lee et al., section 3.3.2). `student` is a tensor."""
-    target = torch.tensor(measures.softmax(teacher, temperature))
+    target = torch.tensor(measures.softmax(teacher, temperature), device=student.device)
     known = torch.where(target > 0, target.log(), 0.0)
     return (target * (known - torch.log_softmax(student / temperature, 0))).sum()
 

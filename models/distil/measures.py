@@ -11,11 +11,6 @@ def softmax(scores, temperature):
     return [weight / total for weight in weights]
 
 
-def kullback_leibler(left, right):
-    """KL(left || right) in nats of two distributions; `right` is above 0 where `left` is."""
-    return sum(p * math.log(p / q) for p, q in zip(left, right) if p > 0.0)
-
-
 def mean(values):
     return sum(values) / len(values)
 
@@ -54,12 +49,12 @@ def ndcg(scores, labels, cutoff=10):
 
 
 def summary(values):
-    """Mean and its standard error over questions; values of None are left out."""
+    """Mean and its standard error over questions; values of None are left out. One value has no standard error."""
     values = [value for value in values if value is not None]
     if not values:
         return {"questions": 0}
-    error = standard_deviation(values) / math.sqrt(max(len(values) - 1, 1))
-    return {"mean": round(mean(values), 4), "standard_error": round(error, 4), "questions": len(values)}
+    error = round(standard_deviation(values) / math.sqrt(len(values) - 1), 4) if len(values) > 1 else None
+    return {"mean": round(mean(values), 4), "standard_error": error, "questions": len(values)}
 
 
 def difference(before, after):

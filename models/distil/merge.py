@@ -7,6 +7,7 @@ Weights that the adapter changes are stored in the given type, the others as the
 """
 
 import argparse
+import sys
 
 import adapter
 import gguf
@@ -21,11 +22,12 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--type", choices=["F16", "F32"], default="F16", help="type of the changed weights; F16 by default")
     options = parser.parse_args()
+    gguf_files.refuse_same(options.out, options.base, options.adapter)
     pairs, told = adapter.read(options.adapter)
     actual = gguf_files.sha256(options.base)
     if told[adapter.BASE_SHA256] != actual:
         raise SystemExit(f"{options.adapter} was trained on {told[adapter.BASE_SHA256]}, {options.base} is {actual}")
-    reader = gguf.GGUFReader(options.base)
+    reader = gguf_files.reader(options.base)
     unknown = set(pairs) - {tensor.name for tensor in reader.tensors}
     if unknown:
         raise SystemExit(f"{options.base} has no tensor {sorted(unknown)[0]}")
@@ -41,9 +43,14 @@ def main():
             yield tensor.name, (gguf_files.weights(tensor) + scale * (b @ a)).astype(stored), kind
 
     name = f"{gguf_files.value_of(reader, 'general.name') or 'model'} with an adapter"
-    gguf_files.copy(reader, options.out, metadata={"general.name": name}, tensors=merged())
+    # Where the file comes from, as the adapter has it.
+    origin = {key: told[key] for key in (adapter.BASE_SHA256, adapter.RECIPE, adapter.TRAINED) if told[key] is not None}
+    gguf_files.copy(reader, options.out, metadata={"general.name": name} | origin, tensors=merged())
     print(f"{options.out}: {len(pairs)} weights changed, sha256 {gguf_files.sha256(options.out)}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (adapter.AdapterError, gguf_files.FileError, OSError) as error:
+        sys.exit(str(error))

@@ -6,9 +6,9 @@ those that rerankd evaluates: no text is tokenised here.
 
 import dataclasses
 import os
+import sys
 
 import adapter
-import gguf
 import gguf_files
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +17,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 # Rows of logits that are held at once.
 ROWS = 512
-# Tokens, padding included, that are evaluated at once without gradients.
+# Tokens, padding included, that are evaluated at once.
 TOKENS = 4096
 
 
@@ -43,23 +43,59 @@ def prompt(export, question, order, with_passages=False):
     return Sequence(ids, range(start, len(ids)), range(first, last) if with_passages else range(0))
 
 
-def load(path, threads):
-    """The model of a GGUF file with 32-bit weights. Loaded by transformers, which undoes the order of rows."""
+def load(path, threads, device="cpu", dtype="float32"):
+    """The model of a GGUF file with weights of a type of torch. Loaded by transformers, which undoes the order of rows."""
     import transformers
 
     torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     # The whole path: of a name alone transformers takes the file in the current folder, where there is one.
     whole = os.path.abspath(path)
-    model = transformers.AutoModelForCausalLM.from_pretrained(os.path.dirname(whole), gguf_file=whole, dtype=torch.float32)
-    return model.eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(os.path.dirname(whole), gguf_file=whole, dtype=getattr(torch, dtype))
+    try:
+        return model.to(device).eval()
+    except (RuntimeError, AssertionError) as error:
+        raise LoadError(f"--device {device}: {error}") from None
 
 
-def log_probabilities(model, sequences):
-    """Sums of log P, in nats, of the scored tokens of each sequence: two tensors, the query's and the passages'."""
-    longest = max(len(sequence.ids) for sequence in sequences)
-    # Padding stands at the end, where no scored token sees it.
-    ids = torch.tensor([sequence.ids + [0] * (longest - len(sequence.ids)) for sequence in sequences])
+def batches_of(lengths, tokens):
+    """Indices of sequences of these lengths, in batches of at most so many tokens with padding; a longer sequence stands alone.
+
+    The longest come first, so that sequences of similar lengths meet.
+    """
+    batches = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= tokens:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def log_probabilities(model, sequences, tokens=TOKENS):
+    """Sums of log P, in nats, of the scored tokens of each sequence: two tensors, the query's and the passages'.
+
+    Evaluates `tokens` tokens at once. For gradients the activations of one batch are held: where there are several, each is evaluated
+    again, with the same dropout, when its gradient is computed (Chen et al., arXiv:1604.06174). The gradient is that of all together.
+    """
+    batches = batches_of([len(sequence.ids) for sequence in sequences], tokens)
+    again = torch.is_grad_enabled() and len(batches) > 1
+    parts = []
+    for batch in batches:
+        given = [sequences[index] for index in batch]
+        longest = len(given[0].ids)
+        # Padding stands at the end, where no scored token sees it.
+        ids = torch.tensor([one.ids + [0] * (longest - len(one.ids)) for one in given], device=model.lm_head.weight.device)
+        # `checkpoint` repeats the dropout of the devices of its arguments: the tokens must be one of them.
+        parts.append(checkpoint(of_batch, model, ids, given, use_reentrant=False) if again else of_batch(model, ids, given))
+    places = torch.tensor([index for batch in batches for index in batch]).argsort().to(parts[0][0].device)
+    query, passages = (torch.cat(sums)[places] for sums in zip(*parts))
+    return query, passages
+
+
+def of_batch(model, ids, sequences):
+    """`log_probabilities` of one batch, whose padded tokens are `ids`."""
+    device = ids.device
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     owners, places, parts = [], [], []
     for number, sequence in enumerate(sequences):
@@ -67,13 +103,14 @@ def log_probabilities(model, sequences):
             owners += [number] * len(scored)
             places += list(scored)
             parts += [part] * len(scored)
-    owners, places, parts = (torch.tensor(values, dtype=torch.long) for values in (owners, places, parts))
+    owners, places, parts = (torch.tensor(values, dtype=torch.long, device=device) for values in (owners, places, parts))
     targets = ids[owners, places]
     # The token before a token holds its logits.
     states = hidden[owners, places - 1]
 
     def scores(states, targets):
-        logits = model.lm_head(states)
+        # A softmax of 16-bit numbers would be too coarse.
+        logits = model.lm_head(states).float()
         return logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(1)
 
     chunks = list(zip(states.split(ROWS), targets.split(ROWS)))
@@ -82,28 +119,19 @@ def log_probabilities(model, sequences):
         scored = torch.cat([checkpoint(scores, *chunk, use_reentrant=False) for chunk in chunks])
     else:
         scored = torch.cat([scores(*chunk) for chunk in chunks])
-    sums = torch.zeros(2, len(sequences)).index_put((parts, owners), scored, accumulate=True)
+    sums = torch.zeros(2, len(sequences), device=device).index_put((parts, owners), scored, accumulate=True)
     return sums[0], sums[1]
 
 
 @torch.no_grad()
 def scored(model, sequences):
-    """The same for many sequences, as two lists, in batches of similar lengths."""
-    order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].ids))
-    query, passages = [0.0] * len(sequences), [0.0] * len(sequences)
-    while order:
-        batch = [order.pop()]
-        longest = len(sequences[batch[0]].ids)
-        while order and (len(batch) + 1) * longest <= TOKENS:
-            batch.append(order.pop())
-        sums = log_probabilities(model, [sequences[index] for index in batch])
-        for at, index in enumerate(batch):
-            query[index], passages[index] = sums[0][at].item(), sums[1][at].item()
-    return query, passages
+    """The same without gradients, as two lists."""
+    query, passages = log_probabilities(model, sequences)
+    return query.tolist(), passages.tolist()
 
 
 def with_lora(model, rank, alpha, dropout, targets):
-    """Adds a LoRA to the linear layers of these names, in place. Returns the model that peft made of it."""
+    """Adds a LoRA of 32 bits to the linear layers of these names, in place. Returns the model that peft made of it."""
     import peft
 
     config = peft.LoraConfig(
@@ -126,7 +154,7 @@ def merge(model, path, base):
     actual = gguf_files.sha256(base)
     if told[adapter.BASE_SHA256] != actual:
         raise adapter.AdapterError(f"{path}: was trained on {told[adapter.BASE_SHA256]}, {base} is {actual}")
-    heads = gguf_files.heads_of(gguf.GGUFReader(base))
+    heads = gguf_files.heads_of(gguf_files.reader(base))
     names = {short: long for long, short in adapter.LAYERS.items()}
     for name, (scale, a, b) in pairs.items():
         _, layer, short, _ = name.split(".")
@@ -134,19 +162,38 @@ def merge(model, path, base):
         if count:
             b = adapter.to_torch_rows(b, count)
         weight = model.get_submodule(f"model.layers.{layer}.{names[short]}").weight
-        weight += scale * torch.from_numpy(b @ a)
+        weight += (scale * torch.from_numpy(b @ a)).to(weight)
     return model
+
+
+def add_check_options(parser):
+    """The options of `check`."""
+    add = parser.add_argument
+    add("--check-questions", type=int, default=4, help="questions on which torch and rerankd must agree before anything else")
+    add("--mean-limit", type=float, default=0.05, help="largest mean difference from rerankd, nats a token")
+    add("--most-limit", type=float, default=0.25, help="largest difference of one score from rerankd, nats a token")
+
+
+class LoadError(Exception):
+    """The model cannot be loaded as asked."""
 
 
 class Disagreement(Exception):
     """The scores of this model are not those that rerankd exported."""
 
 
+ERRORS = (LoadError, Disagreement)
+
+
 def check(model, export, questions, mean_limit, most_limit):
     """Compares the model's scores with those of its own export, a token of the scored text.
 
-    Raises `Disagreement` where the mean difference is beyond `mean_limit` or any beyond `most_limit`. Returns both.
+    Raises `Disagreement` where the mean difference is beyond `mean_limit` or any beyond `most_limit`. Returns both. An export of tokens
+    has nothing to compare: None is returned, and standard error says so.
     """
+    if export.header["kind"] == "tokens":
+        print(f"{export.path}: has no scores (--kind tokens): that torch and rerankd agree is not checked", file=sys.stderr)
+        return None
     differences = []
     for question in questions:
         sequences, expected = [], []
@@ -159,16 +206,17 @@ def check(model, export, questions, mean_limit, most_limit):
         for order, *scores in list(zip(question.orders, question.query_after_order, question.passages_in_order))[:4]:
             sequences.append(prompt(export, question, order, with_passages=True))
             expected.append(scores)
-        if not sequences:
-            raise Disagreement(f"{export.path}: has no scores to compare with; export it with --kind passages or orders")
         query, passages = scored(model, sequences)
         for sequence, wanted, *found in zip(sequences, expected, query, passages):
             for score, own, tokens in zip(wanted, found, (sequence.query, sequence.passages)):
                 if score is not None:
                     differences.append((own - score) / len(tokens))
+    if not differences:
+        raise Disagreement(f"{export.path}: has no question with scores to compare with")
     average = sum(differences) / len(differences)
     most = max(abs(difference) for difference in differences)
     found = f"{len(differences)} scores differ by {average:.4f} nats a token in the mean, {most:.4f} at most"
-    if abs(average) > mean_limit or most > most_limit:
+    # Not the reverse: a score that is no number is within no limit.
+    if not (abs(average) <= mean_limit and most <= most_limit):
         raise Disagreement(f"{export.path}: {found}; allowed are {mean_limit} and {most_limit}")
     return {"scores": len(differences), "mean": round(average, 5), "most": round(most, 5)}

@@ -8,8 +8,8 @@ Distillation (train.py) teaches it to rank again as the whole model does. Needs 
 
 import argparse
 import re
+import sys
 
-import gguf
 import gguf_files
 
 
@@ -17,9 +17,15 @@ def dropped(text, layers):
     """The layers of a text such as `3,20-25`."""
     chosen = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        chosen.update(range(int(first), int(last or first) + 1))
-    if not chosen or min(chosen) < 0 or max(chosen) >= layers or len(chosen) >= layers:
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip(), re.ASCII)
+        if not match:
+            raise SystemExit(f"--drop: {text}: must be layers such as 3,7,20-25")
+        first, last = int(match[1]), int(match[2] or match[1])
+        # Before the set is made: its size must not follow from a mistyped number.
+        if first > last or last >= layers:
+            raise SystemExit(f"--drop: {text}: the model has layers 0 to {layers - 1}")
+        chosen.update(range(first, last + 1))
+    if len(chosen) >= layers:
         raise SystemExit(f"--drop: {text}: the model has layers 0 to {layers - 1}, and one at least must stay")
     return chosen
 
@@ -30,7 +36,8 @@ def main():
     parser.add_argument("out", metavar="OUT")
     parser.add_argument("--drop", required=True, metavar="LAYERS", help="such as 20-25 or 3,7,20-25; the first layer is 0")
     options = parser.parse_args()
-    reader = gguf.GGUFReader(options.base)
+    gguf_files.refuse_same(options.out, options.base)
+    reader = gguf_files.reader(options.base)
     count = f"{gguf_files.architecture_of(reader)}.block_count"
     layers = gguf_files.value_of(reader, count)
     for field in reader.fields.values():
@@ -55,4 +62,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (gguf_files.FileError, OSError) as error:
+        sys.exit(str(error))

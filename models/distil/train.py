@@ -10,15 +10,17 @@ was broken off. docs/distillation.md explains the options. Needs requirements.tx
 """
 
 import argparse
+import importlib.metadata
 import json
+import math
 import os
+import pickle
 import random
 import sys
 import time
 
 import adapter
 import exports
-import gguf
 import gguf_files
 import judge
 import network
@@ -26,7 +28,13 @@ import torch
 
 # What does not change the result, or only when training ends.
 NOT_RECIPE = {"out", "threads", "minutes", "checkpoint_steps", "check_questions", "mean_limit", "most_limit"}
-NOT_RECIPE |= {"base", "student", "teacher", "check", "epochs"}
+NOT_RECIPE |= {"device", "base", "student", "teacher", "check", "epochs"}
+
+PACKAGES = ("torch", "transformers", "peft", "gguf", "numpy")
+
+
+class TrainingError(Exception):
+    """A training that cannot go on."""
 
 
 def arguments():
@@ -48,7 +56,8 @@ def arguments():
     add("--rank", type=int, default=8)
     add("--alpha", type=float, default=32.0)
     add("--dropout", type=float, default=0.1)
-    add("--targets", nargs="+", default=[name.split(".")[1] for name in adapter.LAYERS], metavar="LAYER")
+    layers = [name.split(".")[1] for name in adapter.LAYERS]
+    add("--targets", nargs="+", default=layers, choices=layers, metavar="LAYER", help=f"of {', '.join(layers)}")
     add("--rate", type=float, default=1e-4, help="learning rate")
     add("--batch", type=int, default=4, help="questions of a step")
     add("--epochs", type=int, default=5)
@@ -58,28 +67,50 @@ def arguments():
     add("--validation", type=float, default=0.1, metavar="SHARE", help="share of questions on whose loss training stops")
     add("--test", type=float, default=0.2, metavar="SHARE", help="share of questions for the report only")
     add("--patience", type=int, default=2, help="epochs without a better loss before training stops")
-    add("--minutes", type=float, help="stop after so many minutes of training")
+    add("--minutes", type=float, help="stop after so many minutes of steps; check, validation and test come on top")
+    add("--test-orders", type=int, default=8, metavar="K", help="orders of a test question, for the report")
+    add("--test-questions", type=int, metavar="N", help="use only so many test questions; default: all")
+    add("--tokens-at-once", type=int, default=network.TOKENS, metavar="N", help="tokens whose activations are held; bounds memory")
+    add("--device", default="cpu", help="of torch, such as cuda")
+    add("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the base's weights; those of the adapter have 32 bits")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=os.cpu_count() or 1)
     add("--checkpoint-steps", type=int, default=50)
-    add("--check-questions", type=int, default=4, help="questions on which torch and rerankd must agree before training")
-    add("--mean-limit", type=float, default=0.05, help="largest mean difference from rerankd, nats a token")
-    add("--most-limit", type=float, default=0.25, help="largest difference of one score from rerankd, nats a token")
+    network.add_check_options(parser)
     options = parser.parse_args()
     if (options.objective == "preference") != (options.teacher is not None):
         parser.error("--teacher belongs to the objective preference")
     if options.temperature is None:
         options.temperature = "sd" if options.objective == "preference" else "1"
-    if options.temperature != "sd" and not float(options.temperature) > 0:
+    if options.temperature != "sd" and not above_0(options.temperature):
         parser.error("--temperature: must be sd or a number above 0")
     if options.objective == "contrastive" and options.temperature == "sd":
         parser.error("--temperature: sd is the teacher's, and there is none")
-    for name in ("rank", "batch", "epochs", "orders_per_step", "negatives"):
-        if getattr(options, name) < 1:
+    for name in AT_LEAST_1:
+        if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')}: must be at least 1")
-    if options.validation + options.test >= 1:
-        parser.error("--validation and --test: must be below 1 together")
+    for name in ("alpha", "rate", "clip", "minutes"):
+        if getattr(options, name) is not None and not above_0(getattr(options, name)):
+            parser.error(f"--{name}: must be a number above 0")
+    if not 0 <= options.dropout < 1:
+        parser.error("--dropout: must be from 0 to below 1")
+    if not (options.validation >= 0 and options.test >= 0 and options.validation + options.test < 1):
+        parser.error("--validation and --test: must be at least 0, and below 1 together")
+    if not 0 <= options.seed < 2**63:
+        parser.error("--seed: must be from 0 to 2^63 - 1")
     return options
+
+
+AT_LEAST_1 = ("rank", "batch", "epochs", "orders_per_step", "negatives", "patience", "threads", "checkpoint_steps", "check_questions")
+AT_LEAST_1 += ("test_orders", "test_questions", "tokens_at_once")
+
+
+def above_0(text):
+    """Whether this is a finite number above 0."""
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
 
 
 class Data:
@@ -95,6 +126,8 @@ class Data:
                 raise exports.ExportError(f"{options.teacher}: has no scores of {self.on}")
         else:
             pairs, self.on = [(None, question) for question in self.student.questions], "labels"
+        counts = {"student_refused": self.student.refused, "unmatched": len(self.student.questions) - len(pairs), "cut": exports.cut(pairs)}
+        self.counts = counts | ({"teacher_refused": self.teacher.refused} if self.teacher else {})
         self.threshold = self.student.header["relevance_threshold"]
         self.training, self.validation, self.test = [], [], []
         for pair in pairs:
@@ -103,6 +136,7 @@ class Data:
             if options.test <= share < options.test + options.validation:
                 part = self.validation
             part.append(pair)
+        self.test = self.test[: options.test_questions]
         if not self.training:
             raise exports.ExportError(f"{options.student}: no question is left to train on")
 
@@ -117,7 +151,7 @@ def loss_of(model, data, options, pair, draw):
 
     def score(orders, joint=False):
         sequences = [network.prompt(data.student, student, order, with_passages=joint) for order in orders]
-        query, passages = network.log_probabilities(model, sequences)
+        query, passages = network.log_probabilities(model, sequences, options.tokens_at_once)
         return query + passages if joint else query
 
     if options.objective == "contrastive":
@@ -148,6 +182,8 @@ def loss_of(model, data, options, pair, draw):
             known |= dict(zip(relevant, score([[index] for index in relevant])))
         likelihood = sum(known[index] for index in relevant) / len(relevant) / len(student.query)
         loss = loss - options.query_nll * likelihood
+    if not math.isfinite(loss.item()):
+        raise TrainingError(f"question {student.id!r}: the loss is {loss.item()}; a smaller --rate may help")
     return loss
 
 
@@ -177,19 +213,22 @@ class Training:
         self.model, self.wrapped, self.data, self.options, self.recipe = model, wrapped, data, options, recipe
         self.weights = [weight for weight in wrapped.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(self.weights, lr=options.rate, weight_decay=options.weight_decay)
-        self.state = {"step": 0, "best": None, "worse": 0, "ended": False, "seconds": 0.0}
+        self.state = {"step": 0, "best": None, "worse": 0, "best_step": 0, "ended": False, "seconds": 0.0}
         self.best = None
         self.checkpoint = os.path.join(options.out, "checkpoint.pt")
 
     def resume(self):
         if not os.path.exists(self.checkpoint):
             return
-        stored = torch.load(self.checkpoint, weights_only=True)
+        try:
+            stored = torch.load(self.checkpoint, weights_only=True, map_location="cpu")
+        except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+            raise TrainingError(f"{self.checkpoint}: cannot be read: {error}") from None
         recipe = json.loads(stored["recipe"])
         changed = [key for key in sorted(recipe | self.recipe) if recipe.get(key) != self.recipe.get(key)]
         if changed:
             told = ", ".join(f"{key} (stored {recipe.get(key)}, now {self.recipe.get(key)})" for key in changed)
-            raise SystemExit(f"{self.checkpoint}: was made with other settings: {told}")
+            raise TrainingError(f"{self.checkpoint}: was made with other settings: {told}")
         self.load(stored["weights"])
         self.optimizer.load_state_dict(stored["optimizer"])
         self.state, self.best = stored["state"], stored["best"]
@@ -224,7 +263,7 @@ class Training:
         """One step. Returns the mean loss of its questions, or None where none of them teaches anything."""
         options, number = self.options, self.state["step"]
         # Dropout and draws of a step do not depend on the steps before, so a resumed training is the unbroken one.
-        torch.manual_seed(options.seed * 1_000_003 + number)
+        torch.manual_seed((options.seed * 1_000_003 + number) % 2**63)
         draw = random.Random(f"{options.seed} step {number}")
         self.model.train()
         losses = []
@@ -248,20 +287,26 @@ class Training:
         self.tell(epoch=epoch + 1, loss=mean, validation=loss, **told)
         if loss is None or self.state["best"] is None or loss < self.state["best"]:
             self.state["best"], self.state["worse"], self.best = loss, 0, self.copies()
+            self.state["best_step"] = self.state["step"]
         else:
             self.state["worse"] += 1
             self.state["ended"] = self.state["worse"] >= self.options.patience
 
+    def late(self):
+        return self.options.minutes is not None and self.state["seconds"] >= 60 * self.options.minutes
+
     def run(self):
-        options, losses, late = self.options, [], False
+        # `judged`: whether the weights are those of the end of an epoch.
+        options, losses, judged = self.options, [], True
         if self.state["step"] == 0 and self.data.validation:
             self.state["best"] = validation_loss(self.model, self.data, options)
             self.tell(epoch=0, step=0, validation=self.state["best"])
             self.best = self.copies()
         for number, (epoch, last, pairs) in enumerate(batches(self.data, options)):
             if number < self.state["step"]:
+                judged = last
                 continue
-            if self.state["ended"] or late:
+            if self.state["ended"] or self.late():
                 break
             started = time.monotonic()
             loss = self.step(pairs)
@@ -269,15 +314,15 @@ class Training:
                 losses.append(loss)
             self.state["step"] += 1
             self.state["seconds"] += time.monotonic() - started
-            late = options.minutes is not None and self.state["seconds"] >= 60 * options.minutes
+            judged = last
             if last:
                 self.end_epoch(epoch, losses)
                 losses = []
-            if last or late or self.state["step"] % options.checkpoint_steps == 0:
+            if last or self.late() or self.state["step"] % options.checkpoint_steps == 0:
                 self.save()
-            if late and not last:
-                # After the checkpoint: a training that goes on must not know that it was judged here.
-                self.end_epoch(epoch, losses)
+        if not judged:
+            # After the checkpoint: a training that goes on must not know that it was judged here.
+            self.end_epoch(epoch, losses)
         if self.best is not None:
             self.load(self.best)
 
@@ -287,46 +332,52 @@ def main():
     os.makedirs(options.out, exist_ok=True)
     data = Data(options)
     base = gguf_files.sha256(options.base)
+    reader = gguf_files.reader(options.base)
+    architecture, heads = gguf_files.architecture_of(reader), gguf_files.heads_of(reader)
+    # Before the model is loaded: an architecture without adapters is refused.
+    adapter.heads_of(architecture, "attn_q", *heads)
     scored = exports.read(options.check) if options.check else data.student
     for export in (data.student, scored):
-        exported = export.header["generator_sha256"]
-        if exported != base:
-            raise SystemExit(f"{export.path}: is of generator {exported}, {options.base} is {base}")
+        export.refuse_other_generator(options.base, base)
         frame = [export.header[key] for key in ("opening_tokens", "cue_tokens")]
         if frame != [data.student.opening, data.student.cue]:
-            raise SystemExit(f"{export.path}: has another chat frame or other prompts than {options.student}")
+            raise exports.ExportError(f"{export.path}: has another chat frame or other prompts than {options.student}")
     recipe = {key: value for key, value in vars(options).items() if key not in NOT_RECIPE}
     recipe |= {"base_sha256": base, "student_sha256": data.student.sha256, "on": data.on}
     if data.teacher:
         recipe |= {"teacher_sha256": data.teacher.sha256, "teacher_generator_sha256": data.teacher.header["generator_sha256"]}
-    model = network.load(options.base, options.threads)
+    model = network.load(options.base, options.threads, options.device, options.dtype)
     checked = scored.questions[: options.check_questions]
     agreement = network.check(model, scored, checked, options.mean_limit, options.most_limit)
     print(json.dumps({"agrees_with_rerankd": agreement}), flush=True)
     torch.manual_seed(options.seed)
     wrapped = network.with_lora(model, options.rank, options.alpha, options.dropout, options.targets)
+    # What cannot be written is found before training.
+    adapter.from_peft(network.lora_state(wrapped), architecture, *heads)
     training = Training(model, wrapped, data, options, recipe)
     weights = sum(weight.numel() for weight in training.weights)
-    training.tell(training=len(data.training), validation=len(data.validation), test=len(data.test), weights=weights)
-    # B is 0 at the beginning, so this is the base.
-    before = judge.judge(model, data.student, data.test, part=options.part)
+    counts = {"training": len(data.training), "validation": len(data.validation), "test": len(data.test)} | data.counts
+    training.tell(**counts, weights=weights)
+    limits = {"part": options.part, "most_orders": options.test_orders}
     training.resume()
+    if "before" not in training.state:
+        # B is 0 at the beginning, so this is the base.
+        training.state["before"] = judge.judge(model, data.student, data.test, **limits)
     training.run()
-    after = judge.judge(model, data.student, data.test, part=options.part)
-    reader = gguf.GGUFReader(options.base)
-    architecture = gguf_files.architecture_of(reader)
-    tensors = adapter.from_peft(network.lora_state(wrapped), architecture, *gguf_files.heads_of(reader))
-    recipe["steps"] = training.state["step"]
+    after = judge.judge(model, data.student, data.test, **limits)
+    tensors = adapter.from_peft(network.lora_state(wrapped), architecture, *heads)
+    recipe |= {"steps": training.state["step"], "best_step": training.state["best_step"], "epochs": options.epochs}
+    recipe["versions"] = {name: importlib.metadata.version(name) for name in PACKAGES}
     path = os.path.join(options.out, "adapter.gguf")
     told = {"alpha": options.alpha, "base_sha256": base, "recipe": recipe, "seed": options.seed}
-    adapter.write(path, tensors, architecture=architecture, **told)
+    trained = {exports.mark(own) for _, own in data.training + data.validation}
+    adapter.write(path, tensors, architecture=architecture, trained=trained, **told)
     told = {
         "agreement": agreement,
-        "training": len(data.training),
-        "validation": len(data.validation),
+        "questions": counts,
         "steps": training.state["step"],
         "seconds": round(training.state["seconds"], 1),
-        "test": judge.report(before, after),
+        "test": judge.report(training.state["before"], after),
         "recipe": recipe,
         "adapter_sha256": gguf_files.sha256(path),
     }
@@ -338,5 +389,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (exports.ExportError, network.Disagreement, adapter.AdapterError) as error:
+    except (TrainingError, exports.ExportError, *network.ERRORS, adapter.AdapterError, gguf_files.FileError, OSError) as error:
         sys.exit(str(error))

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, input, output};
+use crate::config::Config;
 use crate::distil::{self, DistilError, Event, Settings};
 use crate::engine::preferences::Scored;
 use crate::{app, telemetry};
@@ -30,9 +31,10 @@ enum Action {
 /// that --kind passages scores, at about the cost of ranking the list once. --kind tokens scores nothing. Every kind writes the
 /// tokens of the prompts.
 ///
-/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one; an export that was
-/// broken off continues when the same command is given again, and ends as one that was not. A file of another generator or of
-/// other options is refused. More --questions add to a file. docs/distillation.md describes the fields.
+/// Lines of the data are labelled lists as for `rerankd compare`. Questions are appended to FILE one by one; an export that
+/// was broken off continues when the same command is given again on the same machine, and ends as one that was not. A file
+/// of another generator, of other options or of other limits is refused. More --questions add to a file.
+/// docs/distillation.md describes the fields.
 ///
 /// The model is loaded in this process. There is no --server: the protocol does not carry the scores of single orders.
 #[derive(Debug, Args)]
@@ -132,6 +134,23 @@ pub(super) async fn run(args: DistilArgs, settings: &SettingsArgs) -> Result<(),
     }
 }
 
+/// The settings that decide which questions are refused, and the last digits of scores.
+fn conditions(config: &Config) -> [(&'static str, Value); 10] {
+    let (generator, limits) = (&config.generator, &config.limits);
+    [
+        ("generator.context_cells", json!(generator.cells)),
+        ("generator.batch", json!(generator.batch)),
+        ("generator.threads", json!(generator.threads)),
+        ("generator.gpu_layers", json!(generator.gpu_layers)),
+        ("generator.flash_attention", json!(generator.flash_attention)),
+        ("generator.cache_type", json!(generator.cache_type.name())),
+        ("limits.tokens_per_request", json!(limits.tokens)),
+        ("limits.passages", json!(limits.passages)),
+        ("limits.query_bytes", json!(limits.query_bytes)),
+        ("limits.passage_bytes", json!(limits.passage_bytes)),
+    ]
+}
+
 async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
@@ -172,16 +191,20 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
             output::complain(&format!("{done} of {} questions are done; the same command continues", lists.len()));
         }
     };
-    let finished = distil::export(&settings, &lists, &engine, &args.out, show).await?;
+    let finished = distil::export(&settings, &lists, &engine, &conditions(&config), &args.out, show).await?;
     bar.finish_and_clear();
     output::json(&json!({
         "out": args.out.display().to_string(),
         "kind": distil::kind(settings.scored),
         "questions": lists.len(),
+        "refused": finished.refused,
         "generator_sha256": finished.generator,
     }))?;
     match finished.refused {
         0 => Ok(()),
-        refused => Err(Failure::Other(anyhow::anyhow!("{refused} questions were refused; their lines say why"))),
+        refused => {
+            let told = format!("{refused} of {} questions of the file were refused; their lines say why", lists.len());
+            Err(Failure::Other(anyhow::anyhow!(told)))
+        }
     }
 }

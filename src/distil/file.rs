@@ -41,6 +41,8 @@ pub(super) struct ExportFile {
     sum: String,
     /// Questions that the file holds.
     pub done: usize,
+    /// How many of them have no scores, but the reason.
+    pub refused: usize,
     /// Bytes of an incomplete line that was dropped.
     pub dropped: u64,
 }
@@ -50,6 +52,8 @@ pub(super) struct ExportFile {
 struct Question {
     id: String,
     data: String,
+    /// Why it has no scores.
+    error: Option<String>,
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> DistilError {
@@ -93,7 +97,7 @@ impl ExportFile {
             Err(TryLockError::WouldBlock) => return Err(refused(path, "another export is writing to this file")),
             Err(TryLockError::Error(error)) => return Err(failed(path, &error)),
         }
-        let mut export = Self { file, path: path.to_owned(), sum: String::new(), done: 0, dropped: 0 };
+        let mut export = Self { file, path: path.to_owned(), sum: String::new(), done: 0, refused: 0, dropped: 0 };
         let (lines, end) = export.check(header, expected)?;
         let length = export.file.metadata().map_err(|error| failed(path, &error))?.len();
         export.dropped = length.saturating_sub(end);
@@ -115,7 +119,7 @@ impl ExportFile {
         let path = self.path.clone();
         let mut reader = BufReader::new(&self.file);
         let (mut line, mut sum) = (Vec::new(), String::new());
-        let (mut lines, mut end) = (0, 0);
+        let (mut lines, mut end, mut refusals) = (0, 0, 0);
         loop {
             line.clear();
             let read = reader.read_until(b'\n', &mut line).map_err(|error| failed(&path, &error))?;
@@ -135,23 +139,26 @@ impl ExportFile {
                 break;
             };
             let checked = match lines {
-                0 => check_header(text, header),
+                0 => check_header(text, header).map(|()| false),
                 question => check_question(text, expected, question - 1),
             };
-            checked.map_err(|problem| refused(&path, &format!("line {}: {problem}", lines + 1)))?;
+            let was_refused = checked.map_err(|problem| refused(&path, &format!("line {}: {problem}", lines + 1)))?;
+            refusals += usize::from(was_refused);
             sum = next;
             lines += 1;
             end += read as u64;
         }
         self.sum = sum;
+        self.refused = refusals;
         Ok((lines, end))
     }
 
-    /// Appends a question and waits until it is on disk.
-    pub fn append(&mut self, question: &impl Serialize) -> Result<(), DistilError> {
+    /// Appends a question and waits until it is on disk. `refused`: its line has no scores, but the reason.
+    pub fn append(&mut self, question: &impl Serialize, refused: bool) -> Result<(), DistilError> {
         let object = serde_json::to_string(question).map_err(|error| DistilError::Other(error.into()))?;
         self.write(&object)?;
         self.done += 1;
+        self.refused += usize::from(refused);
         Ok(())
     }
 
@@ -188,14 +195,14 @@ fn shown(value: Option<&Value>) -> String {
     if text.chars().count() > 70 { format!("{}…", text.chars().take(69).collect::<String>()) } else { text }
 }
 
-/// Refuses the line of another question than the one at `index`.
-fn check_question(text: &str, expected: &[(&str, String)], index: usize) -> Result<(), String> {
+/// Refuses the line of another question than the one at `index`. Returns whether the question has no scores.
+fn check_question(text: &str, expected: &[(&str, String)], index: usize) -> Result<bool, String> {
     let line: Question = serde_json::from_str(text).map_err(|error| error.to_string())?;
     match expected.get(index) {
         None => Err(format!("has question {:?}, but only {} questions are asked for", line.id, expected.len())),
         Some((id, _)) if *id != line.id => Err(format!("has question {:?}, expected {id:?}", line.id)),
         Some((id, data)) if *data != line.data => Err(format!("question {id:?} or its passages have changed")),
-        Some(_) => Ok(()),
+        Some(_) => Ok(line.error.is_some()),
     }
 }
 
@@ -228,7 +235,7 @@ mod tests {
     fn complete(path: &Path) -> Vec<u8> {
         let mut file = open(path).unwrap();
         for id in &IDS[file.done..] {
-            file.append(&line(id)).unwrap();
+            file.append(&line(id), false).unwrap();
         }
         drop(file);
         std::fs::read(path).unwrap()
@@ -329,6 +336,19 @@ mod tests {
         let few = opened(&header(0), &expected()[..2]);
         assert!(few.ends_with("line 4: has question \"c\", but only 2 questions are asked for"), "{few}");
         assert_eq!(opened(&header(0), &expected()), "");
+    }
+
+    #[test]
+    fn questions_without_scores_are_counted_in_the_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = open(&path).unwrap();
+        file.append(&line("a"), false).unwrap();
+        file.append(&json!({ "id": "b", "data": "data of b", "error": "too long" }), true).unwrap();
+        assert_eq!((file.done, file.refused), (2, 1));
+        drop(file);
+        let file = open(&path).unwrap();
+        assert_eq!((file.done, file.refused), (2, 1));
     }
 
     #[test]

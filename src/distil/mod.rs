@@ -68,7 +68,7 @@ pub(crate) enum Event<'a> {
 pub(crate) struct Finished {
     /// SHA-256 of the generator's file.
     pub generator: String,
-    /// Questions that were refused by this run.
+    /// Questions of the whole file that were refused, by this run or an earlier one.
     pub refused: usize,
 }
 
@@ -131,7 +131,8 @@ pub(crate) const fn kind(scored: Scored) -> &'static str {
     }
 }
 
-/// Scores the questions that the file at `path` does not hold yet, in their order, and appends them.
+/// Scores the questions that the file at `path` does not hold yet, in their order, and appends them. `conditions` are the
+/// settings that decide refusals and digits; a file that was made with others is refused.
 ///
 /// # Errors
 /// [`DistilError`]. A question that the engine refuses is no error: its line holds the reason.
@@ -139,19 +140,20 @@ pub(crate) async fn export(
     settings: &Settings,
     lists: &[LabelledList],
     engine: &Engine,
+    conditions: &[(&'static str, Value)],
     path: &Path,
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, DistilError> {
     let chosen: Vec<Chosen<'_>> = lists.iter().map(|list| Chosen::of(list, settings)).collect();
     let expected: Result<Vec<_>, DistilError> =
         chosen.iter().map(|one| Ok((one.list.id.as_str(), one.fingerprint()?))).collect();
-    let header = header(settings, engine)?;
+    let mut header = header(settings, engine)?;
+    header.extend(conditions.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
     let mut file = ExportFile::open(path, &header, &expected?)?;
     if file.dropped > 0 {
         notify(Event::Dropped(file.dropped));
     }
     notify(Event::Done(file.done));
-    let mut refused = 0;
     for one in &chosen[file.done..] {
         let outcome = engine.preferences(&Call::local(), one.request(settings)).await;
         let line = match one.line(outcome) {
@@ -162,16 +164,19 @@ pub(crate) async fn export(
             }
         };
         if let Some(problem) = &line.error {
-            refused += 1;
             notify(Event::Refused { id: &one.list.id, problem });
         }
-        file.append(&line)?;
+        if let Err(error) = file.append(&line, line.error.is_some()) {
+            // Such as a full disk. The part of the line that was written is dropped by the next command.
+            notify(Event::Stopped { done: file.done });
+            return Err(error);
+        }
         notify(Event::Done(file.done));
     }
-    Ok(Finished { generator: engine.generator()?.info.sha256.clone(), refused })
+    Ok(Finished { generator: engine.generator()?.info.sha256.clone(), refused: file.refused })
 }
 
-/// Everything that the lines depend on.
+/// What the lines depend on, but for the conditions.
 fn header(settings: &Settings, engine: &Engine) -> Result<Map<String, Value>, DistilError> {
     let generator = engine.generator()?;
     let frame = engine.prompt_frame()?;

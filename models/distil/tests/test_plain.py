@@ -60,7 +60,8 @@ class Exports(unittest.TestCase):
         self.assertEqual(self.read(good[:-20]), "3: is incomplete; the export's own command continues it")
         self.assertEqual(self.read(good.replace(b"-30.0", b"-31.0", 1)), "2: is damaged: its checksum is another one")
         self.assertEqual(self.read(lines[0] + lines[2]), "2: is damaged: its checksum is another one")
-        self.assertEqual(self.read(b"{}\n"), "1: is incomplete; the export's own command continues it")
+        self.assertEqual(self.read(b"{}\n"), "1: is not an export")
+        self.assertEqual(self.read(good[:9]), "1: is incomplete; the export's own command continues it")
         self.assertEqual(self.read(written([HEADER | {"rerankd_distil": 2}])), "1: format 2, this program reads 1")
 
     def test_teacher_and_student_are_matched(self):
@@ -77,6 +78,33 @@ class Exports(unittest.TestCase):
             with self.assertRaisesRegex(exports.ExportError, problem):
                 exports.pairs(teacher, student)
 
+    def test_questions_that_were_trained_on_are_not_held_out(self):
+        export = self.read(written([HEADER, line("q"), line("r")]))
+        pairs = [(None, question) for question in export.questions]
+        trained = {exports.mark(pairs[0][1])}
+        own = {"student_sha256": export.sha256}
+        self.assertEqual([kept.id for _, kept in exports.held_out(export, pairs, own, trained)], ["r"])
+        self.assertEqual(exports.held_out(export, pairs, {}, set()), pairs)
+        with self.assertRaisesRegex(exports.ExportError, "1 questions were trained on, such as 'q'"):
+            exports.held_out(export, pairs, {"student_sha256": "another"}, trained)
+        with self.assertRaisesRegex(exports.ExportError, "all questions were trained on"):
+            exports.held_out(export, pairs[:1], own, trained)
+        # Other passages of the same question do not make it new.
+        other = self.read(written([HEADER, line("q", data="other", passages=[])]))
+        self.assertEqual({exports.mark(question) for question in other.questions}, trained)
+
+    def test_cut_passages_of_either_side_are_counted(self):
+        whole = self.read(written([HEADER, line("q")])).questions[0]
+        cut = [{"id": "a", "label": 1.0, "tokens": [5], "tokens_cut": 3}, {"id": "b", "label": 0.0, "tokens": [7], "tokens_cut": 0}]
+        short = self.read(written([HEADER, line("q", passages=cut)])).questions[0]
+        self.assertEqual(exports.cut([(whole, whole), (None, whole), (short, whole), (whole, short), (None, short)]), 3)
+
+    def test_an_export_of_another_generator_or_with_an_adapter_is_refused(self):
+        for adapter, sha256, problem in [(None, "00", "is of generator ff, m.gguf is 00"), (["aa", 1.0], "ff", "with an adapter")]:
+            export = self.read(written([HEADER | {"generator_sha256": "ff", "adapter": adapter}, line("q")]))
+            with self.assertRaisesRegex(exports.ExportError, problem):
+                export.refuse_other_generator("m.gguf", sha256)
+
     def test_parts_are_shares_and_stay(self):
         numbers = [exports.part_of(f"q{index}", 0) for index in range(2000)]
         self.assertTrue(all(0 <= number < 1 for number in numbers))
@@ -86,11 +114,9 @@ class Exports(unittest.TestCase):
 
 class Measures(unittest.TestCase):
     def test_two_orders(self):
-        """Scores of -3000 and -3002, and a student to whom both are equal."""
+        """Scores of -3000 and -3002."""
         teacher = measures.softmax([-3000.0, -3002.0], 1.0)
         self.assertAlmostEqual(teacher[0], 0.881, places=3)
-        self.assertAlmostEqual(measures.kullback_leibler(teacher, [0.5, 0.5]), 0.3278, places=4)
-        self.assertEqual(measures.kullback_leibler(teacher, teacher), 0.0)
         # At the temperature of their standard deviation, 1, these are the same; far apart they would be one-hot.
         self.assertEqual(measures.standard_deviation([-3000.0, -3002.0]), 1.0)
         self.assertGreater(measures.softmax([0.0, -60.0], 30.0)[1], 0.1)
@@ -114,6 +140,7 @@ class Measures(unittest.TestCase):
         self.assertEqual(measures.summary([1.0, None, 3.0]), {"mean": 2.0, "standard_error": 1.0, "questions": 2})
         self.assertEqual(measures.difference([1.0, None, 2.0], [2.0, 5.0, 2.0])["mean"], 0.5)
         self.assertEqual(measures.summary([None]), {"questions": 0})
+        self.assertEqual(measures.summary([0.5]), {"mean": 0.5, "standard_error": None, "questions": 1})
 
 
 if __name__ == "__main__":

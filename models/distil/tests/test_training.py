@@ -3,6 +3,8 @@
 The environment variable RERANKD names the binary. Models, lists and exports are made here; nothing is fetched.
 """
 
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 HERE = pathlib.Path(__file__).parents[1]
 ROOT = HERE.parents[1]
@@ -22,6 +25,7 @@ import judge
 import network
 import numpy
 import torch
+import train
 
 WORDS = "mill river lamp bread stone field clock wool bridge fog bell road fair salt tin apple".split()
 
@@ -115,6 +119,20 @@ class Distillation(unittest.TestCase):
         model = network.merge(network.load(self.path("student.gguf"), 2), made, self.path("student.gguf"))
         found = network.check(model, merged, merged.questions, 0.005, 0.02)
         self.assertEqual(found["scores"], 16 * (4 + 1 + 2 * 4))
+        # So are those of the base that rerankd serves with the adapter beside it.
+        served = self.export("served", "orders", "student.gguf", "--set", f"generator.adapter={made}")
+        self.assertEqual(network.check(model, served, served.questions, 0.005, 0.02)["scores"], 16 * (4 + 1 + 2 * 4))
+        self.assertEqual(served.header["generator_sha256"], gguf_files.sha256(self.path("student.gguf")))
+        merged_file = gguf.GGUFReader(self.path("merged.gguf"))
+        for key in (adapter.BASE_SHA256, adapter.RECIPE):
+            self.assertEqual(gguf_files.value_of(merged_file, key), told[key])
+        self.assertTrue(torch.__version__.startswith(json.loads(told[adapter.RECIPE])["versions"]["torch"]))
+        self.evaluates(made, report["questions"])
+        for out in ("student.gguf", "orders/adapter.gguf"):
+            before = gguf_files.sha256(self.path(out))
+            result = subprocess.run([*merge, "--out", self.path(out)], check=False, capture_output=True, text=True)
+            self.assertIn("itself, which would be lost", result.stderr)
+            self.assertEqual((result.returncode, gguf_files.sha256(self.path(out))), (1, before))
         with self.assertRaises(network.Disagreement):
             network.check(network.load(self.path("student.gguf"), 2), merged, merged.questions, 0.005, 0.02)
         # Both files hold the same numbers: transformers reads the merged one as torch merged it.
@@ -122,12 +140,32 @@ class Distillation(unittest.TestCase):
         for own, other in zip(model.parameters(), read.parameters(), strict=True):
             self.assertTrue(torch.allclose(own, other, atol=1e-6))
 
+    def evaluates(self, made, counts):
+        """Questions of the training are left out of its own export, and refused in another."""
+
+        def evaluated(name, base="student.gguf"):
+            program = [sys.executable, str(HERE / "evaluate.py"), "--base", self.path(base), "--adapter", made, "--threads", "2"]
+            files = ["--student", self.path(f"{name}.jsonl"), "--teacher", self.path("teacher.jsonl")]
+            return subprocess.run([*program, *files], check=False, capture_output=True, text=True)
+
+        found = json.loads(evaluated("student").stdout)
+        self.assertEqual((found["questions"], found["cut"]), (counts["test"], 0))
+        self.assertLess(counts["test"], 16)
+        self.export("other", "passages", "student.gguf")
+        self.assertIn(f"{16 - counts['test']} questions were trained on", evaluated("other").stderr)
+        self.assertIn("student.jsonl: is of generator", evaluated("student", "teacher.gguf").stderr)
+
     def test_a_training_that_was_broken_off_ends_as_one_that_was_not(self):
         options = ["--on", "passages", "--epochs", "2", "--checkpoint-steps", "1"]
         self.taught("whole", *options)
         # Ended after a step, in the middle of an epoch.
-        first = self.taught("parts", *options, "--minutes", "0")
+        first = self.taught("parts", *options, "--minutes", "1e-9")
         self.assertEqual([line["step"] for line in first if line.get("epoch")], [1])
+        # The time is over: the same command makes no step, and the same adapter.
+        ended = gguf_files.sha256(os.path.join(self.path("parts"), "adapter.gguf"))
+        again = self.taught("parts", *options, "--minutes", "1e-9")
+        self.assertEqual({line["step"] for line in again if line.get("epoch")}, {1})
+        self.assertEqual(gguf_files.sha256(os.path.join(self.path("parts"), "adapter.gguf")), ended)
         second = self.taught("parts", *options)
         self.assertIn({"resumed": 1}, second)
         read = [adapter.read(os.path.join(self.path(out), "adapter.gguf"))[0] for out in ("whole", "parts")]
@@ -139,8 +177,9 @@ class Distillation(unittest.TestCase):
     def test_labels_teach_without_a_teacher(self):
         self.export("tokens", "tokens", "student.gguf")
         without = ["--objective", "contrastive", "--student", self.path("tokens.jsonl")]
-        unchecked = self.train("labels", *without, check=False)
-        self.assertIn("has no scores to compare with", unchecked.stderr)
+        unchecked = self.train("unchecked", *without, "--epochs", "1")
+        self.assertIn("is not checked", unchecked.stderr)
+        self.assertIn('{"agrees_with_rerankd": null}', unchecked.stdout)
         checked = ["--check", self.path("student.jsonl"), "--epochs", "6", "--dropout", "0", "--validation", "0"]
         result = self.train("labels", *without, *checked)
         epochs = [json.loads(line) for line in result.stdout.splitlines() if '"epoch"' in line]
@@ -153,6 +192,97 @@ class Distillation(unittest.TestCase):
         strict = self.train("refused", *teacher, "--mean-limit", "0", "--most-limit", "0", check=False)
         self.assertIn("allowed are 0.0 and 0.0", strict.stderr)
         self.assertFalse(os.path.exists(os.path.join(self.path("refused"), "adapter.gguf")))
+
+    def test_scores_that_are_no_numbers_are_refused(self):
+        export = exports.read(self.path("student.jsonl"))
+        model = network.load(self.path("student.gguf"), 2)
+        with torch.no_grad():
+            model.lm_head.weight[0] = float("nan")
+        with self.assertRaisesRegex(network.Disagreement, "nan nats a token"):
+            network.check(model, export, export.questions[:1], 0.05, 0.25)
+        teacher = ["--teacher", self.path("teacher.jsonl"), "--on", "passages"]
+        huge = self.train("huge", *teacher, "--rate", "1e38", check=False)
+        self.assertRegex(huge.stderr, r"question 'q\d+': the loss is (nan|inf)")
+
+    def test_parts_of_a_question_give_the_gradient_of_the_whole(self):
+        self.assertEqual(network.batches_of([3, 9, 4, 4], 8), [[1], [2, 3], [0]])
+        export = exports.read(self.path("student.jsonl"))
+        model = network.load(self.path("student.gguf"), 2)
+        question = export.questions[0]
+        sequences = [network.prompt(export, question, order, with_passages=True) for order in question.orders]
+        sequences += [network.prompt(export, question, [index]) for index in range(4)]
+        found = []
+        for tokens in (1 << 20, 1):
+            model.zero_grad()
+            query, passages = network.log_probabilities(model, sequences, tokens)
+            # The weights tell the sequences apart.
+            (torch.arange(1.0, len(sequences) + 1) @ torch.log_softmax((query + passages) / 9, 0)).backward()
+            found.append([query.detach(), passages.detach(), *(weight.grad.clone() for weight in model.parameters())])
+        for whole, parts in zip(*found, strict=True):
+            self.assertTrue(torch.allclose(whole, parts, rtol=1e-3, atol=1e-4 * whole.abs().max().item()))
+
+    def test_parts_that_are_evaluated_again_have_the_same_dropout(self):
+        export = exports.read(self.path("student.jsonl"))
+        model = network.load(self.path("student.gguf"), 2)
+        wrapped = network.with_lora(model, 4, 8.0, 0.5, ["q_proj", "down_proj"])
+        weights = [weight for weight in wrapped.parameters() if weight.requires_grad]
+        sequences = [network.prompt(export, export.questions[0], [index]) for index in range(4)]
+
+        def gradient():
+            torch.manual_seed(5)
+            model.train()
+            query, _ = network.log_probabilities(model, sequences, 1)
+            return torch.autograd.grad(torch.log_softmax(query, 0)[0], weights)
+
+        again = gradient()
+        with mock.patch.object(network, "checkpoint", lambda function, *given, use_reentrant: function(*given)):
+            kept = gradient()
+        self.assertTrue(all(torch.equal(left, right) for left, right in zip(again, kept, strict=True)))
+        self.assertTrue(any(part.abs().max() > 0 for part in again))
+
+    def test_bad_options_are_refused(self):
+        files = ["--base", "b", "--student", "s", "--teacher", "t", "--out", "o"]
+        for option, *values in [
+            ("--temperature", "abc", "0", "nan"), ("--checkpoint-steps", "0"), ("--check-questions", "0"), ("--alpha", "0", "nan"),
+            ("--validation", "-0.1", "nan"), ("--test", "-1", "1"), ("--seed", "-1", str(2**63)), ("--targets", "lm_head"),
+            ("--minutes", "0"), ("--rate", "-1", "nan"), ("--dropout", "1"), ("--test-orders", "0"), ("--tokens-at-once", "0"),
+        ]:  # fmt: skip
+            for value in values:
+                said = io.StringIO()
+                with mock.patch.object(sys, "argv", ["train.py", *files, f"{option}={value}"]), contextlib.redirect_stderr(said):
+                    with self.assertRaises(SystemExit, msg=f"{option} {value}"):
+                        train.arguments()
+                self.assertIn(option, said.getvalue().splitlines()[-1])
+        with mock.patch.object(sys, "argv", ["train.py", *files, "--seed", str(2**63 - 1), "--temperature", "2.5"]):
+            train.arguments()
+
+    def test_missing_and_wrong_files_are_named(self):
+        absent = self.train("absent", "--teacher", self.path("absent.jsonl"), check=False)
+        self.assertRegex(absent.stderr, r"\[Errno 2\].*absent\.jsonl'\n$")
+        self.assertNotIn("Traceback", absent.stderr)
+        prune = [sys.executable, str(HERE / "prune_layers.py")]
+        os.mkfifo(self.path("pipe"))
+        for drop, base, out, problem in [
+            ("a", "student.gguf", "short.gguf", "--drop: a: must be layers such as"),
+            ("0-99999999999", "student.gguf", "short.gguf", "the model has layers 0 to 3"),
+            ("1", "lists.jsonl", "short.gguf", "lists.jsonl: is no whole GGUF file"),
+            ("1", "student.gguf", "student.gguf", "itself, which would be lost"),
+            ("1", "student.gguf", "pipe", "pipe: is no regular file"),
+        ]:
+            result = subprocess.run([*prune, "--drop", drop, self.path(base), self.path(out)], check=False, capture_output=True, text=True)
+            self.assertIn(problem, result.stderr)
+            self.assertEqual((result.returncode, "Traceback" in result.stderr), (1, False))
+
+    def test_weights_of_16_bits_take_an_adapter_of_32(self):
+        model = network.load(self.path("student.gguf"), 2, dtype="bfloat16")
+        wrapped = network.with_lora(model, 4, 8.0, 0.0, ["q_proj"])
+        export = exports.read(self.path("student.jsonl"))
+        query, _ = network.log_probabilities(model, [network.prompt(export, export.questions[0], [0])])
+        query.sum().backward()
+        learnt = {weight.dtype for weight in wrapped.parameters() if weight.requires_grad}
+        self.assertEqual((learnt, query.dtype, model.lm_head.weight.dtype), ({torch.float32}, torch.float32, torch.bfloat16))
+        with self.assertRaisesRegex(network.LoadError, "--device nowhere: "):
+            network.load(self.path("student.gguf"), 2, device="nowhere")
 
     def test_layers_are_dropped(self):
         program = [sys.executable, str(HERE / "prune_layers.py"), "--drop", "1-2", self.path("student.gguf"), self.path("short.gguf")]
