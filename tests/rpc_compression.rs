@@ -235,7 +235,7 @@ async fn a_passage_is_cut_to_fit_and_the_answer_says_so() {
     let long = "water over the weir ".repeat(400);
     let answer = ask(&server, request(&[&long], selective(0.9))).await;
     let report = answer.compression.unwrap();
-    assert!(answer.warnings.iter().any(|warning| warning.contains("cut to fit before they were compressed")));
+    assert!(answer.warnings.iter().any(|warning| warning.contains("1 passage was cut to fit before compression")));
     assert!(report.tokens_before > 7_000 && report.passages[0].tokens_after < 4_096, "{}", report.tokens_after);
     let truncation = Some(v1::Truncation { max_passage_tokens: 40, ..v1::Truncation::default() });
     let report = ask(&server, v1::RerankRequest { truncation, ..request(&TEXTS[..1], selective(0.9)) }).await;
@@ -292,21 +292,24 @@ async fn the_budget_holds_for_ranking_and_compression_together() {
                 // All are read, whatever the ranking.
                 ..request(&TEXTS[..2], v1::Compression { target_tokens: 0, ..compression })
             };
-            let whole = ask(&server, with(0)).await;
-            let mut least = whole.usage.as_ref().unwrap().tokens;
-            // Openings that the server keeps count for a budget, too.
             let evaluated = server.observed.tokens.load(Ordering::SeqCst);
-            let status = server.client().await.rerank(with(least / 2)).await.unwrap_err();
-            assert_eq!(status.code(), Code::ResourceExhausted);
-            assert!(status.get_details_quota_failure().is_some());
+            let needed = tokens_needed(&server.client().await.rerank(with(1)).await.unwrap_err());
+            let status = server.client().await.rerank(with(needed - 1)).await.unwrap_err();
+            assert_eq!(tokens_needed(&status), needed);
             assert_eq!(server.observed.tokens.load(Ordering::SeqCst), evaluated, "nothing was evaluated");
-            while server.client().await.rerank(with(least)).await.is_err() {
-                least += 1;
-            }
-            assert!(least <= whole.usage.unwrap().naive_tokens + 2, "{least}");
+            let used = ask(&server, with(needed)).await.usage.unwrap();
+            assert!(used.tokens > 0 && used.tokens <= needed, "{} of {needed}", used.tokens);
         }
     }
     server.stop().await;
+}
+
+/// What a request needs, as its refusal says.
+fn tokens_needed(status: &tonic::Status) -> u64 {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let violation = &status.get_details_quota_failure().unwrap().violations[0];
+    assert_eq!(violation.subject, "limits.tokens_per_request");
+    violation.description.split(' ').next().unwrap().parse().unwrap()
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ use crate::telemetry;
 /// Shorten passages for a prompt, on a server or in this process, and put quotations back into the original words.
 ///
 /// Input as for rerank. Sentences, phrases or words that the generator expects anyway (selective-context), or that the query
-/// does not make likelier (long-llm-lingua), are dropped. Whole words, numbers and names stay whole.
+/// does not make likelier (long-llm-lingua), are dropped. Words, numbers, and runs of up to five capitalised words separated by
+/// a space stay whole.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  rerankd compress --query 'who wrote Middlemarch' --ratio 0.4 passages.jsonl > short.json\n  rerankd compress passages.jsonl --compressed short.json --recover 'wrote Middlemarch 1871'"

@@ -71,14 +71,18 @@ pub fn keep(units: &[Valued], budget: usize, first: bool) -> Vec<bool> {
     kept
 }
 
-/// Which units of each text are kept, best text first, so that about `target` tokens are left. With `first`, every text that
-/// keeps anything keeps its first unit.
+/// Which units of each text are kept, best text first, so that about `target` tokens are left: at least one unit of the best text.
+/// With `first`, every text that keeps anything keeps its first unit.
 #[must_use]
 pub fn fine(texts: &[Vec<Valued>], target: f64, spread: f64, first: bool) -> Vec<Vec<bool>> {
     let lengths: Vec<usize> = texts.iter().map(|units| units.iter().map(|unit| unit.tokens).sum()).collect();
     let shares = shares(&lengths, target, spread);
     let budget = |(share, length): (&f64, &usize)| count((share * real(*length)).round());
-    let budgets = shares.iter().zip(&lengths).map(budget);
+    let mut budgets: Vec<usize> = shares.iter().zip(&lengths).map(budget).collect();
+    // A small share of short texts rounds to nothing: one token, which keeps a unit.
+    if let Some(best) = lengths.iter().position(|length| *length > 0) {
+        budgets[best] = budgets[best].max(1);
+    }
     texts.iter().zip(budgets).map(|(units, budget)| keep(units, budget, first)).collect()
 }
 
@@ -129,6 +133,15 @@ mod tests {
         assert_eq!(keep(&late, 0, true), vec![false; 5], "a text without a budget is dropped");
         assert_eq!(keep(&single(&[1.0, 1.0, 1.0]), 2, false), vec![true, true, false], "ties in their order");
         assert_eq!(keep(&[], 4, true), Vec::<bool>::new());
+    }
+
+    #[test]
+    fn something_of_the_best_text_stays_whatever_the_target() {
+        let texts = vec![vec![], single(&[0.1, 0.9]), single(&[0.5])];
+        for target in [0.0, 0.01] {
+            assert_eq!(fine(&texts, target, 0.0, false), vec![vec![], vec![false, true], vec![false]]);
+        }
+        assert_eq!(fine(&[vec![]], 1.0, 0.3, true), vec![Vec::<bool>::new()]);
     }
 
     proptest! {

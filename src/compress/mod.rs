@@ -7,7 +7,7 @@
 //! gets a budget by rank, and within a text those units are kept whose tokens the question makes likelier,
 //! s_i = log P(x_i | question, x_<i) - log P(x_i | x_<i) (Eq. 3; [`lingua`]).
 //!
-//! Texts are cut at borders of tokens that are also borders of characters, words, numbers and names ([`units`]). What a reader
+//! Texts are cut at borders of tokens that are also borders of characters, words, numbers and short names ([`units`]). What a reader
 //! of the short text quotes can be put back into the words of the long one ([`recover`]).
 
 pub mod lingua;
@@ -35,7 +35,7 @@ pub enum Unit {
     Sentence,
     /// A run of words between function words and punctuation.
     Phrase,
-    /// The least number of tokens that cuts no word, number or name.
+    /// The least number of tokens that cuts no word, no number, and no run of up to five capitalised words.
     Token,
 }
 

@@ -2,8 +2,9 @@
 //! words of the original.
 //!
 //! From the left, the longest run of words of the response that stands in a compressed text is taken. The shortest span of
-//! the original that holds the run's words in order, with at most ten words between neighbours, takes its place. Words are
-//! those of Unicode, without regard to case; what stands between them in the response stays. A run of one word stays as it is.
+//! the original that holds the run's words in order, with at most ten words between neighbours, takes its place. A run without
+//! such a span is shortened to its longest beginning that has one. Words are those of Unicode, without regard to case; what
+//! stands between them in the response stays. A run of one word stays as it is.
 //! The authors' program also takes spans that lack some of the words; this one does not.
 
 use std::ops::Range;
@@ -33,22 +34,29 @@ impl<'a> Words<'a> {
         (0..self.words.len()).map(shared).max().unwrap_or(0)
     }
 
-    /// The text of the shortest span that holds `run` in order; the first of several.
-    fn span(&self, run: &[String]) -> Option<&'a str> {
+    /// The longest beginning of `run` that a span holds in order, as a number of words, and the text of the shortest such span;
+    /// the first of several.
+    fn span(&self, run: &[String]) -> Option<(usize, &'a str)> {
         let (first, rest) = run.split_first()?;
         // For each place of the word so far, where the shortest span that ends there begins.
         let mut begins: Vec<Option<usize>> =
             self.words.iter().enumerate().map(|(at, word)| (word == first).then_some(at)).collect();
+        let mut length = 1;
         for next in rest {
             let step = |at: usize| {
                 let near = at.saturating_sub(GAP + 1)..at;
                 if self.words[at] == *next { begins[near].iter().flatten().copied().max() } else { None }
             };
-            begins = (0..self.words.len()).map(step).collect();
+            let longer: Vec<Option<usize>> = (0..self.words.len()).map(step).collect();
+            if longer.iter().all(Option::is_none) {
+                break;
+            }
+            begins = longer;
+            length += 1;
         }
         let spans = begins.iter().enumerate().filter_map(|(end, begin)| begin.map(|begin| (end - begin, begin, end)));
         let (_, begin, end) = spans.min()?;
-        self.text.get(self.places[begin].start..self.places[end].end)
+        Some((length, self.text.get(self.places[begin].start..self.places[end].end)?))
     }
 }
 
@@ -67,12 +75,14 @@ pub fn recover(response: &str, texts: &[(&str, &str)]) -> String {
         let (length, original) =
             runs.fold((0, None), |best, (length, text)| if length > best.0 { (length, Some(text)) } else { best });
         let span = original.filter(|_| length > 1).and_then(|original| original.span(&rest[..length]));
-        if let Some(span) = span {
+        if let Some((length, span)) = span.filter(|(length, _)| *length > 1) {
             out.push_str(&response[copied..said.places[at].start]);
             out.push_str(span);
             copied = said.places[at + length - 1].end;
+            at += length;
+        } else {
+            at += 1;
         }
-        at += length.max(1);
     }
     out.push_str(&response[copied..]);
     out
@@ -115,6 +125,15 @@ mod tests {
         // From the nearest place of the first word that is near enough, not from the first.
         let twice = format!("mill {}", gap(4));
         assert_eq!(recover("mill Senn", &[(&twice, "mill Senn")]), gap(4));
+    }
+
+    #[test]
+    fn a_run_over_a_gap_is_recovered_on_both_sides_of_it() {
+        let original = format!("Alpha beta gamma{} delta and epsilon", " word".repeat(12));
+        let recovered = |response: &str| recover(response, &[(&original, "Alpha gamma delta epsilon")]);
+        assert_eq!(recovered("Alpha gamma delta"), "Alpha beta gamma delta");
+        assert_eq!(recovered("Alpha gamma delta epsilon"), "Alpha beta gamma delta and epsilon");
+        assert_eq!(recovered("gamma delta epsilon"), "gamma delta and epsilon", "the run begins before the gap");
     }
 
     #[test]

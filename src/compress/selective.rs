@@ -7,13 +7,18 @@
 use super::Valued;
 use crate::numeric::{count, real};
 
+/// How near to a whole number a rank is one: 1 - .7 is not .3 in binary, and a threshold that lies a rounding error above the value
+/// that it equals would drop it.
+const ROUNDING: f64 = 1e-9;
+
 /// The value below which lies a share `share` of `values`, interpolated linearly between the two nearest ranks. `None` for no
 /// values. Values are not NaN.
 #[must_use]
 pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let rank = real(sorted.len().checked_sub(1)?) * share.clamp(0.0, 1.0);
+    let exact = real(sorted.len().checked_sub(1)?) * share.clamp(0.0, 1.0);
+    let rank = if (exact - exact.round()).abs() < ROUNDING { exact.round() } else { exact };
     let below = count(rank);
     let (low, high) = (sorted[below], sorted[sorted.len().min(below + 2) - 1]);
     Some(low + (high - low) * (rank - real(below)))
@@ -57,6 +62,15 @@ mod tests {
         assert_eq!(keep(&units(&[2.0, 2.0, 2.0]), 0.1), vec![vec![true; 3]]);
         // The rank is 1, a whole number: the threshold is the second value itself.
         assert_eq!(keep(&units(&[1.0, 2.0, 3.0]), 0.5), vec![vec![false, true, true]]);
+    }
+
+    /// 10 (1 - .7) is 3.0000000000000004 in binary: the fourth value is the threshold all the same.
+    #[test]
+    fn a_rank_that_is_whole_but_for_rounding_is_whole() {
+        let far = |rank: u32| if rank < 4 { 1.0 } else { 1e6 };
+        let values: Vec<f64> = (0..11_u32).map(|rank| f64::from(rank) * far(rank)).collect();
+        assert_eq!(percentile(&values, 1.0 - 0.7), Some(3.0));
+        assert_eq!(keep(&units(&values), 0.7)[0].iter().filter(|kept| **kept).count(), 8);
     }
 
     #[test]

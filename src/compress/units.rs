@@ -2,11 +2,13 @@
 //!
 //! Borders of units are borders of tokens that are also borders in the text:
 //!
-//! - `Sentence`: a sentence of Unicode (UAX #29), but not after an abbreviation or an initial.
+//! - `Sentence`: a sentence of Unicode (UAX #29), but not after an abbreviation or an initial. It
+//!   also ends where 64 characters follow one another without a letter or a digit.
 //! - `Phrase`: ends at punctuation that ends a clause, and before a function word that follows another word ("The looms | of
 //!   Harrowgate | were driven | by water"). The function words are English; elsewhere only punctuation ends a phrase.
-//! - `Token`: ends where a word of Unicode ends. Words joined by hyphens, dots, slashes and the like are one; so are a number with
-//!   its sign, currency or per cent, and up to five capitalised words in a row, with a number behind them.
+//! - `Token`: ends where a word of Unicode ends. Words joined by hyphens, dots, slashes, carets and the like are one; so are a
+//!   number with its sign, point, comparison, currency, per cent and groups of three digits ("1 200 000"), `C++` and `C#`, and up
+//!   to five capitalised words that a space separates, with a number behind them.
 //!
 //! In scripts without spaces a character is a word. White space belongs to what follows it.
 
@@ -123,8 +125,33 @@ const ABBREVIATIONS: &[&str] = &[
     "lt", "rev", "hon", "fig", "vol", "approx", "ca", "cf", "al", "sgt", "gov", "sen",
 ];
 
+/// Most characters in a row without a letter or a digit that are read as one text.
+const LONGEST_RUN: usize = 64;
+
+/// The text cut behind each [`LONGEST_RUN`] characters in a row without a letter or a digit, with where each part begins. The
+/// search for the end of a sentence looks ahead from every closing mark and space behind a full stop, to the next letter: without
+/// the cuts its time grows with the square of their number.
+fn windows(text: &str) -> Vec<(usize, &str)> {
+    let (mut windows, mut start, mut run) = (Vec::new(), 0, 0);
+    for (at, character) in text.grapheme_indices(true) {
+        if character.starts_with(char::is_alphanumeric) {
+            run = 0;
+        } else if run == LONGEST_RUN {
+            windows.push((start, &text[start..at]));
+            (start, run) = (at, 1);
+        } else {
+            run += 1;
+        }
+    }
+    windows.push((start, &text[start..]));
+    windows
+}
+
 fn sentences(text: &str) -> Vec<Range<usize>> {
-    let breaks = text.split_sentence_bound_indices().map(|(at, _)| at).skip(1).collect();
+    let starts = windows(text)
+        .into_iter()
+        .flat_map(|(start, window)| window.split_sentence_bound_indices().map(move |(at, _)| start + at));
+    let breaks = starts.skip(1).collect();
     let mut borders = borders(text, breaks);
     borders.retain(|border| {
         let new_line = text[border.clone()].contains(['\n', '\r']);
@@ -194,7 +221,7 @@ fn words(text: &str) -> Vec<usize> {
             continue;
         }
         let spaced = is_blank(pieces[at - 1].1);
-        if spaced && name < LONGEST_NAME && continues_name(&pieces, at) {
+        if spaced && name < LONGEST_NAME && (continues_name(&pieces, at) || continues_number(&pieces, at)) {
             name += 1;
         } else if spaced || !is_joined(&pieces, at) {
             name = 1;
@@ -212,37 +239,103 @@ fn is_word(piece: &str) -> bool {
     piece.starts_with(char::is_alphanumeric)
 }
 
+fn is_number(piece: &str) -> bool {
+    piece.starts_with(char::is_numeric)
+}
+
 /// Whether a piece joins words on both sides of it.
 fn is_joiner(piece: &str) -> bool {
     matches!(
         piece,
-        "-" | "\u{2010}" | "\u{2011}" | "\u{2013}" | "'" | "\u{2019}" | "." | "," | "/" | "&" | "@" | ":" | "_"
+        "-" | "\u{2010}"
+            | "\u{2011}"
+            | "\u{2013}"
+            | "\u{2212}"
+            | "'"
+            | "\u{2019}"
+            | "."
+            | ","
+            | "/"
+            | "&"
+            | "@"
+            | ":"
+            | "_"
+            | "^"
+            | "+"
+            | "\u{b1}"
+            | "\u{d7}"
     )
 }
 
-/// Most joiners in a row: `://`.
+fn is_currency(piece: &str) -> bool {
+    matches!(piece, "$" | "\u{20ac}" | "\u{a3}" | "\u{a5}" | "\u{20b9}")
+}
+
+/// Whether a piece is a part of the number behind it, whatever stands before it.
+fn is_firm_mark(piece: &str) -> bool {
+    is_currency(piece) || matches!(piece, "<" | ">" | "~" | "\u{2264}" | "\u{2265}" | "\u{2248}" | "\u{b1}")
+}
+
+/// Whether a piece is a part of the number behind it, if no word stands before it.
+fn is_number_mark(piece: &str) -> bool {
+    is_firm_mark(piece) || matches!(piece, "-" | "\u{2013}" | "\u{2212}" | "+" | "." | "#")
+}
+
+/// What stands behind a number as a part of it.
+fn is_unit_sign(piece: &str) -> bool {
+    matches!(piece, "%" | "\u{2030}" | "\u{b0}") || is_currency(piece)
+}
+
+/// Most joiners in a row: `://`. As many marks may stand before a number: `<-$5`.
 const MOST_JOINERS: usize = 3;
 
 /// Whether a piece that follows another without white space is one word with it.
 fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |index: usize| pieces.get(index).map_or("", |(_, piece)| *piece);
     let (before, here) = (piece(at - 1), piece(at));
-    let word_before = || {
-        let joiners = (1..=MOST_JOINERS).take_while(|back| *back < at && is_joiner(piece(at - back))).count();
-        joiners < at && is_word(piece(at - 1 - joiners))
+    // The piece before those that end with `before` and are all of a kind.
+    let behind = |kind: fn(&str) -> bool| {
+        let alike = (1..=MOST_JOINERS).take_while(|back| *back <= at && kind(piece(at - back))).count();
+        at.checked_sub(1 + alike).map_or("", piece)
     };
-    let word_after = || {
-        let joiners = (0..MOST_JOINERS).take_while(|on| is_joiner(piece(at + on))).count();
-        is_word(piece(at + joiners))
+    // The piece after those that begin with `here` and are all of a kind.
+    let ahead = |kind: fn(&str) -> bool| {
+        let alike = (0..MOST_JOINERS).take_while(|on| kind(piece(at + on))).count();
+        piece(at + alike)
     };
-    let number = here.starts_with(char::is_numeric);
-    let first = at < 2 || is_blank(piece(at - 2));
-    (is_joiner(here) && word_before() && word_after())
+    let word_before = || is_word(behind(is_joiner));
+    let is_firm = || {
+        let mut marks = (1..=MOST_JOINERS.min(at)).map(|back| piece(at - back)).take_while(|mark| is_number_mark(mark));
+        marks.any(is_firm_mark)
+    };
+    let marked = || {
+        is_number_mark(before) && is_number(ahead(is_number_mark)) && (is_firm() || !is_word(behind(is_number_mark)))
+    };
+    // `C++`, `18+` and `C#`.
+    let trailing = || match here {
+        "+" => is_word(behind(|mark| mark == "+")),
+        "#" => before.ends_with(char::is_alphabetic),
+        _ => false,
+    };
+    (is_joiner(here) && word_before() && is_word(ahead(is_joiner)))
         || (is_word(here) && is_joiner(before) && word_before())
-        || (matches!(here, "%" | "\u{2030}" | "\u{b0}") && before.ends_with(char::is_numeric))
-        || (number && matches!(before, "$" | "\u{20ac}" | "\u{a3}" | "\u{a5}" | "\u{20b9}"))
-        || (number && first && matches!(before, "-" | "\u{2212}" | "+" | "#"))
+        || (is_unit_sign(here) && before.ends_with(char::is_numeric))
+        // `US$5`.
+        || (is_currency(here) && is_word(before) && is_number(piece(at + 1)))
+        || marked()
+        || trailing()
         || (here == "." && is_initial(before) && piece(at + 1) == " " && piece(at + 2).starts_with(char::is_uppercase))
+}
+
+/// Whether a piece after one space goes on with a number: three digits after at most three, or a per cent or currency sign.
+fn continues_number(pieces: &[(usize, &str)], at: usize) -> bool {
+    let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
+    let (before, here) = (piece(2), piece(0));
+    let digits = |text: &str| text.chars().take_while(|digit| digit.is_numeric()).count();
+    let head = (1..=3).contains(&digits(before)) && before.chars().all(char::is_numeric);
+    let sign = is_unit_sign(here) && pieces.get(at + 1).is_none_or(|(_, next)| !is_number(next));
+    matches!(piece(1), " " | "\u{a0}" | "\u{2009}")
+        && ((head && digits(here) == 3) || (sign && before.ends_with(char::is_numeric)))
 }
 
 fn is_initial(piece: &str) -> bool {

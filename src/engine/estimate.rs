@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use super::belief::{BeliefRequest, SampleOptions};
 use super::evaluate::EvaluateRequest;
 use super::models::{GeneratorModel, Role};
-use super::rerank::{Inline, Passage, RerankRequest};
+use super::rerank::{Compression, Inline, Passage, RerankRequest};
 use super::{Engine, EngineError};
 use crate::call::Call;
 use crate::compress::Method;
@@ -135,7 +135,7 @@ impl Size {
         let drawn = request.method().drawn(request).saturating_mul(BYTES_PER_TOKEN);
         // The opening is evaluated once.
         let ranked = ranked.saturating_add(request.opening.bytes());
-        let compressed = request.compression.map_or(0, |compression| {
+        let compressed = request.compression.filter(Compression::reads).map_or(0, |compression| {
             let reads = if compression.method == Method::LongLlmLingua { 2 } else { 1 };
             let all = request.passages.len().max(1);
             let returned = request.top_n.unwrap_or(all).min(all);
@@ -144,7 +144,7 @@ impl Size {
         let variant = option(ORDERS, request.moi.orders.is_some())
             | option(INLINE, inline.is_some())
             | option(OPENING, !request.opening.is_built_in())
-            | option(COMPRESSED, request.compression.is_some());
+            | option(COMPRESSED, request.compression_reads());
         let total = ranked.saturating_add(sampled).saturating_add(drawn).saturating_add(compressed);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
         Self::new(request.method().name(), variant, request.passages.len(), total, most)
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::engine::methods;
     use crate::engine::opening::Opening;
-    use crate::engine::rerank::{Compression, Inline};
+    use crate::engine::rerank::Inline;
 
     fn request(passages: usize, bytes: usize) -> RerankRequest {
         let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
@@ -262,6 +262,9 @@ mod tests {
         assert_eq!(with(Method::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
         assert_eq!(with(Method::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
         assert_ne!(with(Method::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
+        let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(Method::LongLlmLingua) });
+        let whole = Size::of_rerank(&RerankRequest { compression, ..request(4, 400) }, 1_000_000);
+        assert_eq!(whole, plain, "a ratio of 1 reads nothing");
     }
 
     #[test]

@@ -125,6 +125,12 @@ impl PassageTokens {
         self.cut_at(limit, CutSide::End)
     }
 
+    /// Length of the body in tokens without truncation.
+    #[must_use]
+    pub const fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
     /// Where the body stands in the tokens of a passage that was truncated to `length` tokens.
     #[must_use]
     pub fn body_in(&self, length: usize) -> std::ops::Range<usize> {

@@ -41,11 +41,30 @@ pub(super) fn fit_passages(
     fit: Fit,
     call: &Call,
 ) -> Result<FittedPassages, EngineError> {
-    let tokenise = |passage: &Passage| {
+    fit_tokens(&tokenise(language, passages, call)?, fit)
+}
+
+/// Tokenises passages.
+///
+/// # Errors
+/// The reason why `call` stopped.
+pub(super) fn tokenise(
+    language: &Language,
+    passages: &[Passage],
+    call: &Call,
+) -> Result<Vec<PassageTokens>, EngineError> {
+    let tokens = |passage: &Passage| {
         call.check()?;
         Ok::<_, EngineError>(PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text))
     };
-    let texts: Vec<PassageTokens> = passages.iter().map(tokenise).collect::<Result<_, _>>()?;
+    passages.iter().map(tokens).collect()
+}
+
+/// Truncates tokenised passages to `fit`.
+///
+/// # Errors
+/// As [`fit_passages`], but for the call.
+pub(super) fn fit_tokens(texts: &[PassageTokens], fit: Fit) -> Result<FittedPassages, EngineError> {
     let bounded: Vec<usize> =
         texts.iter().map(|text| text.len().min(fit.passage_tokens.unwrap_or(usize::MAX))).collect();
     let cap = if fit.truncate {

@@ -88,6 +88,76 @@ fn words_numbers_and_names_are_whole() {
     assert_eq!(parts(title, Unit::Token), [" One Two Three Four Five", " Six"], "a name has five words at most");
 }
 
+/// Each literal is one unit, whatever stands around it, so that it is kept or dropped as a whole.
+#[test]
+fn a_number_is_never_cut_to_another_one() {
+    let literals = [
+        ".05",
+        "-.05",
+        "-5",
+        "\u{2212}5",
+        "-0.3",
+        "+1.5",
+        "-$5",
+        "$-5",
+        "$.50",
+        "10^6",
+        "10^-6",
+        "3\u{d7}10^8",
+        "\u{b1}5",
+        "5\u{b1}2",
+        "<5",
+        "<.05",
+        "~5",
+        ">-5",
+        "\u{2264}0.1",
+        "<5%",
+        "1 200 000",
+        "1\u{a0}200\u{a0}000",
+        "12 345.50",
+        "-1 200",
+        "20 %",
+        "5\u{20ac}",
+        "US$5",
+        "18+",
+        "C++",
+        "C++17",
+        "C#",
+        "#5",
+        "1e-5",
+        "1,200.50",
+        "7:30",
+        "3/4",
+    ];
+    for literal in literals {
+        for text in [" p = X of q", " (X)", " [X, more]", " [0.2; X]", " X", " so X.", " \u{201c}X\u{201d}"] {
+            let text = text.replace('X', literal);
+            let parts = parts(&text, Unit::Token);
+            assert!(parts.iter().any(|part| part.trim() == literal), "{literal} of {text:?}: {parts:?}");
+        }
+    }
+    assert_eq!(parts(" p<.05", Unit::Token), [" p", "<.05"]);
+    assert_eq!(parts(" 1984 100 200", Unit::Token), [" 1984", " 100 200"], "a year has four digits");
+    assert_eq!(parts(" a 5 $6", Unit::Token), [" a", " 5", " $6"], "the sign belongs to the number behind it");
+    assert_eq!(parts(" 1 100 100 100 100 100", Unit::Token).len(), 2, "five groups at most");
+    assert_eq!(parts(" end. 5 more - 6", Unit::Token), [" end", ".", " 5", " more", " -", " 6"]);
+}
+
+/// The search for the end of a sentence is quadratic in closing marks behind a full stop: over these it would take minutes.
+#[test]
+fn long_runs_of_marks_are_read_in_parts() {
+    for run in [")", " )", "\u{201d}", " ", "\u{a0}\u{300b}", ".", "\u{1f600}"] {
+        let text = format!("a.{} b. C", run.repeat(200_000));
+        let windows = windows(&text);
+        assert_eq!(windows.iter().map(|(_, part)| *part).collect::<String>(), text);
+        assert!(windows.iter().all(|(at, part)| text[*at..].starts_with(part)));
+        assert!(windows.iter().all(|(_, part)| part.chars().count() < 2 * LONGEST_RUN), "{run:?}");
+        let sentences = sentences(&text);
+        assert!(sentences.windows(2).all(|pair| pair[0].end <= pair[1].start), "{run:?}");
+    }
+    assert_eq!(windows("a. (b) \u{2013} c."), [(0, "a. (b) \u{2013} c.")]);
+}
+
 #[test]
 fn scripts_without_spaces_are_cut_between_characters_and_emoji_are_not_cut() {
     assert_eq!(parts(" \u{6771}\u{4eac}\u{3002}", Unit::Token), [" \u{6771}", "\u{4eac}", "\u{3002}"]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compressor::{Compressor, Text};
+use super::compressor::{Compressor, Text, longest};
 use super::{RerankRequest, Reranked};
 use crate::call::{Call, Lane, Stage};
 use crate::compress::{Method, Unit, valued};
@@ -22,7 +22,7 @@ pub struct Compression {
     pub method: Method,
     /// What is kept as a whole; `None` for the method's own.
     pub unit: Option<Unit>,
-    /// Share of the tokens that is kept, in (0, 1]; `None` for `target_tokens`, or .5.
+    /// Share of the tokens that are read which is kept, in (0, 1]; `None` for `target_tokens`, or .5.
     pub ratio: Option<f64>,
     /// Tokens that are kept of all returned passages together.
     pub target_tokens: Option<usize>,
@@ -64,6 +64,21 @@ pub struct CompressionReport {
     pub tokens_evaluated: usize,
 }
 
+impl Reranked {
+    /// Whether the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
+    /// nothing.
+    pub(super) fn has_idle_compression(&self, request: &RerankRequest) -> bool {
+        request.compression_reads() && self.compression.as_ref().is_some_and(|report| report.tokens_evaluated == 0)
+    }
+}
+
+impl RerankRequest {
+    /// Whether it asks for a compression that may read anything.
+    pub(in crate::engine) fn compression_reads(&self) -> bool {
+        self.compression.is_some_and(|compression| compression.reads())
+    }
+}
+
 impl Compression {
     /// A compression with the defaults of a method.
     #[must_use]
@@ -96,6 +111,17 @@ impl Compression {
         self.unit.unwrap_or(self.method.unit())
     }
 
+    /// Whether it may read anything: a ratio of 1 does not.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.ratio != Some(1.0)
+    }
+
+    /// Whether nothing is dropped of at most `returned` texts of these lengths in tokens, whichever they are.
+    pub(super) fn keeps_all(&self, lengths: Vec<usize>, returned: usize) -> bool {
+        !self.reads() || self.target_tokens.is_some_and(|target| target >= longest(lengths, returned))
+    }
+
     /// The share of so many tokens that is kept.
     pub(super) fn share(&self, tokens: usize) -> f64 {
         let target = self.target_tokens.map(|target| real(target) / real(tokens.max(1)));
@@ -115,7 +141,11 @@ impl Engine {
         let Some(options) = request.compression else { return Ok(None) };
         let (model, limits, request) = (Arc::clone(model), *self.limits(), request.clone());
         let _timed = call.stage(Stage::Tokenise);
-        call.compute(move |call| Compressor::new(call, model, limits, options, &request)).await.map(Some)
+        let started = Instant::now();
+        let work = move |call: &Call| Compressor::new(call, model, limits, options, &request);
+        let mut compressor = call.compute(work).await?;
+        compressor.tokenise_ms = milliseconds(started);
+        Ok(Some(compressor))
     }
 
     /// Compresses the returned passages and adds the cost to their usage.
@@ -127,6 +157,7 @@ impl Engine {
         placed: &mut Reranked,
     ) -> Result<(), EngineError> {
         let Some(compressor) = compressor else { return Ok(()) };
+        placed.usage.tokenise_ms += compressor.tokenise_ms;
         let compressor = Arc::new(compressor);
         let ranking: Vec<usize> = placed.passages.iter().map(|passage| passage.index).collect();
         let (target, read) = compressor.target(&ranking);
@@ -158,6 +189,7 @@ impl Engine {
                 let valued = valued(&text.units, &values);
                 read.push((text, valued));
             }
+            let unaligned = read.iter().filter(|(text, _)| !text.aligned).count();
             let chosen = compressor.chosen(&read, target);
             for (rank, ((text, _), kept)) in read.iter().zip(&chosen).enumerate() {
                 left[rank] = text.left(kept);
@@ -173,21 +205,36 @@ impl Engine {
                 };
                 Some(CompressedPassage { index, text, tokens_before: before, tokens_after: after })
             };
-            Ok::<_, EngineError>(order.into_iter().filter_map(passage).collect())
+            let passages: Vec<CompressedPassage> = order.into_iter().filter_map(passage).collect();
+            Ok::<_, EngineError>((passages, unaligned))
         };
-        let passages = call.compute_in(Lane::Fit, work).await?;
+        let (passages, unaligned) = call.compute_in(Lane::Fit, work).await?;
         placed.usage.fit_ms += milliseconds(started);
+        placed.warnings.extend(warnings(cut, unaligned, &passages));
         placed.compression = Some(CompressionReport {
             method: options.method,
             unit: options.unit(),
             passages,
             tokens_evaluated: evaluated,
         });
-        if cut > 0 {
-            placed.warnings.push(format!("{cut} passages were cut to fit before they were compressed"));
-        }
         Ok(())
     }
+}
+
+/// What a caller should know of the passages: how many were cut to be read, and how many could not be divided.
+fn warnings(cut: usize, unaligned: usize, passages: &[CompressedPassage]) -> Vec<String> {
+    let so_many =
+        |number: usize| if number == 1 { "1 passage was".to_owned() } else { format!("{number} passages were") };
+    let none = !passages.is_empty() && passages.iter().all(CompressedPassage::is_dropped);
+    [
+        (cut > 0).then(|| format!("{} cut to fit before compression", so_many(cut))),
+        (unaligned > 0)
+            .then(|| format!("{} compressed as one unit: the tokens do not spell the text", so_many(unaligned))),
+        none.then(|| "compression dropped every passage".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 #[cfg(test)]
@@ -218,6 +265,28 @@ mod tests {
         assert!(problem(useless).unwrap().starts_with("compression.ratio_spread: "));
         assert_eq!(problem(|options| options.ratio = Some(1.0)), None);
         assert_eq!(problem(|options| options.target_tokens = Some(1)), None);
+    }
+
+    #[test]
+    fn nothing_is_read_where_nothing_can_be_dropped() {
+        let all = Compression { ratio: Some(1.0), ..Compression::by(Method::SelectiveContext) };
+        assert!(all.keeps_all(vec![5, 5], 2) && !all.reads());
+        let target = |tokens| Compression { target_tokens: Some(tokens), ..Compression::by(Method::LongLlmLingua) };
+        assert!(target(9).reads() && target(9).keeps_all(vec![3, 5, 4], 2), "whichever two are returned");
+        assert!(!target(8).keeps_all(vec![3, 5, 4], 2));
+        assert!(!Compression::by(Method::LongLlmLingua).keeps_all(vec![3], 1));
+    }
+
+    #[test]
+    fn a_caller_is_told_what_was_cut_and_what_could_not_be_divided() {
+        let passage = |text: &str| CompressedPassage { index: 0, text: text.into(), tokens_before: 1, tokens_after: 0 };
+        assert_eq!(warnings(0, 0, &[]), Vec::<String>::new());
+        assert_eq!(warnings(0, 0, &[passage(""), passage("x")]), Vec::<String>::new());
+        assert_eq!(warnings(1, 0, &[passage("x")]), ["1 passage was cut to fit before compression"]);
+        let told = warnings(2, 1, &[passage("")]);
+        assert_eq!(told.len(), 3);
+        assert!(told[0].starts_with("2 passages were cut") && told[1].starts_with("1 passage was compressed as one"));
+        assert_eq!(told[2], "compression dropped every passage");
     }
 
     #[test]

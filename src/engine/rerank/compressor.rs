@@ -7,8 +7,8 @@
 //!
 //! The first prompt is that of `bayes-saliency` up to the end of the passage. Where the states of passages are kept with their
 //! scores, by that method or by an earlier compression, it costs one token a passage: the first of the cue, which makes the
-//! passage's state one that can be kept. Selective-Context needs the first prompt only. The two prompts differ in the query
-//! alone, so their difference is its doing.
+//! passage's state one that can be kept. Selective-Context needs the first prompt only, whatever the query. The two prompts
+//! differ in the query alone, so their difference is its doing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::compress::{Method, Unit, Valued, lingua, selective, units};
 use crate::engine::methods::query_prompt::QueryPrompt;
 use crate::engine::models::ServedGenerator;
 use crate::engine::prompt::PassageTokens;
-use crate::engine::truncate::{Fit, fit_passages};
+use crate::engine::truncate::{Fit, fit_tokens, tokenise};
 use crate::engine::{EngineError, Limits};
 use crate::numeric::real;
 use crate::plan::{NodeId, Plan, Segment, Token};
@@ -53,11 +53,16 @@ pub(super) struct Compressor {
     pub options: Compression,
     pub model: Arc<ServedGenerator>,
     pub passages: Vec<Tokenised>,
+    /// Milliseconds that the tokenising took.
+    pub tokenise_ms: f64,
     opening: Segment,
-    question: Segment,
+    /// The query; `None` for a method that does not look at it.
+    question: Option<Segment>,
     after: Segment,
     /// Most passages that are returned.
     returned: usize,
+    /// Whether all of the texts stay whatever the ranking: nothing is read.
+    whole: bool,
 }
 
 impl Compressor {
@@ -70,57 +75,61 @@ impl Compressor {
         request: &RerankRequest,
     ) -> Result<Self, EngineError> {
         let language = &model.language;
-        let query = language.query(&request.query);
         let prompt = QueryPrompt::new(language, &[]);
-        let lead = [language.text("Question:"), query.clone(), language.text("\n\n")].concat();
-        let question = Segment::context(lead);
         let cue: Vec<Token> = prompt.query.tokens.iter().copied().cycle().take(2).collect();
-        let after = Segment::scored(cue, 1);
-        let frame = prompt.opening.tokens.len() + question.tokens.len() + after.tokens.len();
-        let context = model.context()?;
-        let Some(available) = context.checked_sub(frame).filter(|left| *left > 0) else {
-            let available = context.saturating_sub(frame - query.len());
-            return Err(EngineError::TooLong { field: "query".into(), needed: query.len(), available });
+        let (opening, after) = (prompt.opening, Segment::scored(cue, 1));
+        let query = match options.method {
+            Method::SelectiveContext => Vec::new(),
+            Method::LongLlmLingua => language.query(&request.query),
         };
-        let truncate = request.truncate.unwrap_or(limits.truncate);
-        let (passage_tokens, side) = (request.passage_tokens, request.cut_side);
-        let fit = Fit { available, longest: 1, passage_tokens, truncate, side };
-        let fitted = fit_passages(language, &request.passages, fit, call)?;
-        let mut passages = Vec::with_capacity(fitted.tokens.len());
-        for (passage, prompt) in request.passages.iter().zip(fitted.tokens) {
-            call.check()?;
-            let tokens = PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text);
-            let place = tokens.body_in(prompt.len());
-            passages.push(Tokenised { prompt, body: tokens.into_body(), place });
-        }
-        let returned = request.top_n.unwrap_or(usize::MAX).min(passages.len());
-        let opening = prompt.opening;
-        Ok(Self { options, model, passages, opening, question, after, returned })
+        let lead = || Segment::context([language.text("Question:"), query.clone(), language.text("\n\n")].concat());
+        let question = (options.method == Method::LongLlmLingua).then(lead);
+        let tokens = tokenise(language, &request.passages, call)?;
+        let returned = request.top_n.unwrap_or(usize::MAX).min(tokens.len());
+        let whole = options.keeps_all(tokens.iter().map(PassageTokens::body_len).collect(), returned);
+        let prompts: Vec<Arc<[Token]>> = if whole {
+            // No prompt is made of them, so they need not fit one.
+            tokens.iter().map(|text| text.cut(usize::MAX).0.into()).collect()
+        } else {
+            let asked = question.as_ref().map_or(0, |question| question.tokens.len());
+            let frame = opening.tokens.len() + asked + after.tokens.len();
+            let context = model.context()?;
+            let Some(available) = context.checked_sub(frame).filter(|left| *left > 0) else {
+                let available = context.saturating_sub(frame - query.len());
+                return Err(EngineError::TooLong { field: "query".into(), needed: query.len(), available });
+            };
+            let truncate = request.truncate.unwrap_or(limits.truncate);
+            let (passage_tokens, side) = (request.passage_tokens, request.cut_side);
+            fit_tokens(&tokens, Fit { available, longest: 1, passage_tokens, truncate, side })?.tokens
+        };
+        let tokenised = |(text, prompt): (PassageTokens, Arc<[Token]>)| {
+            let place = text.body_in(prompt.len());
+            Tokenised { prompt, body: text.into_body(), place }
+        };
+        let passages = tokens.into_iter().zip(prompts).map(tokenised).collect();
+        Ok(Self { options, model, passages, tokenise_ms: 0.0, opening, question, after, returned, whole })
     }
 
     /// Upper bound on the tokens that the compression evaluates: the longest passages may be those that are returned.
     pub fn cost(&self) -> usize {
-        if self.options.ratio == Some(1.0) {
+        if self.whole {
             return 0;
         }
-        let mut lengths: Vec<usize> = self.passages.iter().map(|passage| passage.prompt.len()).collect();
-        lengths.sort_unstable_by(|left, right| right.cmp(left));
-        let read: usize = lengths.iter().take(self.returned).sum();
+        let lengths = self.passages.iter().map(|passage| passage.prompt.len()).collect();
+        let read = longest(lengths, self.returned);
         let alone = self.opening.tokens.len() + read + self.returned;
-        match self.options.method {
-            Method::SelectiveContext => alone,
-            Method::LongLlmLingua => alone + self.question.tokens.len() + read,
-        }
+        alone + self.question.as_ref().map_or(0, |question| question.tokens.len() + read)
     }
 
-    /// What is kept of the passages of `ranking`, best first, in tokens: the target, and how many passages are read for it.
+    /// What is kept of the passages of `ranking`, best first, in tokens: the target, and how many passages are read for it. A ratio
+    /// is a share of the tokens that can be read: what was cut is lost in any case.
     pub fn target(&self, ranking: &[usize]) -> (f64, usize) {
-        let lengths: Vec<usize> = ranking.iter().map(|&index| self.passages[index].body.len()).collect();
+        let all = ranking.iter().map(|&index| self.passages[index].body.len()).collect();
+        let lengths: Vec<usize> = ranking.iter().map(|&index| self.passages[index].place.len()).collect();
         let total = lengths.iter().sum();
-        let share = self.options.share(total);
-        let target = share * real(total);
+        let target = self.options.share(total) * real(total);
         let read = match self.options.method {
-            _ if share >= 1.0 => 0,
+            _ if self.whole || self.options.keeps_all(all, ranking.len()) => 0,
             Method::SelectiveContext => ranking.len(),
             Method::LongLlmLingua => lingua::coarse(&lengths, target),
         };
@@ -133,8 +142,8 @@ impl Compressor {
         let nodes = read.iter().map(|&index| {
             let passage = Segment::scored(Arc::clone(&self.passages[index].prompt), 0);
             let alone = plan.add(&[self.opening.clone(), passage.clone(), self.after.clone()]);
-            let asked = (self.options.method == Method::LongLlmLingua)
-                .then(|| plan.add(&[self.opening.clone(), self.question.clone(), passage]));
+            let ask = |question: &Segment| plan.add(&[self.opening.clone(), question.clone(), passage]);
+            let asked = self.question.as_ref().map(ask);
             // The opening always has tokens: the instruction.
             (alone[1], asked.and_then(|path| path.last().copied()))
         });
@@ -173,31 +182,48 @@ impl Compressor {
     }
 }
 
+/// Sum of the `most` largest lengths.
+pub(super) fn longest(mut lengths: Vec<usize>, most: usize) -> usize {
+    lengths.sort_unstable_by(|left, right| right.cmp(left));
+    lengths.into_iter().take(most).sum()
+}
+
 /// A passage's text as its tokens spell it, cut into units.
 pub(super) struct Text<'a> {
     spelled: String,
     given: &'a str,
     ends: Vec<usize>,
     pub units: Vec<Range<usize>>,
+    /// Whether the tokens that were read spell the text, or its beginning. If not, it is one unit.
+    pub aligned: bool,
     /// Tokens of the text that were not read.
     cut: usize,
 }
 
 impl<'a> Text<'a> {
-    /// Where the tokens do not spell the text it is one unit; without tokens it has none.
     pub fn new(compressor: &Compressor, index: usize, given: &'a str) -> Self {
         let passage = &compressor.passages[index];
-        let (body, place, cut) = (&passage.body, &passage.place, passage.cut());
         let tokenizer = &compressor.model.language.tokenizer;
         // A cut at the end leaves the first tokens. The cut at the beginning is for other protocols, which do not compress. A
         // token alone may lose its space, as at the beginning of a text; `ends` allows for it.
-        let pieces: Vec<Vec<u8>> = body[..place.len()].iter().map(|token| tokenizer.bytes(&[*token])).collect();
+        let read = &passage.body[..passage.place.len()];
+        let pieces: Vec<Vec<u8>> = read.iter().map(|token| tokenizer.bytes(&[*token])).collect();
+        Self::spelled(given, &pieces, passage.cut(), compressor.options.unit())
+    }
+
+    /// A text of which these are the first tokens, as bytes, and so many were cut. Without tokens it has no unit.
+    fn spelled(given: &'a str, pieces: &[Vec<u8>], cut: usize, unit: Unit) -> Self {
         let mut spelled = format!(" {}", given.trim());
-        let found = units::ends(&spelled, &pieces).filter(|ends| cut > 0 || ends.last() == Some(&spelled.len()));
+        if pieces.is_empty() {
+            return Self { spelled: String::new(), given, ends: Vec::new(), units: Vec::new(), aligned: true, cut };
+        }
+        let found = units::ends(&spelled, pieces).filter(|ends| cut > 0 || ends.last() == Some(&spelled.len()));
         let Some(mut ends) = found else {
-            let all = (!place.is_empty()).then_some(0..place.len());
-            let (ends, units) = (Vec::new(), all.into_iter().collect());
-            return Self { spelled, given, ends, units, cut };
+            // The tokens in their own spelling are what was read; a character may be cut at their end.
+            let read = String::from_utf8_lossy(&pieces.concat()).into_owned();
+            let spelled = read.trim_end_matches('\u{fffd}').trim().to_owned();
+            let whole = 0..pieces.len();
+            return Self { spelled, given, ends: Vec::new(), units: vec![whole], aligned: false, cut };
         };
         if cut > 0 {
             // The last tokens may be a part of a word, which what follows them tells.
@@ -206,22 +232,50 @@ impl<'a> Text<'a> {
             spelled.truncate(near.unwrap_or(spelled.len()));
             ends.push(spelled.len());
             let words = units::units(&spelled, &ends, Unit::Token);
-            let whole = words.iter().map(|word| word.end).take_while(|end| *end <= place.len()).last().unwrap_or(0);
+            let whole = words.iter().map(|word| word.end).take_while(|end| *end <= pieces.len()).last().unwrap_or(0);
             ends.truncate(whole);
             spelled.truncate(ends.last().copied().unwrap_or(0));
         }
-        let units = units::units(&spelled, &ends, compressor.options.unit());
-        Self { spelled, given, ends, units, cut }
+        let units = units::units(&spelled, &ends, unit);
+        Self { spelled, given, ends, units, aligned: true, cut }
     }
 
-    /// What is left of it: the given text itself where all units are kept.
+    /// What is left of it: the given text itself where all units are kept and nothing was cut.
     pub fn left(&self, kept: &[bool]) -> String {
         if self.cut == 0 && kept.iter().all(|kept| *kept) {
             return self.given.to_owned();
         }
-        if self.ends.is_empty() {
-            return if kept.contains(&true) { self.given.to_owned() } else { String::new() };
+        if !self.aligned {
+            return if kept.contains(&true) { self.spelled.clone() } else { String::new() };
         }
         units::left(&self.spelled, &self.ends, &self.units, kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(given: &str, pieces: &[&str], cut: usize, kept: bool) -> (String, bool) {
+        let pieces: Vec<Vec<u8>> = pieces.iter().map(|piece| piece.as_bytes().to_vec()).collect();
+        let text = Text::spelled(given, &pieces, cut, Unit::Token);
+        (text.left(&vec![kept; text.units.len()]), text.aligned)
+    }
+
+    #[test]
+    fn only_what_was_read_is_left_of_a_text_that_was_cut() {
+        assert_eq!(left("One two. ", &[" One", " two", "."], 0, true), ("One two. ".into(), true));
+        assert_eq!(left("One two.", &[" One", " t"], 2, true), ("One".into(), true), "half a word is none");
+        assert_eq!(left("One two.", &[], 3, true), (String::new(), true), "no token fits");
+        // A tokeniser that rewrites characters.
+        assert_eq!(left("One TWO.", &[" one", " two", "."], 0, true), ("One TWO.".into(), false));
+        assert_eq!(left("One TWO three", &[" one", " two"], 1, true), ("one two".into(), false), "not the whole text");
+        assert_eq!(left("One TWO three", &[" one", " two"], 1, false), (String::new(), false));
+    }
+
+    #[test]
+    fn the_longest_are_counted() {
+        assert_eq!(longest(vec![1, 9, 5], 2), 14);
+        assert_eq!((longest(vec![1, 9], 7), longest(vec![], 1)), (10, 0));
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Driver<'a> {
     pub call: &'a Call,
     /// The generator that scores; `None` for a method that asks none.
     pub model: Option<Arc<ServedGenerator>>,
+    /// Tokens a second of the generator that scores and compresses; `None` before it has worked.
+    pub speed: Option<f64>,
     /// The models beside it.
     pub models: &'a Models,
     pub limits: Limits,
@@ -166,10 +168,8 @@ impl Driver<'_> {
 
     /// Most tokens the request may evaluate, what is reserved included.
     fn allowed(&self, request: &RerankRequest) -> usize {
-        let within = request.latency_budget_ms.and_then(|budget| {
-            let speed = self.model.as_ref()?.scheduler.stats().speed()?;
-            Some(numeric::count(speed * budget / 1e3))
-        });
+        let timed = request.latency_budget_ms.zip(self.speed);
+        let within = timed.map(|(budget, speed)| numeric::count(speed * budget / 1e3));
         self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX)).min(within.unwrap_or(usize::MAX))
     }
 

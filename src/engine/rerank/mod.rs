@@ -290,7 +290,7 @@ impl Engine {
     /// What a request works with: the generator, or what is beside it.
     #[must_use]
     pub fn place_of(&self, request: &RerankRequest) -> Place {
-        let asks = request.method().asks_generator() || request.inline.is_some() || request.compression.is_some();
+        let asks = request.method().asks_generator() || request.inline.is_some() || request.compression_reads();
         if asks { Place::Generator } else { Place::Beside }
     }
 
@@ -323,7 +323,7 @@ impl Engine {
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
-        let works = method.asks_generator() || request.compression.is_some();
+        let works = method.asks_generator() || request.compression_reads();
         let admitted = works.then(|| self.admit_ranking(call, scoring, &request)).transpose()?;
         let compressor = self.compressor(call, &scorer, &request).await?;
         let compression_cost = compressor.as_ref().map_or(0, compressor::Compressor::cost);
@@ -370,7 +370,7 @@ impl Engine {
         }
         let measured = placed.usage.tokens - ranked;
         self.compress(call, compressor, &request, &mut placed).await?;
-        if let Some(admitted) = admitted {
+        if let Some(admitted) = admitted.filter(|_| !placed.has_idle_compression(&request)) {
             let apart = scoring.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };
             self.learn_tokens(&admitted, placed.usage.tokens - others);
@@ -384,6 +384,7 @@ impl Engine {
         Driver {
             call,
             model: asks_model.then(|| Arc::clone(scorer)),
+            speed: scorer.scheduler.stats().speed(),
             models: &self.models,
             limits: self.limits,
             reserved: 0,
