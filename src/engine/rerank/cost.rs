@@ -1,11 +1,29 @@
-//! What a request takes, without doing it.
+//! What a request takes, before it is done.
 
 use super::{RerankRequest, check};
 use crate::call::Call;
+use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::{Engine, EngineError};
+use crate::numeric::real;
 use crate::plan::Cost;
 
 impl Engine {
+    /// Tokens reserved for the utility, and what of them is not the work of the model that scores: tokens, and milliseconds of the
+    /// generator.
+    pub(super) async fn inline_reserve(
+        &self,
+        call: &Call,
+        scoring: &GeneratorModel,
+        request: &RerankRequest,
+    ) -> Result<(usize, (usize, f64)), EngineError> {
+        let tokens = self.inline_cost(call, request).await?;
+        if scoring.role() == Role::Generator {
+            return Ok((tokens, (0, 0.0)));
+        }
+        let speed = self.models().generator(None)?.scheduler().stats().speed();
+        Ok((tokens, (tokens, speed.map_or(0.0, |speed| real(tokens) / speed * 1e3))))
+    }
+
     /// Computes the cost of the first round of prompts without evaluating anything.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ pub(super) struct Driver<'a> {
     pub model: Option<Arc<ServedGenerator>>,
     /// Tokens a second of the generator that scores and compresses; `None` before it has worked.
     pub speed: Option<f64>,
+    /// What is reserved for another generator than the one that scores: tokens, and milliseconds of its time.
+    pub elsewhere: (usize, f64),
     /// The models beside it.
     pub models: &'a Models,
     pub limits: Limits,
@@ -168,8 +170,10 @@ impl Driver<'_> {
 
     /// Most tokens the request may evaluate, what is reserved included.
     fn allowed(&self, request: &RerankRequest) -> usize {
+        let (tokens, milliseconds) = self.elsewhere;
         let timed = request.latency_budget_ms.zip(self.speed);
-        let within = timed.map(|(budget, speed)| numeric::count(speed * budget / 1e3));
+        let own = |(budget, speed): (f64, f64)| numeric::count(speed * (budget - milliseconds).max(0.0) / 1e3);
+        let within = timed.map(|timed| own(timed).saturating_add(tokens));
         self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX)).min(within.unwrap_or(usize::MAX))
     }
 

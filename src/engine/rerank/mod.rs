@@ -327,9 +327,10 @@ impl Engine {
         let admitted = works.then(|| self.admit_ranking(call, scoring, &request)).transpose()?;
         let compressor = self.compressor(call, &scorer, &request).await?;
         let compression_cost = compressor.as_ref().map_or(0, compressor::Compressor::cost);
-        let reserved = self.inline_cost(call, &request).await? + compression_cost;
+        let (inline_cost, elsewhere) = self.inline_reserve(call, scoring, &request).await?;
         let mut driver = self.driver(call, &request, &scorer);
-        driver.reserved = reserved;
+        driver.reserved = inline_cost + compression_cost;
+        driver.elsewhere = elsewhere;
         driver.quota = quota.clone();
         driver.listener = listener;
         let mut driven = driver.drive(request.clone()).await?;
@@ -385,6 +386,7 @@ impl Engine {
             call,
             model: asks_model.then(|| Arc::clone(scorer)),
             speed: scorer.scheduler.stats().speed(),
+            elsewhere: (0, 0.0),
             models: &self.models,
             limits: self.limits,
             reserved: 0,
