@@ -16,9 +16,12 @@ use rerankd::engine::prompt::PassageTokens;
 use rerankd::engine::rerank::{Passage, RerankRequest};
 use serde_json::Value;
 
-/// Largest difference in nats a scored token between kernels in 16 bits and numpy in 32. About three times what is observed, for
-/// other processors.
-const A_TOKEN: f64 = 0.03;
+/// Largest difference in nats a scored token between the file that is served and numpy in 32 bits: the bound of one token in
+/// tests/real_generator.rs, for an utility of one token, and a fifth of it, for the mean of many.
+const ONE_TOKEN: f64 = 0.25;
+const OF_MANY: f64 = 0.05;
+/// With 4-bit weights, whose kernels round activations.
+const AS_SHIPPED: f64 = 4.0;
 
 fn golden() -> Value {
     let path = format!("{}/tests/golden/generator/methods.json", env!("CARGO_MANIFEST_DIR"));
@@ -26,27 +29,29 @@ fn golden() -> Value {
 }
 
 fn passages(golden: &Value) -> Vec<Passage> {
-    let passage = |passage: &Value| Passage {
+    let passage = |(number, passage): (usize, &Value)| Passage {
+        id: number.to_string(),
         title: passage["title"].as_str().unwrap().into(),
         text: passage["text"].as_str().unwrap().into(),
         ..Passage::default()
     };
-    golden["passages"].as_array().unwrap().iter().map(passage).collect()
+    golden["passages"].as_array().unwrap().iter().enumerate().map(passage).collect()
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-/// Tokens whose log-probabilities a utility adds up; 1 for means and labels.
-fn added(golden: &Value, method: &str) -> f64 {
+/// Largest difference of a utility, by the tokens that it adds up.
+fn allowed(golden: &Value, method: &str) -> f64 {
     let count = |name: &str| golden["tokens"][name].as_array().unwrap().len() as f64;
     let longest = golden["tokens"]["passages"].as_array().unwrap().iter().map(|p| p.as_array().unwrap().len()).max();
     match method {
-        "query-generation" | "listwise-bayes" | "long-llm-lingua-p-log-p" => count("query"),
-        "bayes-saliency-sum" => count("query") + longest.unwrap() as f64,
-        "answer-likelihood" | "leave-one-out" => count("answer"),
-        _ => 1.0,
+        "query-generation" | "listwise-bayes" | "long-llm-lingua-p-log-p" => OF_MANY * count("query"),
+        "bayes-saliency-sum" => OF_MANY * (count("query") + longest.unwrap() as f64),
+        "answer-likelihood" | "leave-one-out" | "context-cite" => OF_MANY * count("answer"),
+        "bayes-saliency" | "long-llm-lingua" => OF_MANY,
+        _ => ONE_TOKEN,
     }
 }
 
@@ -62,7 +67,8 @@ async fn utilities_agree_with_an_independent_program() {
         let tokens = PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text).cut(usize::MAX).0;
         assert_eq!(tokens, serde_json::from_value::<Vec<i32>>(expected.clone()).unwrap(), "{}", passage.title);
     }
-    let mut failed = Vec::new();
+    let shipped = common::generator(&engine).info.encoding == "as shipped";
+    let (rounding, mut failed) = (if shipped { AS_SHIPPED } else { 1.0 }, Vec::new());
     for (name, expected) in golden["utilities"].as_object().unwrap() {
         let request = RerankRequest {
             query: query.into(),
@@ -78,7 +84,7 @@ async fn utilities_agree_with_an_independent_program() {
         }
         let expected = numbers(expected);
         let largest = utilities.iter().zip(&expected).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f64::max);
-        let allowed = A_TOKEN * added(&golden, name);
+        let allowed = allowed(&golden, name) * rounding;
         println!("{name}: {largest:.4} of {allowed:.3} nats; {utilities:.3?} {expected:.3?}");
         if largest.is_nan() || largest > allowed {
             failed.push(format!("{name}: {largest:.4} > {allowed:.4}"));
