@@ -1,7 +1,7 @@
 //! Preference distillation: the served generator's scores of passages and orders, as training data for a smaller one (Lee et
 //! al., section 3.3.2). Behind `rerankd distil export`.
 //!
-//! Each question is scored by the engine ([`crate::engine::preferences`]) and appended to the export ([`file`]). Training is
+//! Each question is scored by the engine ([`crate::engine::preferences`]) and appended to the export ([`mod@file`]). Training is
 //! outside of this program, in models/distil; docs/distillation.md describes the fields.
 
 mod file;
