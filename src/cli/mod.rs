@@ -1,5 +1,6 @@
 //! The command line, with one file per command.
 
+mod analyse;
 mod backend;
 mod calibrate;
 mod calibrate_ranking;
@@ -61,6 +62,7 @@ enum Command {
     Measure(measure::MeasureArgs),
     Evaluate(evaluate::EvaluateArgs),
     Compare(compare::CompareArgs),
+    Analyse(analyse::AnalyseArgs),
     Distil(distil::DistilArgs),
     Metrics(metrics::MetricsArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -213,6 +215,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Measure(args) => measure::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
         Command::Compare(args) => compare::run(args, &settings).await,
+        Command::Analyse(args) => analyse::run(args, &settings).await,
         Command::Distil(args) => distil::run(args, &settings).await,
         Command::Metrics(args) => metrics::run(&args),
         Command::Calibrate(args) => calibrate::run(args, &settings).await,

@@ -13,6 +13,7 @@ fn list(labels: &[f64]) -> LabelledList {
         passages: (0..labels.len()).map(passage).collect(),
         labels: labels.to_vec(),
         relevant: None,
+        answers: Vec::new(),
     }
 }
 

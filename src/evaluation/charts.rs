@@ -23,13 +23,13 @@ const SERIES: [RGBColor; 12] = [
 ];
 
 /// A named line.
-pub(super) struct Curve {
+pub(crate) struct Curve {
     pub name: String,
     pub values: Vec<f64>,
 }
 
 /// A named point with an interval of its height.
-pub(super) struct Point {
+pub(crate) struct Point {
     pub name: String,
     /// From 0 on.
     pub x: f64,
@@ -38,13 +38,13 @@ pub(super) struct Point {
 }
 
 /// Names of the axes.
-pub(super) struct Axes<'a> {
+pub(crate) struct Axes<'a> {
     pub x: &'a str,
     pub y: &'a str,
 }
 
 /// Lines over ranks or positions, from 1.
-pub(super) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String> {
+pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String> {
     let all = || curves.iter().flat_map(|curve| curve.values.iter().copied());
     let longest = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(1);
     let (low, high) = bounds(all());
@@ -100,7 +100,7 @@ pub(super) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
 }
 
 /// Bars between edges.
-pub(super) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::Result<String> {
+pub(crate) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::Result<String> {
     let (first, last) = (edges.first().copied().unwrap_or(0.0), edges.last().copied().unwrap_or(1.0));
     let tallest = counts.iter().max().copied().unwrap_or(0).max(1);
     let mut svg = String::new();
@@ -131,7 +131,7 @@ pub(super) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::
 }
 
 /// Points with their intervals over a logarithmic axis. What is below 1 stands at its left end, which is labelled 0.
-pub(super) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<String> {
+pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<String> {
     let place = |point: &Point| point.x.max(1.0).log10();
     let widest = points.iter().map(place).fold(1.0, f64::max).ceil();
     let ends = |point: &Point| point.bounds.map_or([point.y; 3], |(low, high)| [low, point.y, high]);

@@ -23,7 +23,7 @@ use crate::storage::store::write_atomically;
 const TIMING: &str = "timing.jsonl";
 
 /// The line of one question.
-pub(super) trait Record: Serialize + DeserializeOwned {
+pub(crate) trait Record: Serialize + DeserializeOwned {
     /// The question's id.
     fn id(&self) -> &str;
 
@@ -32,7 +32,7 @@ pub(super) trait Record: Serialize + DeserializeOwned {
 }
 
 /// An open results file of lines of one kind.
-pub(super) struct Journal<L> {
+pub(crate) struct Journal<L> {
     results: File,
     timing: File,
     path: PathBuf,

@@ -7,14 +7,14 @@
 //! line nor the terminal: it takes [`Settings`], reports [`Event`]s and returns a [`Finished`].
 
 mod ask;
-mod charts;
+pub(crate) mod charts;
 pub(crate) mod compare;
 pub(crate) mod data;
-mod journal;
+pub(crate) mod journal;
 mod line;
 pub(crate) mod methods;
 pub(crate) mod ranking;
-mod report;
+pub(crate) mod report;
 pub(crate) mod summary;
 mod verdict;
 
@@ -263,7 +263,7 @@ pub(crate) async fn run(
     Ok(Finished { summary, document, report })
 }
 
-fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {
     let written = write_atomically(path, text.as_bytes());
     written.map_err(|error| EvaluationError::Other(anyhow::anyhow!("{}: {error}", path.display())))
 }

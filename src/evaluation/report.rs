@@ -14,7 +14,7 @@ use crate::numeric::real;
 /// Questions shown with each comparison.
 const SHOWN: usize = 20;
 
-pub(super) const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
@@ -260,7 +260,7 @@ fn by_question(plan: &Plan, comparison: &Comparison, lines: &[Line], queries: &[
 }
 
 /// A chart with its numbers as a table.
-pub(super) fn figure(caption: &str, svg: &str, numbers: &Markup) -> Markup {
+pub(crate) fn figure(caption: &str, svg: &str, numbers: &Markup) -> Markup {
     html! {
         figure {
             figcaption { (caption) }

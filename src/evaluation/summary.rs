@@ -266,7 +266,7 @@ impl Summary {
     }
 }
 
-pub(super) fn mean_of(values: &[Option<f64>], statistics: &Statistics) -> Mean {
+pub(crate) fn mean_of(values: &[Option<f64>], statistics: &Statistics) -> Mean {
     let values: Vec<f64> = values.iter().flatten().copied().collect();
     let interval = statistics.intervals().and_then(|how| mean_interval(&values, how, &never));
     Mean {

@@ -26,6 +26,8 @@ pub struct LabelledList {
     pub labels: Vec<f64>,
     /// Relevant passages in the whole collection, where the line says so.
     pub relevant: Option<usize>,
+    /// Reference answers; empty where the line has none.
+    pub answers: Vec<String>,
 }
 
 /// Reads labelled lists, at least one. A passage is relevant whose label is at least `threshold`.
@@ -64,10 +66,7 @@ fn list(line: &str, number: usize, threshold: f64) -> Result<LabelledList, Strin
     let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
     let fields = Fields::of(&value, "")?;
     let question = fields.text(&["question", "query"])?.ok_or_else(|| fields.fault("question", "is missing"))?;
-    // The answers are not read, but wrong ones show that the line is something else.
-    if fields.get(&["answers", "references"]).is_some_and(|(_, value)| !value.is_array()) {
-        return Err(fields.fault("answers", "must be a list"));
-    }
+    let answers = fields.texts(&["answers", "references"])?;
     let Some((name, given)) = fields.get(&["passages"]) else { return Err(fields.fault("passages", "is missing")) };
     let given = given.as_array().ok_or_else(|| fields.fault(name, "must be a list"))?;
     if given.is_empty() {
@@ -96,7 +95,7 @@ fn list(line: &str, number: usize, threshold: f64) -> Result<LabelledList, Strin
         return Err(fields.fault("relevant", &problem));
     }
     let id = fields.identifier()?.unwrap_or_else(|| number.to_string());
-    Ok(LabelledList { id, question, passages, labels, relevant })
+    Ok(LabelledList { id, question, passages, labels, relevant, answers })
 }
 
 fn passage(value: &Value, index: usize) -> Result<(Passage, f64), String> {
@@ -158,6 +157,15 @@ impl<'a> Fields<'a> {
             Some((name, Value::String(_))) => Err(self.fault(name, "must not be empty")),
             Some((name, _)) => Err(self.fault(name, "must be a text")),
         }
+    }
+
+    /// A list of texts; empty where the field is absent. Empty texts are left out.
+    fn texts(&self, names: &[&'static str]) -> Result<Vec<String>, String> {
+        let Some((name, value)) = self.get(names) else { return Ok(Vec::new()) };
+        let values = value.as_array().ok_or_else(|| self.fault(name, "must be a list"))?;
+        let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| self.fault(name, "must be texts"));
+        let texts: Result<Vec<String>, String> = values.iter().map(text).collect();
+        Ok(texts?.into_iter().filter(|text| !text.trim().is_empty()).collect())
     }
 
     /// The id, a text or a number.

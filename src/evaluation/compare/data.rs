@@ -86,8 +86,13 @@ impl Question {
         let passages: Vec<_> =
             self.list.passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)).collect();
         let bytes = serde_json::to_vec(&(&self.id, &self.list.question, passages));
-        Ok(hex(&Sha256::digest(bytes.map_err(|error| EvaluationError::Other(error.into()))?)[..8]))
+        Ok(digest(&bytes.map_err(|error| EvaluationError::Other(error.into()))?))
     }
+}
+
+/// The first eight bytes of the SHA-256, in hexadecimal digits.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..8])
 }
 
 impl Data {

@@ -1,0 +1,314 @@
+//! Analyses: the studies of the papers, repeated on the user's own generator and data, behind `rerankd analyse`.
+//!
+//! An [`Analysis`] is a file. It says what it asks of every question ([`Analysis::ask`]) and what the answers show
+//! ([`Analysis::report`]): a sentence, tables, charts and figures. The driver, [`run`], does what all have in common. One line a
+//! question is appended to the results file of `evaluation::journal`, so that an interrupted analysis continues.
+//!
+//! To add one: a file with a type that implements [`Analysis`], and its line in [`all`].
+
+pub(crate) mod page;
+mod position_bias;
+pub(crate) mod report;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use self::report::Report;
+use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
+use crate::engine::Engine;
+use crate::engine::rerank::Passage;
+use crate::evaluation::compare::data::{Data, Question};
+use crate::evaluation::journal::{Journal, Record};
+use crate::evaluation::{EvaluationError, Event, write};
+use crate::metrics::resample::Statistics;
+
+/// Format of the results.
+const FORMAT: u32 = 1;
+
+/// What is asked of one question, while it is asked.
+pub(crate) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send + 'a>>;
+
+/// One study.
+pub(crate) trait Analysis: Send + Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it answers, as a heading, with the paper's figure or table.
+    fn title(&self) -> &'static str;
+
+    /// What its questions must have.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Passages of each question, from the front of its list, where the settings do not say.
+    fn passages(&self) -> usize {
+        5
+    }
+
+    /// Asks the models about one question. The same question and settings give the same value.
+    fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a>;
+
+    /// What the answers show.
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError>;
+}
+
+/// What an analysis needs of every question. Questions without it are left out and counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Reference answers.
+    pub references: bool,
+    /// A relevant passage among those that are taken.
+    pub relevant: bool,
+    /// An entailment model.
+    pub entailment: bool,
+}
+
+/// How an analysis asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    /// Passages of each question, from the front of its list; the analysis's own number where `None`.
+    pub passages: Option<usize>,
+    /// Most tokens of a passage.
+    pub passage_tokens: Option<usize>,
+    /// Sampled answers of a prompt.
+    pub samples: usize,
+    /// Repetitions with other seeds, for analyses of stability.
+    pub repeats: usize,
+    /// Least label of a relevant passage.
+    pub threshold: f64,
+    /// Seed of designs, samples and resamples.
+    pub seed: u64,
+    /// Intervals.
+    pub statistics: Statistics,
+}
+
+/// What answers an analysis.
+pub(crate) struct Context<'a> {
+    pub backend: &'a Backend,
+    pub settings: &'a Settings,
+    /// Name of the analysis, for errors.
+    pub analysis: &'static str,
+}
+
+/// The answer to one question.
+pub(crate) struct Answer<'a> {
+    #[expect(dead_code, reason = "for the analyses to come")]
+    pub question: &'a Question,
+    /// What [`Analysis::ask`] returned.
+    pub value: Value,
+}
+
+/// The line of one question in the results file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: String,
+    data: String,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    value: Value,
+    /// Why there is no value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Record for Line {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn data(&self) -> &str {
+        &self.data
+    }
+}
+
+/// A finished analysis.
+pub(crate) struct Finished {
+    pub report: Report,
+    pub models: ModelIdentity,
+    /// Questions that were refused.
+    pub refused: usize,
+    /// Where analysis.html is; `None` without a folder.
+    pub page: Option<PathBuf>,
+}
+
+/// All analyses, in the order of the help.
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn Analysis> {
+    const ALL: [&dyn Analysis; 1] = [&position_bias::PositionBias];
+    ALL.into_iter()
+}
+
+/// The analysis of this name.
+///
+/// # Errors
+/// [`EvaluationError::Input`], which lists the names that there are.
+pub(crate) fn find(name: &str) -> Result<&'static dyn Analysis, EvaluationError> {
+    all().find(|one| one.name() == name).ok_or_else(|| {
+        let known: Vec<&str> = all().map(Analysis::name).collect();
+        EvaluationError::Input(format!("{name:?} is no analysis; analyses are {}", known.join(", ")))
+    })
+}
+
+impl<'a> Context<'a> {
+    /// The engine of this process, for what the protocol does not carry.
+    ///
+    /// # Errors
+    /// A refusal that says to leave out `--server`.
+    #[expect(dead_code, reason = "for the analyses to come")]
+    pub fn engine(&self) -> Result<&'a Engine, Refusal> {
+        match self.backend {
+            Backend::Local(engine) => Ok(engine),
+            Backend::Server { .. } => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
+                "{} needs scores that the protocol does not carry; run it without --server, where the model is",
+                self.analysis
+            )))),
+        }
+    }
+
+    /// The first passages of a question.
+    pub fn passages(&self, analysis: &dyn Analysis, question: &Question) -> Vec<Passage> {
+        question.list.passages.iter().take(self.settings.taken(analysis)).cloned().collect()
+    }
+}
+
+impl Settings {
+    /// Passages that are taken of each list.
+    pub fn taken(&self, analysis: &dyn Analysis) -> usize {
+        self.passages.unwrap_or_else(|| analysis.passages())
+    }
+
+    /// Everything that the lines depend on. Lines of another manifest are not continued.
+    fn manifest(&self, analysis: &dyn Analysis, models: &ModelIdentity) -> Map<String, Value> {
+        let entries = [
+            ("analysis_format", json!(FORMAT)),
+            ("analysis", json!(analysis.name())),
+            ("generator_sha256", json!(models.generator)),
+            ("generator_encoding", json!(models.encoding)),
+            ("adapter", json!(models.adapter)),
+            ("scorer", json!(models.scorer)),
+            ("entailment_sha256", json!(analysis.needs().entailment.then_some(&models.entailment))),
+            ("prompts", json!(models.prompts)),
+            ("calibrations", json!(models.calibrated())),
+            ("passages", json!(self.taken(analysis))),
+            ("passage_tokens", json!(self.passage_tokens)),
+            ("samples", json!(self.samples)),
+            ("repeats", json!(self.repeats)),
+            ("relevance_threshold", json!(self.threshold)),
+            ("seed", json!(self.seed)),
+        ];
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+/// The questions that an analysis can ask, and how many it cannot.
+pub(crate) fn suitable(analysis: &dyn Analysis, settings: &Settings, data: Data) -> (Data, usize) {
+    let (needs, taken, all) = (analysis.needs(), settings.taken(analysis), data.questions.len());
+    let is_relevant = |question: &Question| question.list.labels.iter().take(taken).any(|l| *l >= settings.threshold);
+    let mut data = data;
+    data.questions.retain(|question| {
+        !(needs.references && question.list.answers.is_empty() || needs.relevant && !is_relevant(question))
+    });
+    let left_out = all - data.questions.len();
+    (data, left_out)
+}
+
+/// Asks the questions that `folder` does not hold yet, then reports on all of them. With `restart` the results in the folder
+/// are thrown away.
+pub(crate) async fn run(
+    analysis: &dyn Analysis,
+    settings: &Settings,
+    data: &Data,
+    backend: &Backend,
+    (folder, restart): (Option<&Path>, bool),
+    mut notify: impl FnMut(Event<'_>),
+) -> Result<Finished, EvaluationError> {
+    let models = backend.models().await?;
+    if analysis.needs().entailment && models.entailment.is_empty() {
+        return Err(EvaluationError::Input(format!(
+            "{} needs an entailment model, and none is configured",
+            analysis.name()
+        )));
+    }
+    let manifest = settings.manifest(analysis, &models);
+    let expected: Result<Vec<(&str, String)>, EvaluationError> =
+        data.questions.iter().map(|one| Ok((one.id.as_str(), fingerprint(one)?))).collect();
+    let expected = expected?;
+    let mut journal: Option<Journal<Line>> =
+        folder.map(|folder| Journal::open(folder, &manifest, &expected, restart)).transpose()?;
+    let mut lines = match &mut journal {
+        Some(journal) => journal.lines()?,
+        None => Vec::new(),
+    };
+    let context = Context { backend, settings, analysis: analysis.name() };
+    notify(Event::Done(lines.len()));
+    for (question, (_, fingerprint)) in data.questions.iter().zip(&expected).skip(lines.len()) {
+        let started = Instant::now();
+        let (value, error) = match analysis.ask(question, &context).await {
+            Ok(value) => (value, None),
+            Err(Refusal::Question(problem)) => {
+                notify(Event::Failed { id: &question.id, problem: &problem });
+                (Value::Null, Some(problem))
+            }
+            Err(Refusal::Fatal(error)) => {
+                notify(Event::Stopped { done: lines.len() });
+                return Err(error.into());
+            }
+        };
+        let line = Line { id: question.id.clone(), data: fingerprint.clone(), value, error };
+        if let Some(journal) = &mut journal {
+            journal.append(&line, started.elapsed().as_secs_f64())?;
+        }
+        lines.push(line);
+        notify(Event::Done(lines.len()));
+    }
+    notify(Event::Summarising);
+    let refused = lines.iter().filter(|line| line.error.is_some()).count();
+    let answered = data.questions.iter().zip(lines).filter(|(_, line)| line.error.is_none());
+    let answers: Vec<Answer<'_>> = answered.map(|(question, line)| Answer { question, value: line.value }).collect();
+    if answers.is_empty() {
+        return Err(EvaluationError::Input(format!("{}: no question was answered", analysis.name())));
+    }
+    let report = analysis.report(&answers, settings)?;
+    let page = match folder {
+        Some(folder) => {
+            let about = page::About { analysis, settings, models: &models, answered: answers.len(), refused };
+            write(&folder.join("figures.jsonl"), &page::figures(&report, &about))?;
+            write(&folder.join("analysis.md"), &page::markdown(&report, &about))?;
+            let page = folder.join("analysis.html");
+            write(&page, &page::html(&report, &about))?;
+            Some(page)
+        }
+        None => None,
+    };
+    Ok(Finished { report, models, refused, page })
+}
+
+/// The fingerprint of a question and of its labels and references, which some analyses use.
+fn fingerprint(question: &Question) -> Result<String, EvaluationError> {
+    let more = serde_json::to_string(&(&question.list.labels, &question.list.answers));
+    let more = more.map_err(|error| EvaluationError::Other(error.into()))?;
+    let sent = question.fingerprint()?;
+    Ok(crate::evaluation::compare::data::digest(&[sent.as_bytes(), more.as_bytes()].concat()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_found() {
+        let mut names: Vec<&str> = all().map(Analysis::name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(all().all(|one| find(one.name()).is_ok()));
+        let error = find("bias").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("position-bias"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! A report as a page without references to the network, as Markdown and as JSON lines.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::json;
+
+use super::report::{Report, Table};
+use super::{Analysis, Settings};
+use crate::backend::ModelIdentity;
+use crate::evaluation::compare::tables::machine;
+use crate::evaluation::report::{STYLE, figure};
+
+/// What a report is about.
+pub(super) struct About<'a> {
+    pub analysis: &'a dyn Analysis,
+    pub settings: &'a Settings,
+    pub models: &'a ModelIdentity,
+    pub answered: usize,
+    pub refused: usize,
+}
+
+impl About<'_> {
+    fn notes(&self) -> Vec<String> {
+        let (models, settings) = (self.models, self.settings);
+        let whole = "whole passages".to_owned();
+        let cut = settings.passage_tokens.map_or(whole, |most| format!("passages cut to {most} tokens"));
+        let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
+        let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
+        let refused = if self.refused > 0 { format!("; {} refused", self.refused) } else { String::new() };
+        let mut notes = vec![
+            format!(
+                "{} questions{refused}, the first {} passages of each; {cut}; seed {}.",
+                self.answered,
+                settings.taken(self.analysis),
+                settings.seed
+            ),
+            format!(
+                "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}.",
+                models.name, models.encoding, models.generator, models.prompts
+            ),
+        ];
+        if self.analysis.needs().entailment {
+            notes.push(format!("Entailment model: SHA-256 {}.", models.entailment));
+        }
+        if settings.statistics.resamples > 0 {
+            let percent = settings.statistics.confidence * 100.0;
+            let resamples = settings.statistics.resamples;
+            notes.push(format!(
+                "Brackets are {percent:.0} % bootstrap intervals over questions ({resamples} resamples)."
+            ));
+        }
+        notes.push(format!("Machine: {}.", machine()));
+        notes
+    }
+}
+
+pub(super) fn html(report: &Report, about: &About<'_>) -> String {
+    let title = about.analysis.title();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                p.verdict { (report.verdict) }
+                @for chart in &report.charts { (figure(&chart.caption, &chart.svg, &html! { p { "The tables below have the numbers." } })) }
+                @for one in &report.tables { (table(one)) }
+                h2 id="measured" { "How it was measured" }
+                ul { @for note in report.notes.iter().cloned().chain(about.notes()) { li { (note) } } }
+                p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; figures.jsonl has every number." } }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn table(one: &Table) -> Markup {
+    html! {
+        h3 { (one.caption) }
+        div.wide { table {
+            thead { tr { @for name in &one.head { th { (name) } } } }
+            tbody { @for row in &one.rows { tr { @for cell in row { td { (cell) } } } } }
+        } }
+    }
+}
+
+pub(super) fn markdown(report: &Report, about: &About<'_>) -> String {
+    let mut text = format!("# {}\n\n{}\n\n", escaped(about.analysis.title()), escaped(&report.verdict));
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    for one in &report.tables {
+        text.push_str(&format!("{}:\n\n{}", escaped(&one.caption), line(&one.head)));
+        text.push_str(&format!("|---|{}\n", "---:|".repeat(one.head.len().saturating_sub(1))));
+        text.extend(one.rows.iter().map(|row| line(row)));
+        text.push('\n');
+    }
+    for note in report.notes.iter().cloned().chain(about.notes()) {
+        text.push_str(&format!("- {}\n", escaped(&note)));
+    }
+    text
+}
+
+/// Text that cannot end a cell.
+fn escaped(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// One JSON line a figure, in the form of the benchmarks. An analysis sets no goals.
+pub(super) fn figures(report: &Report, about: &About<'_>) -> String {
+    let line = |one: &super::report::Figure| {
+        let figure = json!({
+            "name": format!("{} {}", about.analysis.name(), one.name),
+            "value": one.mean.value, "unit": one.unit, "low": one.mean.low, "high": one.mean.high, "n": one.mean.questions,
+            "ratio": null, "goal": null, "met": null, "machine": machine(),
+            "model": { "model": about.models.name, "sha256": about.models.generator, "encoding": about.models.encoding,
+                "adapter": about.models.adapter, "scorer": about.models.scorer },
+        });
+        format!("{figure}\n")
+    };
+    report.figures.iter().map(line).collect()
+}
+
+/// The figures of a finished analysis, a line each.
+pub(crate) fn lines(analysis: &dyn Analysis, settings: &Settings, finished: &super::Finished) -> String {
+    let about = About { analysis, settings, models: &finished.models, answered: 0, refused: finished.refused };
+    figures(&finished.report, &about)
+}

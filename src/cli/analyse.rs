@@ -1,0 +1,168 @@
+//! `rerankd analyse`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::connection::ConnectionArgs;
+use super::{Failure, SettingsArgs, backend, output};
+use crate::analysis::{self, Analysis, Settings, page, report};
+use crate::evaluation::Event;
+use crate::evaluation::compare::data::Sources;
+use crate::metrics::resample::Statistics;
+use crate::telemetry;
+
+/// Repeat a study of the papers on your own generator and data: a table, a chart and a page.
+///
+/// The data are labelled lists as for `rerankd compare`; some analyses need "answers", the reference answers, too, and leave out
+/// questions that lack them. Without --out the tables are printed, and nothing is kept. With it the folder gets analysis.html,
+/// analysis.md, figures.jsonl and results.jsonl (one line a question), and an interrupted analysis continues when the same
+/// command is given again.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rerankd analyse position-bias --data lists.jsonl.gz --questions 40 --out bias\n  \
+                        rerankd analyse position-bias --data lists.jsonl --passages 10 --json\n\n\
+                        Each analysis is described in docs/papers.md."
+)]
+pub(super) struct AnalyseArgs {
+    /// The analysis.
+    #[arg(value_name = "KIND", value_parser = PossibleValuesParser::new(analysis::all().map(Analysis::name)))]
+    kind: String,
+    /// Labelled lists, one JSON object a line; may be repeated.
+    #[arg(long, value_name = "FILE", required = true)]
+    data: Vec<PathBuf>,
+    /// Folder of the page and the results; by default nothing is kept.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Throw away the results in the folder.
+    #[arg(long, requires = "out")]
+    restart: bool,
+    /// Print one JSON line a figure, also on a terminal.
+    #[arg(long)]
+    json: bool,
+    /// Address of a server; without it the model is loaded in this process.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Take only so many questions of each file.
+    #[arg(long, value_name = "QUESTIONS")]
+    questions: Option<usize>,
+    /// Leave out so many questions at the beginning of each file.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    skip: usize,
+    /// Take only so many passages from the front of each list; by default as many as suit the analysis.
+    #[arg(long, value_name = "PASSAGES", value_parser = clap::value_parser!(u32).range(1..))]
+    passages: Option<u32>,
+    /// Most tokens of a passage.
+    #[arg(long, value_name = "TOKENS")]
+    passage_tokens: Option<usize>,
+    /// Sampled answers of a prompt, for analyses that sample.
+    #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    samples: u32,
+    /// Repetitions with other seeds, for analyses of stability.
+    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    repeats: u32,
+    /// Least label of a relevant passage.
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    relevance_threshold: f64,
+    /// Seed of designs, samples and resamples.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Resamples of intervals; 0 for no intervals.
+    #[arg(long, default_value_t = 1_000)]
+    resamples: usize,
+}
+
+impl AnalyseArgs {
+    fn settings(&self) -> Result<Settings, Failure> {
+        if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
+            let problem = format!("must be above 0, is {}", self.relevance_threshold);
+            return Err(Failure::Input(format!("--relevance-threshold: {problem}")));
+        }
+        let statistics = Statistics { resamples: self.resamples, seed: self.seed, ..Statistics::default() };
+        statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Settings {
+            passages: self.passages.map(number),
+            passage_tokens: self.passage_tokens,
+            samples: number(self.samples),
+            repeats: number(self.repeats),
+            threshold: self.relevance_threshold,
+            seed: self.seed,
+            statistics,
+        })
+    }
+}
+
+pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let analysis = analysis::find(&args.kind)?;
+    let settings = args.settings()?;
+    let sources =
+        Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
+    let (data, left_out) = analysis::suitable(analysis, &settings, sources.load()?);
+    if left_out > 0 {
+        output::complain(&format!("{left_out} questions lack what {} needs, and are left out", analysis.name()));
+    }
+    if data.questions.is_empty() {
+        return Err(Failure::Input(format!("--data: no question has what {} needs", analysis.name())));
+    }
+    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
+    let questions = data.questions.len();
+    let (bar, mut spinner, mut started) = (output::progress(questions, "questions"), None, false);
+    let show = |event: Event<'_>| match event {
+        Event::Done(done) => {
+            bar.set_position(done as u64);
+            // Questions of an earlier command say nothing about this one's speed.
+            if !std::mem::replace(&mut started, true) {
+                bar.reset_eta();
+            }
+        }
+        Event::Failed { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
+        Event::Stopped { done } => {
+            bar.finish_and_clear();
+            let kept = if args.out.is_some() { "the same command continues" } else { "nothing was kept without --out" };
+            output::complain(&format!("{done} of {questions} questions are done; {kept}"));
+        }
+        Event::Summarising => {
+            bar.finish_and_clear();
+            spinner = Some(output::spinner("intervals"));
+        }
+    };
+    let finished = analysis::run(analysis, &settings, &data, &backend, (args.out.as_deref(), args.restart), show).await;
+    if let Some(spinner) = spinner {
+        spinner.finish_and_clear();
+    }
+    let finished = finished?;
+    if args.json || !output::on_terminal() {
+        output::print(&page::lines(analysis, &settings, &finished))?;
+    } else {
+        output::print(&shown(analysis, &finished.report))?;
+    }
+    if let Some(page) = &finished.page {
+        output::complain(&format!("written: {}", page.display()));
+    }
+    match finished.refused {
+        0 => Ok(()),
+        refused => Err(Failure::Other(anyhow::anyhow!("{refused} questions were refused"))),
+    }
+}
+
+/// A report for the terminal: its tables, then the verdict, where the eye is when the command ends.
+fn shown(analysis: &dyn Analysis, report: &report::Report) -> String {
+    let mut text = format!("{}\n\n", analysis.title());
+    for one in &report.tables {
+        let head: Vec<&str> = one.head.iter().map(String::as_str).collect();
+        let mut table = output::table(&head);
+        for row in &one.rows {
+            table.add_row(row);
+        }
+        text.push_str(&format!("{}\n{table}\n\n", one.caption));
+    }
+    text.push_str(&report.verdict);
+    text.push('\n');
+    text
+}

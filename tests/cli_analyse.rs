@@ -1,0 +1,90 @@
+//! `rerankd analyse` as a program: labelled lists in, a page, tables and figures out.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+#[path = "common/program.rs"]
+mod program;
+
+use std::path::Path;
+
+use program::{error, run};
+use serde_json::{Value, json};
+
+/// Three lists of three passages, with relevant ones and answers. Written for this test.
+fn data(folder: &Path) -> String {
+    let passage = |id: &str, text: &str, label: u8| json!({ "id": id, "text": text, "label": label, "score": 1.0 });
+    let lists = [
+        json!({ "id": "q1", "question": "Who keeps the mill?", "answers": ["Ada Voss"], "passages": [
+            passage("a", "Rye needs a cool spring.", 0), passage("b", "The mill is kept by Ada Voss.", 1),
+            passage("c", "The weir was mended in May.", 0)] }),
+        json!({ "id": "q2", "question": "How deep is the well?", "answers": ["forty metres"], "passages": [
+            passage("a", "The well is forty metres deep.", 1), passage("b", "Tin is mined at Orrin.", 0),
+            passage("c", "The chapel has a slate roof.", 0)] }),
+        json!({ "id": "q3", "question": "What is mined at Orrin?", "answers": ["tin"], "passages": [
+            passage("a", "The chapel has a slate roof.", 0), passage("b", "The weir was mended in May.", 0),
+            passage("c", "Tin is mined at Orrin.", 1)] }),
+    ];
+    let path = folder.join("lists.jsonl");
+    let lines: String = lists.iter().map(|list| format!("{list}\n")).collect();
+    std::fs::write(&path, lines).unwrap();
+    path.display().to_string()
+}
+
+fn figures(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn an_analysis_is_a_page_and_is_not_asked_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = data(folder.path());
+    let out = folder.path().join("bias").display().to_string();
+    let first = run(&["analyse", "position-bias", "--data", &data, "--questions", "2", "--out", &out]);
+    assert!(first.status.success(), "{}", error(&first));
+    let results = || std::fs::read_to_string(Path::new(&out).join("results.jsonl")).unwrap();
+    let two = results();
+    assert_eq!(two.lines().count(), 2);
+    let all = run(&["analyse", "position-bias", "--data", &data, "--out", &out]);
+    assert!(all.status.success(), "{}", error(&all));
+    assert!(results().starts_with(&two), "what was asked is kept");
+    let weights: Vec<f64> = figures(&String::from_utf8(all.stdout).unwrap())
+        .iter()
+        .filter(|figure| figure["unit"] == "weight")
+        .map(|figure| figure["value"].as_f64().unwrap())
+        .collect();
+    assert_eq!(weights.len(), 3);
+    assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{weights:?}");
+    let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
+    assert!(page.contains("<svg") && !page.contains("src=") && !page.contains("href=\"http"), "{page}");
+    let markdown = std::fs::read_to_string(Path::new(&out).join("analysis.md")).unwrap();
+    assert!(markdown.contains("| position | weight |"), "{markdown}");
+
+    let other = run(&["analyse", "position-bias", "--data", &data, "--out", &out, "--seed", "1"]);
+    assert_eq!(other.status.code(), Some(2), "results of another seed are not continued");
+    assert!(error(&other).contains("seed"), "{}", error(&other));
+}
+
+#[test]
+fn bad_usage_is_told_before_a_model_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = data(folder.path());
+    let unknown = run(&["analyse", "bias", "--data", &data]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(error(&unknown).contains("position-bias"), "{}", error(&unknown));
+    let missing = run(&["analyse", "position-bias", "--data", "missing.jsonl"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(error(&missing).contains("missing.jsonl"), "{}", error(&missing));
+    let threshold = run(&["analyse", "position-bias", "--data", &data, "--relevance-threshold", "NaN"]);
+    assert!(error(&threshold).contains("--relevance-threshold"), "{}", error(&threshold));
+}
