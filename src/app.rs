@@ -7,6 +7,7 @@ mod notify;
 mod rerankers;
 mod serving;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,8 +23,8 @@ use crate::fusion::calibration::Calibration;
 use crate::model::ModelError;
 use crate::runtime::llama::{self, reencode};
 use crate::runtime::onnx;
-use crate::scheduler::Status;
 use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
+use crate::scheduler::{Status, worker};
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::catalog::Role;
 use crate::storage::profiles::{Origin, ProfileFile};
@@ -33,6 +34,16 @@ pub use control::{Control, Operator};
 pub use generator::{KeyError, find_names, locate_adapter};
 pub use rerankers::with_passage_models;
 pub use serving::{Listeners, serve};
+
+/// The exit code of a process, for `main`. Where a model still computes, the process ends here instead: the destructors of its
+/// libraries would free what its threads use.
+#[must_use]
+pub fn end(code: u8) -> ExitCode {
+    if worker::any_left() {
+        llama::end_process(code);
+    }
+    ExitCode::from(code)
+}
 
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rerankd::rpc::v1;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use serving::{FULL_DISK, Serving, own_store, short};
+use serving::{FULL_DISK, Serving, own_store, request, short};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -243,4 +243,25 @@ async fn a_full_disk_costs_what_is_kept_and_no_request() {
     assert!(!log.contains("panicked"), "{log}");
     let kept = named(folder.path(), &["writing-", ".tmp", ".state", "learnt"]);
     assert!(kept.iter().all(|path| path.contains("learnt")), "{kept:?}");
+}
+
+/// A step that takes longer than the server waits for it: the process ended in a segmentation fault, because the destructors of
+/// llama.cpp and OpenMP freed what the step used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_in_the_middle_of_a_step_ends_with_its_code() {
+    let _alone = alone().await;
+    let config = |_: &Path| {
+        "[generator]\nthreads = 2\nbatch = 8192\ncontext_cells = 8192\n[server]\ndrain_seconds = 1\n".to_owned()
+    };
+    let mut serving = Serving::start(config, &[]).await;
+    let mut client = serving.client().await;
+    let long = "the looms were driven by the river ".repeat(900);
+    let call = tokio::spawn(async move { client.rerank(request(v1::Method::QueryGeneration, vec![long])).await });
+    // The prompt is in the generator's step by then, and takes much longer than the drain and the last wait.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(!call.is_finished(), "the step was over too soon to be a test: {:?}", call.await);
+    serving.signal(Signal::TERM);
+    let status = serving.exit(Duration::from_secs(60)).await;
+    assert_eq!(status.code(), Some(75), "{status:?}\n{}", serving.log());
+    assert!(call.await.unwrap().is_err());
 }

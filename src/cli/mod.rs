@@ -32,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::app;
 use crate::config::{Config, ConfigError};
 use crate::evaluation::EvaluationError;
 use crate::files as input;
@@ -195,13 +196,14 @@ pub fn main() -> ExitCode {
         }
         Err(error) => Err(Failure::Other(error.into())),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match outcome {
+        Ok(()) => 0,
         Err(failure) => {
             output::complain(&failure.to_string());
-            ExitCode::from(failure.code())
+            failure.code()
         }
-    }
+    };
+    app::end(code)
 }
 
 async fn run(cli: Cli) -> Result<(), Failure> {

@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long the end of the last handle waits for the thread.
 pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
+
+/// Threads of this process that own a model, or are about to load one.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a thread of a worker is still there, because its last step takes longer than [`LAST_STEP`] or a handle is held.
+#[must_use]
+pub fn any_left() -> bool {
+    THREADS.load(Ordering::SeqCst) > 0
+}
 
 /// When the model is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +151,11 @@ impl<S: Service> Worker<S> {
         let (report, status) = watch::channel(initial);
         let restarts = Arc::<AtomicU64>::default();
         let supervisor = Supervisor { name, load, service, queue, report, restarts: Arc::clone(&restarts) };
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || supervisor.run())?;
+        let counted = Counted::new();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            supervisor.run();
+            drop(counted);
+        })?;
         Ok(Self(Arc::new(Handle { jobs: Some(jobs), status, restarts, thread: Some(thread) })))
     }
 
@@ -165,6 +178,22 @@ impl<S: Service> Worker<S> {
     #[must_use]
     pub fn restarts(&self) -> u64 {
         self.0.restarts.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts a thread for as long as it lives.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        THREADS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

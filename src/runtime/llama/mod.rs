@@ -1,5 +1,6 @@
 //! Generators, tokenizers and rerankers in llama.cpp.
 
+mod end;
 mod generator;
 mod gguf;
 mod lora;
@@ -19,6 +20,7 @@ use llama_cpp_2::{
     LlamaBackendDevice, LlamaBackendDeviceType, LogOptions, list_llama_ggml_backend_devices, send_logs_to_tracing,
 };
 
+pub use end::end_process;
 pub use gguf::reencoded_bytes;
 pub use lora::{Adapter, verify as verify_adapter};
 pub use reranker::{RerankerSettings, with_reranker};
