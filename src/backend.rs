@@ -3,6 +3,7 @@
 
 use crate::call::Call;
 use crate::engine::evaluate::EvaluateRequest;
+use crate::engine::methods::MethodRef;
 use crate::engine::models::Role;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::utility::UtilityRequest;
@@ -28,6 +29,8 @@ pub(crate) struct ModelIdentity {
     pub adapter: Option<String>,
     /// The scorer: its file's SHA-256, with an adapter its file and scale too. `None` where the generator scores.
     pub scorer: Option<String>,
+    /// The models that score passages beside the generator: role and SHA-256.
+    pub beside: Vec<(Role, String)>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
     /// Version of the prompts.
@@ -102,8 +105,18 @@ impl ModelIdentity {
             prompts: "prompts".to_owned(),
             adapter: None,
             scorer: None,
+            beside: Vec::new(),
             calibrations: Vec::new(),
         }
+    }
+
+    /// The models beside the generator that these methods ask, or whose scores they mix in, for a manifest. `None` without any.
+    pub fn asked(&self, methods: impl IntoIterator<Item = MethodRef>) -> Option<Vec<String>> {
+        let roles: Vec<Role> =
+            methods.into_iter().flat_map(|method| [method.beside(), method.signal()]).flatten().collect();
+        let asked = self.beside.iter().filter(|(role, _)| roles.contains(role));
+        let names: Vec<String> = asked.map(|(role, sha256)| format!("{} {sha256}", role.name())).collect();
+        (!names.is_empty()).then_some(names)
     }
 
     /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
@@ -134,6 +147,10 @@ impl Backend {
                         let adapter = model.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
                         scored_by(&model.sha256, adapter)
                     }),
+                    beside: [(Role::Reranker, info.reranker), (Role::Embedding, info.embedding)]
+                        .into_iter()
+                        .filter_map(|(role, model)| Some((role, model?.sha256)))
+                        .collect(),
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
                     calibrations,
@@ -157,6 +174,12 @@ impl Backend {
                     encoding: info.encoding,
                     adapter: info.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
                     scorer,
+                    beside: engine
+                        .models()
+                        .scorers()
+                        .iter()
+                        .map(|(role, scorer)| (*role, scorer.model().sha256.clone()))
+                        .collect(),
                     entailment: engine
                         .models()
                         .judge_if_any()

@@ -80,6 +80,88 @@ async fn two_labels_give_the_difference_and_the_server_says_which() {
     running.stop().await;
 }
 
+/// The default mixes the cosines into the retriever's side, says so, and is what it was without them.
+#[tokio::test]
+async fn the_default_mixes_in_an_embedding_model() {
+    let cases = golden("texts");
+    let passages: Vec<&str> = cases.iter().map(|case| case["passage"].as_str().unwrap()).collect();
+    let asked = |mode: v1::FusionMode| v1::RerankRequest {
+        fusion: Some(v1::Fusion { mode: mode.into(), ..v1::Fusion::default() }),
+        // Every place counts as settled, so that nothing is fitted.
+        moi: Some(v1::MoiOptions { settle_probability: Some(0.5), ..v1::MoiOptions::default() }),
+        ..request(v1::Method::Cascade, &passages)
+    };
+    let order =
+        |response: &v1::RerankResponse| response.results.iter().map(|one| one.original_index).collect::<Vec<_>>();
+    let without = serve(&[]).await;
+    let alone = rerank(&without, asked(v1::FusionMode::Unspecified)).await.unwrap();
+    assert_eq!(alone.fusion.as_ref().unwrap().embedding_weight, None);
+    without.stop().await;
+
+    let running = serve_model("embedding", &folder("embedding")).await;
+    let mixed = rerank(&running, asked(v1::FusionMode::Unspecified)).await.unwrap();
+    let fusion = mixed.fusion.unwrap();
+    assert_eq!((fusion.source(), fusion.scaling()), (v1::FusionSource::Bm25, v1::FusionScaling::Standard));
+    assert!(fusion.embedding_weight.unwrap() > 0.0 && fusion.weight < alone.fusion.unwrap().weight);
+    let usage = mixed.usage.unwrap();
+    let tokens: u64 = cases.iter().map(|case| case["tokens"].as_u64().unwrap_or(0)).sum();
+    assert!(usage.embedding_tokens >= tokens.max(1), "{} {tokens}", usage.embedding_tokens);
+    assert_eq!(usage.tokens, alone.usage.unwrap().tokens, "the generator read what it reads without the signal");
+    assert_eq!(utilities(&mixed), utilities(&alone), "utility stays the generator's own");
+    // The same mix by hand: standardised cosines and BM25, then the generator's utilities, standardised.
+    let cosines: Vec<f64> = cases.iter().map(|case| case["mean"].as_f64().unwrap()).collect();
+    let background = rerankd::fusion::bm25::scores(&request(v1::Method::Cascade, &[]).query, &texts(&passages), None);
+    let share = fusion.embedding_weight.unwrap();
+    let other: Vec<f64> =
+        standard(&cosines).iter().zip(standard(&background)).map(|(c, b)| share * c + (1.0 - share) * b).collect();
+    let utility = standard(&utilities(&mixed));
+    let value: Vec<f64> =
+        utility.iter().zip(standard(&other)).map(|(u, o)| fusion.weight * u + (1.0 - fusion.weight) * o).collect();
+    let expected = rerankd::numeric::descending(&value);
+    assert_eq!(order(&mixed).iter().map(|index| *index as usize).collect::<Vec<_>>(), expected);
+
+    for mode in [v1::FusionMode::On, v1::FusionMode::Off] {
+        let response = rerank(&running, asked(mode)).await.unwrap();
+        assert_eq!(response.fusion.and_then(|fusion| fusion.embedding_weight), None, "{mode:?}");
+        assert_eq!(response.usage.unwrap().embedding_tokens, 0);
+    }
+    let budget = v1::RerankRequest {
+        moi: Some(v1::MoiOptions {
+            token_budget: usage.tokens,
+            settle_probability: Some(0.5),
+            ..v1::MoiOptions::default()
+        }),
+        ..asked(v1::FusionMode::Unspecified)
+    };
+    assert_eq!(
+        order(&rerank(&running, budget).await.unwrap()),
+        order(&mixed),
+        "the signal takes nothing of the budget"
+    );
+    running.stop().await;
+
+    // A model that cannot be loaded costs the signal, not the answer.
+    let copy = changed("embedding", "modules.json", |text| text.replace("Pooling", "Dense"));
+    let broken = serve_model("embedding", copy.path()).await;
+    let response = rerank(&broken, asked(v1::FusionMode::Unspecified)).await.unwrap();
+    assert_eq!(order(&response), order(&alone));
+    assert!(
+        response.warnings.iter().any(|one| one.starts_with("ranked without the embedding model: ")),
+        "{:?}",
+        response.warnings
+    );
+    broken.stop().await;
+}
+
+fn texts(passages: &[&str]) -> Vec<String> {
+    passages.iter().map(|text| format!(" {text}")).collect()
+}
+
+fn standard(values: &[f64]) -> Vec<f64> {
+    let (centre, spread) = (rerankd::numeric::mean(values), rerankd::numeric::standard_deviation(values));
+    values.iter().map(|value| if spread > 0.0 { (value - centre) / spread } else { 0.0 }).collect()
+}
+
 #[tokio::test]
 async fn an_embedding_model_gives_the_cosine() {
     let cases = golden("texts");

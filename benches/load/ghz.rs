@@ -34,8 +34,19 @@ fn error(shot: &Shot) -> String {
     format!("rpc error: code = {} desc = {}", name(shot.code), shot.message)
 }
 
-/// The report of a run.
-pub fn report(run: &str, shots: &[Shot], period: Duration) -> Value {
+/// What a run was asked for.
+pub struct Options<'a> {
+    /// Address of the server.
+    pub address: &'a str,
+    /// Whether requests were sent at their times, whatever became of those before.
+    pub open_loop: bool,
+    /// For how long requests were sent.
+    pub period: Duration,
+}
+
+/// The report of a run. As in ghz, `date` is that of its end; `options` has no metadata, so no token is in it.
+pub fn report(run: &str, shots: &[Shot], options: &Options<'_>) -> Value {
+    let period = options.period;
     let mut shots: Vec<&Shot> = shots.iter().collect();
     shots.sort_by_key(|shot| shot.date);
     let mut answered: Vec<Duration> =
@@ -67,8 +78,14 @@ pub fn report(run: &str, shots: &[Shot], period: Duration) -> Value {
     });
     json!({
         "name": run,
-        "date": shots.first().map(|shot| prost_types::Timestamp::from(shot.date).to_string()),
-        "endReason": "normal",
+        "date": prost_types::Timestamp::from(std::time::SystemTime::now()).to_string(),
+        "endReason": "timeout",
+        "options": {
+            "call": "rerankd.v1.RerankService.Rerank", "host": options.address, "insecure": true, "total": shots.len(),
+            "async": options.open_loop, "duration": nanoseconds(period), "load-schedule": "const",
+            "concurrency-schedule": "const", "binary": false,
+            "CPUs": std::thread::available_parallelism().map_or(1, usize::from),
+        },
         "count": shots.len(),
         "total": nanoseconds(period),
         "average": average,

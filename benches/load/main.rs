@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use caller::Caller;
 use clap::Parser;
+use ghz::Options;
 use offer::{Arrivals, Shot};
 use report::Line;
 use server::Server;
@@ -104,10 +105,11 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     std::fs::create_dir_all(&arguments.out)?;
     let period = Duration::from_secs(arguments.seconds);
+    let asked = |open_loop| Options { address: &address, open_loop, period };
     let offer = |arrivals: Arrivals, period| offer::run(&address, &arguments.callers, arrivals, arguments.seed, period);
     if let Some(number) = arguments.closed {
         let shots = offer(Arrivals::Closed(number), period).await?;
-        point(&format!("closed-{number}"), &shots, period, None, &arguments.out)?;
+        point(&format!("closed-{number}"), &shots, &asked(false), None, &arguments.out)?;
         return Ok(());
     }
     let capacity = match arguments.capacity {
@@ -123,7 +125,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut measured = Vec::new();
     for &times in &arguments.times {
         let shots = offer(Arrivals::Poisson(capacity * times), period).await?;
-        measured.push((times, point(&format!("open-{times}"), &shots, period, Some(capacity), &arguments.out)?));
+        measured.push((times, point(&format!("open-{times}"), &shots, &asked(true), Some(capacity), &arguments.out)?));
     }
     let best = measured.iter().map(|(_, goodput)| *goodput).fold(f64::MIN_POSITIVE, f64::max);
     if let Some((times, goodput)) = measured.iter().max_by(|one, other| one.0.total_cmp(&other.0)) {
@@ -139,8 +141,9 @@ fn goodput(shots: &[Shot], period: Duration) -> f64 {
 }
 
 /// Prints the figures of a point, writes its report, and returns its goodput.
-fn point(name: &str, shots: &[Shot], period: Duration, capacity: Option<f64>, out: &Path) -> anyhow::Result<f64> {
-    std::fs::write(out.join(format!("{name}.json")), serde_json::to_vec_pretty(&ghz::report(name, shots, period))?)?;
+fn point(name: &str, shots: &[Shot], asked: &Options<'_>, capacity: Option<f64>, out: &Path) -> anyhow::Result<f64> {
+    std::fs::write(out.join(format!("{name}.json")), serde_json::to_vec_pretty(&ghz::report(name, shots, asked))?)?;
+    let period = asked.period;
     let reached = goodput(shots, period);
     let line = Line::new(&format!("{name} goodput"), reached, "requests/s");
     match capacity {
@@ -155,7 +158,8 @@ fn point(name: &str, shots: &[Shot], period: Duration, capacity: Option<f64>, ou
         Line::new(&format!("{name} {what}"), of.len() as f64, "calls").ratio(share).print();
         for percent in [50, 99] {
             if !of.is_empty() {
-                let value = of[(of.len() - 1) * percent / 100];
+                // The nearest rank, as in the report.
+                let value = of[(of.len() * percent).div_ceil(100) - 1];
                 Line::new(&format!("{name} {what}, p{percent}"), value, "ms").print();
             }
         }

@@ -192,6 +192,10 @@ impl Settings {
             ("adapter", json!(models.adapter)),
             ("scorer", json!(models.scorer)),
             ("entailment_sha256", json!(analysis.needs().entailment.then_some(&models.entailment))),
+            (
+                "beside_the_generator",
+                json!(models.beside.iter().map(|(role, sha)| (role.name(), sha)).collect::<Vec<_>>()),
+            ),
             ("prompts", json!(models.prompts)),
             ("calibrations", json!(models.calibrated())),
             ("passages", json!(self.taken(analysis))),

@@ -7,6 +7,7 @@ use super::{Failure, SettingsArgs, output};
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::methods::MethodRef;
+use crate::engine::models::Role;
 use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
@@ -25,6 +26,14 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     if let Some(other) = methods.iter().find(by_another) {
         // A calibration is stored for the generator, and would be applied after the other model was replaced.
         let problem = format!("{} is not calibrated: its scores depend on a model beside the generator", other.name());
+        return Err(Failure::Input(format!("--methods: {problem}")));
+    }
+    if let Some(mixing) = methods.iter().find(|method| method.signal() == Some(Role::Embedding))
+        && config.rerankers.embedding.is_some()
+    {
+        // For the same reason.
+        let problem =
+            format!("{} is not calibrated beside an embedding model: leave embedding.model out", mixing.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
     let sources = Sources { files: args.data.clone(), skip: 0, questions: args.questions, threshold };

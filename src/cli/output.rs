@@ -168,7 +168,8 @@ fn placed_by(stage: v1::Stage, fusion: Option<&v1::FusionReport>) -> String {
         v1::Stage::Together => "model, in orders",
         v1::Stage::Alone | v1::Stage::Unspecified => "model",
     };
-    other.map_or_else(|| model.to_owned(), |other| format!("{model} + {other}"))
+    let embedding = fusion.and_then(|fusion| fusion.embedding_weight).map_or("", |_| " + embedding");
+    other.map_or_else(|| model.to_owned(), |other| format!("{model} + {other}{embedding}"))
 }
 
 fn settled_by(orientation: v1::Orientation) -> &'static str {

@@ -25,10 +25,10 @@ impl Calibrations {
         self.lock().clone()
     }
 
-    /// The calibration that applies to a request. None does where the request sets the fusion itself: the scores were
-    /// calibrated for another mix.
-    pub(super) fn of(&self, request: &RerankRequest) -> Option<Calibration> {
-        if !request.fusion.is_default() {
+    /// The calibration that applies to a request. None does where the request sets the fusion itself, or another model's
+    /// scores are mixed in (`signalled`): the scores were calibrated for another mix.
+    pub(super) fn of(&self, request: &RerankRequest, signalled: bool) -> Option<Calibration> {
+        if signalled || !request.fusion.is_default() {
             return None;
         }
         let (method, (source, _)) = (request.method(), Fusion::source(request));
@@ -73,17 +73,18 @@ mod tests {
         assert!(!calibrations.replace(vec![cascade.clone(), alone.clone()]));
         let passage = Passage { text: "x".into(), retriever_score: Some(1.0), ..Passage::default() };
         let request = RerankRequest { passages: vec![passage], ..RerankRequest::default() };
-        assert_eq!(calibrations.of(&request), Some(cascade));
+        assert_eq!(calibrations.of(&request, false), Some(cascade));
+        assert_eq!(calibrations.of(&request, true), None, "another model's scores are mixed in");
         let own = FusionOptions { weight: Some(0.5), ..FusionOptions::default() };
-        assert_eq!(calibrations.of(&RerankRequest { fusion: own, ..request.clone() }), None);
+        assert_eq!(calibrations.of(&RerankRequest { fusion: own, ..request.clone() }, false), None);
         let off = FusionOptions { mode: FusionMode::Off, ..FusionOptions::default() };
-        assert_eq!(calibrations.of(&RerankRequest { fusion: off, ..request.clone() }), None);
+        assert_eq!(calibrations.of(&RerankRequest { fusion: off, ..request.clone() }, false), None);
         let mut unscored = request.clone();
         unscored.passages[0].retriever_score = None;
-        assert_eq!(calibrations.of(&unscored), None, "BM25 in place of the retriever's scores");
+        assert_eq!(calibrations.of(&unscored, false), None, "BM25 in place of the retriever's scores");
         let method = methods::find("query-generation");
-        assert_eq!(calibrations.of(&RerankRequest { method, ..unscored }), Some(alone));
+        assert_eq!(calibrations.of(&RerankRequest { method, ..unscored }, false), Some(alone));
         let method = methods::find("moi");
-        assert_eq!(calibrations.of(&RerankRequest { method, ..request }), None);
+        assert_eq!(calibrations.of(&RerankRequest { method, ..request }, false), None);
     }
 }

@@ -15,6 +15,12 @@ use crate::numeric::descending;
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
 
+/// The model's share beside an embedding model, whose cosines are a part of the other side.
+pub const WEIGHT_BESIDE_EMBEDDING: f64 = 0.4;
+
+/// The embedding model's share of the other side.
+pub const EMBEDDING_SHARE: f64 = 0.7;
+
 /// Most words with a document frequency. Only those of the query matter.
 const MOST_FREQUENCIES: usize = 10_000;
 
@@ -74,6 +80,8 @@ pub struct FusionReport {
     pub scaling: Scaling,
     /// The model's share.
     pub weight: f64,
+    /// The embedding model's share of the other side; `None` where it has no part in it.
+    pub embedding: Option<f64>,
 }
 
 /// The retriever's side of a request, ready to be mixed.
@@ -102,7 +110,7 @@ impl Fusion {
         let options = &request.fusion;
         let weight = options.weight.unwrap_or(WEIGHT);
         let scaling = options.scaling.unwrap_or_default();
-        let report = |source| FusionReport { source, scaling, weight };
+        let report = |source| FusionReport { source, scaling, weight, embedding: None };
         let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
         let (source, missing) = Self::source(request);
         if source == Source::Bm25 {
@@ -117,6 +125,18 @@ impl Fusion {
         let warning =
             (missing > 0).then(|| format!("{missing} passages have no retriever_score and count as the list's lowest"));
         Self { scores, report: report(Source::Retriever), warning }
+    }
+
+    /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
+    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. `weight` is the model's share
+    /// that the request asks for.
+    #[must_use]
+    pub fn with_embedding(mut self, cosines: &[f64], weight: Option<f64>) -> Self {
+        let side = |scores| Side { scores, floor: None };
+        self.scores = fuse(Scaling::Standard, EMBEDDING_SHARE, side(cosines), side(&self.scores));
+        self.report.weight = weight.unwrap_or(WEIGHT_BESIDE_EMBEDDING);
+        self.report.embedding = Some(EMBEDDING_SHARE);
+        self
     }
 
     /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
@@ -175,6 +195,23 @@ mod tests {
         assert_eq!((most_missing.report.source, most_missing.order()[0]), (Source::Bm25, 1));
         assert!(most_missing.warning.is_some());
         assert_eq!(Fusion::of(&request(&[None, None])).warning, None, "no score at all is nothing to warn of");
+    }
+
+    #[test]
+    fn an_embedding_model_is_a_part_of_the_other_side() {
+        let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.2, 0.4, 0.6], None);
+        // Both are a standard deviation and a half apart, in opposite directions: .7 · (-1.2247, 0, 1.2247) + .3 · (1.2247, 0, -1.2247)
+        let expected = [-0.489_898, 0.0, 0.489_898];
+        assert!(
+            fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6),
+            "{:?}",
+            fusion.scores
+        );
+        assert_eq!((fusion.report.weight, fusion.report.embedding), (WEIGHT_BESIDE_EMBEDDING, Some(EMBEDDING_SHARE)));
+        assert_eq!(fusion.order(), [2, 1, 0]);
+        // Cosines that tell nothing apart leave the retriever's order.
+        let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], Some(0.9));
+        assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
     }
 
     #[test]

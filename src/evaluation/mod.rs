@@ -213,6 +213,9 @@ impl Plan {
         if let Some(calibrations) = models.calibrated() {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
         }
+        if let Some(beside) = models.asked(self.settings.rankers.iter().filter_map(|ranker| ranker.0)) {
+            manifest.insert("beside_the_generator".to_owned(), json!(beside));
+        }
         if let Some(scorer) = &models.scorer {
             manifest.insert("scorer".to_owned(), json!(scorer));
         }

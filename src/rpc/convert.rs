@@ -336,6 +336,7 @@ pub(super) fn usage(usage: &Usage) -> v1::Usage {
         fit_ms: usage.fit_ms,
         total_ms: usage.total_ms,
         pairs: narrow(usage.pairs),
+        embedding_tokens: wide(usage.signal_tokens),
     }
 }
 

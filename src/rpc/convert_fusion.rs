@@ -64,7 +64,12 @@ pub(super) fn report(report: FusionReport) -> v1::FusionReport {
         Source::Retriever => v1::FusionSource::Retriever,
         Source::Bm25 => v1::FusionSource::Bm25,
     };
-    v1::FusionReport { source: source.into(), scaling: scaling_to_wire(report.scaling).into(), weight: report.weight }
+    v1::FusionReport {
+        source: source.into(),
+        scaling: scaling_to_wire(report.scaling).into(),
+        weight: report.weight,
+        embedding_weight: report.embedding,
+    }
 }
 
 pub(super) const fn stage(stage: Stage) -> v1::Stage {

@@ -1,6 +1,8 @@
 //! The default: free scores choose what is read, each passage is read once, and the first places are settled together.
 //!
-//! 1. **Choice.** The retriever's scores, or BM25 inside the list, choose which passages the generator reads: all of up to
+//! 0. **Signal.** Where the server has an embedding model, its cosines are mixed into the retriever's scores, or those of BM25
+//!    inside the list.
+//! 1. **Choice.** These scores choose which passages the generator reads: all of up to
 //!    twenty, the first of a longer list ([`read_at_most`]).
 //! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
 //!    retriever's scores (`fusing`).
@@ -13,9 +15,10 @@ use std::sync::Arc;
 
 use super::moi::{Moi, MoiOptions, Scheme};
 use super::query_prompt::{QueryPrompt, overhead_with};
-use super::{Budget, Interim, Method, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
+use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
 use crate::engine::fusing::{Fusion, FusionMode, FusionReport};
+use crate::engine::models::Role;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
@@ -58,6 +61,10 @@ impl Method for Cascade {
         true
     }
 
+    fn signal(&self) -> Option<Role> {
+        Some(Role::Embedding)
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         Some(PromptShape {
             longest: TOGETHER.min(request.passages.len()),
@@ -68,9 +75,12 @@ impl Method for Cascade {
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let prompt = QueryPrompt::of(&task)?;
         let fusion = (task.request.fusion.mode != FusionMode::Off).then(|| Fusion::of(&task.request));
-        let free = fusion.as_ref().map_or_else(|| (0..task.passages.len()).collect(), Fusion::order);
-        let read = free[..read_at_most(free.len())].to_vec();
-        Ok(Box::new(Running { task, prompt, fusion, free, read, utilities: Vec::new(), together: None, done: None }))
+        let signal = task.signal.filter(|_| fusion.is_some());
+        let none = (Vec::new(), Vec::new(), Vec::new());
+        let (free, read, utilities) = none;
+        let mut running = Running { task, prompt, fusion, signal, free, read, utilities, together: None, done: None };
+        running.choose();
+        Ok(Box::new(running))
     }
 }
 
@@ -81,6 +91,8 @@ struct Running {
     task: Arc<Task>,
     prompt: QueryPrompt,
     fusion: Option<Fusion>,
+    /// The model whose scores are still to be mixed into the other side of the fusion.
+    signal: Option<Role>,
     /// All passages by what is known without the generator, best first.
     free: Vec<usize>,
     /// The passages of stage 2.
@@ -94,6 +106,13 @@ struct Running {
 }
 
 impl Running {
+    /// Which passages are read, by what is known without the generator.
+    fn choose(&mut self) {
+        let given = || (0..self.task.passages.len()).collect();
+        self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
+        self.read = self.free[..read_at_most(self.free.len())].to_vec();
+    }
+
     /// The prompts of stage 2: every passage alone, and none.
     fn alone(&self) -> Vec<Prompt> {
         let prompt = |order: &[usize]| self.prompt.with(&self.task, order, false);
@@ -171,6 +190,7 @@ impl Running {
             language: self.task.language.clone(),
             passages: chosen.iter().map(|&passage| Arc::clone(&self.task.passages[passage])).collect(),
             query: self.task.query.clone(),
+            signal: None,
         };
         Ok(Some((chosen, Moi.begin(Arc::new(task))?)))
     }
@@ -183,6 +203,13 @@ fn complete(utilities: &[f64]) -> Vec<f64> {
 }
 
 impl Ranking for Running {
+    fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
+        match self.signal {
+            Some(role) => Ok(Some(Needs::PassageScores(role))),
+            None => Ok(self.next(budget, call)?.map(Needs::Prompts)),
+        }
+    }
+
     fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
         if self.utilities.is_empty() {
             return Ok(Some(self.within(budget)?));
@@ -204,6 +231,15 @@ impl Ranking for Running {
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
+        if self.signal.take().is_some() {
+            // None are there where the model failed.
+            if !scores.passages().is_empty() {
+                let weight = self.task.request.fusion.weight;
+                self.fusion = self.fusion.take().map(|fusion| fusion.with_embedding(scores.passages(), weight));
+                self.choose();
+            }
+            return Ok(());
+        }
         if let Some((_, inner)) = &mut self.together {
             return inner.absorb(scores, call);
         }

@@ -126,6 +126,7 @@ mod tests {
     fn task(passages: usize) -> Arc<Task> {
         let language = Language::new(Arc::new(ByteTokenizer::default()), false);
         Arc::new(Task {
+            signal: None,
             request: RerankRequest::default(),
             query: language.query("who?"),
             passages: (0..passages).map(|index| language.text(&format!("Document: {index}\n\n")).into()).collect(),

@@ -170,6 +170,7 @@ mod tests {
     fn written(passages: usize) -> Written {
         let language = Language::new(Arc::new(ByteTokenizer::default()), false);
         let task = Task {
+            signal: None,
             request: RerankRequest::default(),
             query: language.query("who?"),
             passages: (0..passages).map(|index| language.text(&format!("Document: {index}\n\n")).into()).collect(),

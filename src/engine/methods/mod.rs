@@ -26,6 +26,7 @@ mod pairwise_sliding;
 mod permutation;
 mod permutation_self_consistency;
 mod pointwise;
+mod prompts;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
@@ -51,8 +52,9 @@ use super::{EngineError, Limits};
 use crate::call::Call;
 use crate::model::entailment::TextPair;
 use crate::numeric::{descending, real};
-use crate::plan::{Cost, Grow, NodeId, Plan, Segment, Token};
+use crate::plan::Token;
 use pointwise::Pointwise;
+pub use prompts::{Budget, Prompt, PromptShape};
 pub use scores::Scores;
 
 /// Every method. The first is the default.
@@ -119,6 +121,11 @@ pub trait Method: Send + Sync {
         None
     }
 
+    /// A model beside the generator whose scores it mixes in where the server has one.
+    fn signal(&self) -> Option<Role> {
+        None
+    }
+
     /// Whether it asks the entailment model, which a server need not have.
     fn asks_judge(&self) -> bool {
         false
@@ -141,15 +148,6 @@ pub trait Method: Send + Sync {
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError>;
 }
 
-/// What the driver must know of a method's prompts before it cuts passages to fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PromptShape {
-    /// Passages in the longest prompt.
-    pub longest: usize,
-    /// Tokens of a prompt that are neither passage nor query.
-    pub overhead: usize,
-}
-
 /// A request that was checked, tokenised and cut to fit.
 #[derive(Debug)]
 pub struct Task {
@@ -161,42 +159,14 @@ pub struct Task {
     pub passages: Vec<Arc<[Token]>>,
     /// The query as it stands after a cue.
     pub query: Vec<Token>,
+    /// [`Method::signal`], where the server has the model and the request does not set the fusion itself.
+    pub signal: Option<Role>,
 }
 
 impl Task {
     /// Vocabulary and frame of the generator, for a method that asked for prompts.
     fn language(&self) -> Result<&Language, EngineError> {
         self.language.as_ref().ok_or_else(|| EngineError::Internal("the method has no prompts".into()))
-    }
-}
-
-/// A prompt to be scored or continued.
-#[derive(Debug, Clone)]
-pub struct Prompt {
-    /// Its segments, in order. Segments that prompts begin with alike are evaluated once.
-    pub segments: Vec<Segment>,
-    /// A continuation to draw after the last segment. Without it, at least one segment has scored tokens.
-    pub grow: Option<Grow>,
-}
-
-impl Prompt {
-    /// A prompt whose segments are scored.
-    #[must_use]
-    pub fn scored(segments: Vec<Segment>) -> Self {
-        Self { segments, grow: None }
-    }
-
-    /// A prompt that the generator continues.
-    #[must_use]
-    pub fn grown(segments: Vec<Segment>, grow: Grow) -> Self {
-        Self { segments, grow: Some(grow) }
-    }
-
-    /// Adds it to a plan. Returns the node of each segment, and of the continuation.
-    pub(super) fn add_to(&self, plan: &mut Plan) -> (Vec<NodeId>, Option<NodeId>) {
-        let path = plan.add(&self.segments);
-        let grown = self.grow.as_ref().zip(path.last()).map(|(grow, last)| plan.sample(*last, grow.clone()));
-        (path, grown)
     }
 }
 
@@ -246,33 +216,6 @@ pub trait Ranking: Send {
     /// # Errors
     /// The call stopped.
     fn finish(&mut self, call: &Call) -> Result<Scored, EngineError>;
-}
-
-/// What is left to spend.
-#[derive(Debug, Clone, Copy)]
-pub struct Budget {
-    /// Tokens that may still be evaluated.
-    pub tokens: usize,
-    /// Tokens of the longest prompt that the generator can hold.
-    pub context: usize,
-}
-
-impl Budget {
-    /// What prompts cost together.
-    #[must_use]
-    pub fn cost(prompts: &[Prompt]) -> Cost {
-        let mut plan = Plan::new();
-        for prompt in prompts {
-            prompt.add_to(&mut plan);
-        }
-        plan.cost()
-    }
-
-    /// Whether prompts of this cost may be scored.
-    #[must_use]
-    pub const fn allows(&self, cost: &Cost) -> bool {
-        cost.tokens <= self.tokens && cost.path_cells <= self.context
-    }
 }
 
 /// An order that more scores may change.

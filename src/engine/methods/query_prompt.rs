@@ -102,6 +102,7 @@ mod tests {
             language: Some(language),
             passages: vec![vec![1, 2, 3].into()],
             query,
+            signal: None,
         };
         let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
         let scored: Vec<usize> =
@@ -118,7 +119,7 @@ mod tests {
         let query = language.query("who?");
         let opening = Opening { instruction: "Write a claim.".into(), ..Opening::default() };
         let request = crate::engine::rerank::RerankRequest { opening: opening.clone(), ..Default::default() };
-        let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into()], query };
+        let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into()], query, signal: None };
         let language = task.language().unwrap();
         let prompt = QueryPrompt::of(&task).unwrap().with(&task, &[0], false);
         let built_in = QueryPrompt::new(language, &task.query);

@@ -19,7 +19,13 @@ pub(super) fn task(passages: usize) -> Arc<Task> {
     let query = language.query("who?");
     let tokens = |index: usize| vec![FIRST + Token::try_from(index).unwrap(); 8].into();
     let request = RerankRequest { passages: vec![Passage::default(); passages], ..RerankRequest::default() };
-    Arc::new(Task { request, language: Some(language), passages: (0..passages).map(tokens).collect(), query })
+    Arc::new(Task {
+        request,
+        language: Some(language),
+        passages: (0..passages).map(tokens).collect(),
+        query,
+        signal: None,
+    })
 }
 
 /// The passages of a prompt, in order.

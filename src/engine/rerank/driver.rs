@@ -4,13 +4,13 @@
 //! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim order at a time
 //! may be computed beside them; it is cancelled when the scores are complete.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use super::pending::Pending;
 use super::{RerankEvent, RerankRequest, Usage};
 use crate::call::{Call, Lane, Stage};
 use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task};
@@ -116,8 +116,9 @@ enum Step {
 
 impl Driver<'_> {
     pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
-        let allowed = self.allowed(&request);
-        let Begun { task, ranking, mut cut, mut warnings } = self.begin(request).await?;
+        let mut allowed = self.allowed(&request);
+        let signal = self.signal(&request);
+        let Begun { task, ranking, mut cut, mut warnings } = self.begin(request, signal).await?;
         let mut scores = None;
         loop {
             let fitting = scores.is_some();
@@ -147,6 +148,11 @@ impl Driver<'_> {
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, round, allowed).await?),
                 Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
+                Step::ScorePassages(role) if signal == Some(role) => {
+                    scores = Some(self.mix_in(role, &task, &mut warnings).await?);
+                    // The time that it took is no longer the generator's.
+                    allowed = self.allowed(&task.request);
+                }
                 Step::ScorePassages(role) => {
                     let scored = self.score_passages(role, &task, allowed).await?;
                     cut = scored.cut;
@@ -160,7 +166,7 @@ impl Driver<'_> {
     /// The first round of a request; nothing is evaluated.
     pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
         let allowed = self.allowed(&request);
-        let begun = self.begin(request).await?;
+        let begun = self.begin(request, None).await?;
         Ok(match self.step(&begun.ranking, None, allowed).await? {
             Step::Score(round) => round.cost,
             // What passages cost another model is known when its worker has tokenised them.
@@ -178,11 +184,11 @@ impl Driver<'_> {
     }
 
     /// Tokenises, cuts what does not fit, and begins the method.
-    async fn begin(&mut self, request: RerankRequest) -> Result<Begun, EngineError> {
+    async fn begin(&mut self, request: RerankRequest, signal: Option<Role>) -> Result<Begun, EngineError> {
         let started = Instant::now();
         let _timed = self.call.stage(Stage::Tokenise);
         let (model, limits) = (self.model.clone(), self.limits);
-        let begun = self.call.compute(move |call| begin(call, model.as_deref(), limits, request)).await?;
+        let begun = self.call.compute(move |call| begin(call, model.as_deref(), limits, (request, signal))).await?;
         self.usage.tokenise_ms += milliseconds(started);
         Ok(begun)
     }
@@ -311,12 +317,12 @@ fn begin(
     call: &Call,
     model: Option<&ServedGenerator>,
     limits: Limits,
-    mut request: RerankRequest,
+    (mut request, signal): (RerankRequest, Option<Role>),
 ) -> Result<Begun, EngineError> {
     let method = request.method();
     method.prepare(&mut request);
-    let mut task =
-        Task { language: model.map(|model| model.language.clone()), passages: Vec::new(), query: Vec::new(), request };
+    let language = model.map(|model| model.language.clone());
+    let mut task = Task { language, passages: Vec::new(), query: Vec::new(), request, signal };
     let (mut cut, mut warnings) = (Vec::new(), Vec::new());
     if let Some(model) = model
         && let Some(shape) = method.prompts(&task.request, &model.language)
@@ -365,34 +371,5 @@ impl Scores {
         let nodes = scores.into_iter().enumerate().filter(|(_, values)| !values.is_empty());
         self.nodes = nodes.map(|(node, values)| (NodeId(node), values)).collect();
         self.missing.fill(0);
-    }
-}
-
-/// Which prompts wait for which node.
-struct Pending {
-    prompts: HashMap<NodeId, Vec<usize>>,
-    complete: usize,
-}
-
-impl Pending {
-    fn new(scores: &Scores) -> Self {
-        let mut prompts: HashMap<NodeId, Vec<usize>> = HashMap::new();
-        for (prompt, path) in scores.paths.iter().enumerate() {
-            for node in path {
-                prompts.entry(*node).or_default().push(prompt);
-            }
-        }
-        Self { prompts, complete: 0 }
-    }
-
-    /// Counts a node that was scored. Returns how many prompts are complete.
-    fn scored(&mut self, node: NodeId, scores: &mut Scores) -> usize {
-        for &prompt in self.prompts.get(&node).into_iter().flatten() {
-            if let Some(missing) = scores.missing.get_mut(prompt).filter(|missing| **missing > 0) {
-                *missing -= 1;
-                self.complete += usize::from(*missing == 0);
-            }
-        }
-        self.complete
     }
 }

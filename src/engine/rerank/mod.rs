@@ -11,8 +11,10 @@ mod driver;
 mod inline;
 mod pairs;
 mod passages;
+mod pending;
 mod place;
 mod scorer;
+mod usage;
 mod verdicts;
 
 use std::sync::Arc;
@@ -25,6 +27,7 @@ pub use compress::{CompressedPassage, Compression, CompressionReport};
 use driver::{Driven, Driver, Quota};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
+pub use usage::Usage;
 
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
@@ -38,7 +41,6 @@ use crate::fit::Orientation;
 use crate::fit::uncertainty::Diagnostics;
 use crate::model::GeneratorInfo;
 use crate::plan::Cost;
-use crate::scheduler::generator::Outcome as PlanOutcome;
 
 /// A passage to be ranked.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -165,31 +167,6 @@ pub struct FitReport {
     pub objective: f64,
 }
 
-/// Cost of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Usage {
-    /// Tokens that were evaluated, by the generator or by the model that scored the passages.
-    pub tokens: usize,
-    /// Tokens of all prompts if every prompt were evaluated from its beginning.
-    pub naive_tokens: usize,
-    /// Tokens that were not evaluated, because an earlier request had evaluated them.
-    pub cached_tokens: usize,
-    /// Steps of the model in which the request took part.
-    pub steps: usize,
-    /// Passages that a cross-encoder or an embedding model scored, or pairs of texts that the entailment model judged.
-    pub pairs: usize,
-    /// Milliseconds spent tokenising and planning.
-    pub tokenise_ms: f64,
-    /// Milliseconds in the queue.
-    pub queue_ms: f64,
-    /// Milliseconds from admission to the last score.
-    pub score_ms: f64,
-    /// Milliseconds in the fit.
-    pub fit_ms: f64,
-    /// Milliseconds in total.
-    pub total_ms: f64,
-}
-
 /// The result of a rerank request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reranked {
@@ -238,30 +215,6 @@ pub enum RerankEvent {
         /// Number of scores that it is based on.
         observations: usize,
     },
-}
-
-impl Usage {
-    /// Adds the cost of another list of the same request. Lists wait for the generator, and are scored, at the same time.
-    fn extend(&mut self, other: &Self) {
-        self.tokens += other.tokens;
-        self.pairs += other.pairs;
-        self.naive_tokens += other.naive_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.steps += other.steps;
-        self.tokenise_ms += other.tokenise_ms;
-        self.queue_ms = self.queue_ms.max(other.queue_ms);
-        self.score_ms = self.score_ms.max(other.score_ms);
-        self.fit_ms += other.fit_ms;
-    }
-
-    /// Adds the cost of a plan.
-    pub(super) fn add(&mut self, outcome: &PlanOutcome) {
-        self.tokens += outcome.tokens;
-        self.cached_tokens += outcome.cached_tokens;
-        self.steps += outcome.steps;
-        self.queue_ms += outcome.queued.as_secs_f64() * 1e3;
-        self.score_ms += outcome.running.as_secs_f64() * 1e3;
-    }
 }
 
 impl Engine {
@@ -317,7 +270,7 @@ impl Engine {
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
-        let calibration = scorer.calibrations.of(&request);
+        let calibration = scorer.calibrations.of(&request, self.signal_of(&request).is_some());
         let passed_over = calibration.is_some() && !request.opening.is_built_in();
         let calibration = calibration.filter(|_| !passed_over);
         request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));

@@ -1,15 +1,16 @@
 //! Scores of passages by a model beside the generator, for a method that asks for them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::RerankEvent;
 use super::driver::Driver;
-use crate::engine::EngineError;
+use super::{RerankEvent, RerankRequest};
+use crate::engine::fusing::FusionMode;
 use crate::engine::methods::{Scores, Task};
-use crate::engine::models::Role;
+use crate::engine::models::{Models, Role};
 use crate::engine::prompt::CutSide;
+use crate::engine::{Engine, EngineError, milliseconds};
 use crate::model::reranker::Shortening;
 use crate::plan::Cost;
 use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
@@ -18,6 +19,34 @@ use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
 pub(super) struct PassageScores {
     pub scores: Scores,
     pub cut: Vec<usize>,
+}
+
+/// The model beside the generator whose scores the method of a request mixes in: the server has it, and the request leaves the
+/// fusion to the method.
+fn signal(models: &Models, request: &RerankRequest) -> Option<Role> {
+    let role = request.method().signal().filter(|_| request.fusion.mode == FusionMode::ByMethod)?;
+    models.scorer_if_any(role).map(|_| role)
+}
+
+/// The passages of a request for a model beside the generator, with `tokens` at most.
+fn list(request: &RerankRequest, truncate: bool, tokens: usize) -> List {
+    List {
+        query: request.query.as_str().into(),
+        passages: request.passages.iter().map(|passage| passage.whole_text().trim().to_owned()).collect(),
+        shortening: Shortening {
+            passage_tokens: request.passage_tokens,
+            truncate,
+            from_start: request.cut_side == CutSide::Beginning,
+        },
+        tokens,
+    }
+}
+
+impl Engine {
+    /// The model beside the generator whose scores the method of a request mixes in.
+    pub(super) fn signal_of(&self, request: &RerankRequest) -> Option<Role> {
+        signal(self.models(), request)
+    }
 }
 
 impl Driver<'_> {
@@ -32,16 +61,8 @@ impl Driver<'_> {
         let request = &task.request;
         // Lists of other pairs of the request count, too.
         let spent = self.planned.max(self.quota.planned()) + self.reserved;
-        let list = List {
-            query: request.query.as_str().into(),
-            passages: request.passages.iter().map(|passage| passage.whole_text().trim().to_owned()).collect(),
-            shortening: Shortening {
-                passage_tokens: request.passage_tokens,
-                truncate: request.truncate.unwrap_or(self.limits.truncate),
-                from_start: request.cut_side == CutSide::Beginning,
-            },
-            tokens: allowed.saturating_sub(spent),
-        };
+        let truncate = request.truncate.unwrap_or(self.limits.truncate);
+        let list = list(request, truncate, allowed.saturating_sub(spent));
         let outcome = match &self.listener {
             None => scorer.score(list, self.call, None).await,
             Some(_) => {
@@ -66,6 +87,40 @@ impl Driver<'_> {
             other => other.into(),
         })?;
         Ok(self.account(scored))
+    }
+
+    /// The model beside the generator whose scores the method of a request mixes in.
+    pub(super) fn signal(&self, request: &RerankRequest) -> Option<Role> {
+        signal(self.models, request)
+    }
+
+    /// Has all passages scored by the model of this role, for a method that mixes them in. Empty where the model cannot: the
+    /// request is then answered without it, and a warning says so. Its tokens are not the generator's, and do not count
+    /// toward its budget; its time does.
+    pub(super) async fn mix_in(
+        &mut self,
+        role: Role,
+        task: &Task,
+        warnings: &mut Vec<String>,
+    ) -> Result<Scores, EngineError> {
+        let started = Instant::now();
+        let outcome =
+            self.models.scorer(role)?.score(list(&task.request, true, self.limits.tokens), self.call, None).await;
+        self.elsewhere.1 += milliseconds(started);
+        match outcome {
+            Ok(scored) => {
+                self.usage.signal_tokens += scored.tokens;
+                self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
+                self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
+                Ok(Scores { passages: scored.scores, ..Scores::default() })
+            }
+            Err(error) => {
+                // A call that ended gets its own error.
+                self.call.check()?;
+                warnings.push(format!("ranked without the {} model: {error}", role.name()));
+                Ok(Scores::default())
+            }
+        }
     }
 
     /// Adds the cost of the scores to what the request took.

@@ -146,12 +146,14 @@ impl Settings {
         let opening = (!self.opening.is_built_in()).then(opening);
         let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
         let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
+        let beside = models.asked(self.methods.iter().copied()).map(|models| ("beside_the_generator", json!(models)));
         entries
             .into_iter()
             .chain(judge)
             .chain(calibrated)
             .chain(adapter)
             .chain(scorer)
+            .chain(beside)
             .chain(opening)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()

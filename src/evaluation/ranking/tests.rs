@@ -27,7 +27,8 @@ fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
         tokens_cut: 0,
         stage: Stage::Alone,
     };
-    let report = FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: fusing::WEIGHT };
+    let report =
+        FusionReport { source: Source::Retriever, scaling: Scaling::Floor, weight: fusing::WEIGHT, embedding: None };
     let answer = Reranked {
         passages: rows.iter().enumerate().map(ranked).collect(),
         unit: 2.0,

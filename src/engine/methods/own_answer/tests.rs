@@ -20,7 +20,7 @@ fn task(n: usize) -> Arc<Task> {
     let language = Language::new(Arc::new(ByteTokenizer::default()), false);
     let request = RerankRequest { passages: vec![Passage::default(); n], ..RerankRequest::default() };
     let passages = (PASSAGE..).take(n).map(|token| Arc::from([token])).collect();
-    Arc::new(Task { query: language.query("who?"), language: Some(language), request, passages })
+    Arc::new(Task { query: language.query("who?"), language: Some(language), request, passages, signal: None })
 }
 
 /// Passages of a prompt, by index.

@@ -106,7 +106,8 @@ fn seeds(passages: usize) -> Vec<Vec<u64>> {
     let language = Language::new(Arc::new(crate::scripted::ByteTokenizer::default()), false);
     let query = language.query("who");
     let request = RerankRequest { query: "who".to_owned(), ..RerankRequest::default() };
-    let task = Task { request, language: Some(language), passages: vec![vec![1, 2].into(); passages], query };
+    let task =
+        Task { request, language: Some(language), passages: vec![vec![1, 2].into(); passages], query, signal: None };
     let (task, count) = (Arc::new(task), options(&RerankRequest::default()).count());
     let stop = options(&task.request).text_stop(task.language().unwrap());
     let drawing = Measuring { task, stop, step: Step::Draw }.drawing().unwrap();

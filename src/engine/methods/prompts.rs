@@ -1,0 +1,69 @@
+//! Prompts of a method, and what they may cost.
+
+use crate::plan::{Cost, Grow, NodeId, Plan, Segment};
+
+/// What the driver must know of a method's prompts before it cuts passages to fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptShape {
+    /// Passages in the longest prompt.
+    pub longest: usize,
+    /// Tokens of a prompt that are neither passage nor query.
+    pub overhead: usize,
+}
+
+/// A prompt to be scored or continued.
+#[derive(Debug, Clone)]
+pub struct Prompt {
+    /// Its segments, in order. Segments that prompts begin with alike are evaluated once.
+    pub segments: Vec<Segment>,
+    /// A continuation to draw after the last segment. Without it, at least one segment has scored tokens.
+    pub grow: Option<Grow>,
+}
+
+impl Prompt {
+    /// A prompt whose segments are scored.
+    #[must_use]
+    pub fn scored(segments: Vec<Segment>) -> Self {
+        Self { segments, grow: None }
+    }
+
+    /// A prompt that the generator continues.
+    #[must_use]
+    pub fn grown(segments: Vec<Segment>, grow: Grow) -> Self {
+        Self { segments, grow: Some(grow) }
+    }
+
+    /// Adds it to a plan. Returns the node of each segment, and of the continuation.
+    pub(in crate::engine) fn add_to(&self, plan: &mut Plan) -> (Vec<NodeId>, Option<NodeId>) {
+        let path = plan.add(&self.segments);
+        let grown = self.grow.as_ref().zip(path.last()).map(|(grow, last)| plan.sample(*last, grow.clone()));
+        (path, grown)
+    }
+}
+
+/// What is left to spend.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// Tokens that may still be evaluated.
+    pub tokens: usize,
+    /// Tokens of the longest prompt that the generator can hold.
+    pub context: usize,
+}
+
+impl Budget {
+    /// What prompts cost together.
+    #[must_use]
+    pub fn cost(prompts: &[Prompt]) -> Cost {
+        let mut plan = Plan::new();
+        for prompt in prompts {
+            prompt.add_to(&mut plan);
+        }
+        plan.cost()
+    }
+
+    /// Whether prompts of this cost may be scored.
+    #[must_use]
+    pub const fn allows(&self, cost: &Cost) -> bool {
+        cost.tokens <= self.tokens && cost.path_cells <= self.context
+    }
+}
