@@ -63,8 +63,7 @@ impl From<FileError> for EvaluationError {
 /// What is evaluated and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Names of annotators, or `all`. Where empty, all that the data allow but accuracy and the SePer annotators, which
-    /// sample.
+    /// Names of annotators, or `all`. Where empty, the default ones that the data allow.
     pub annotators: Vec<String>,
     /// Metrics over the labels; the paper's where empty.
     pub metrics: Vec<Metric>,
@@ -138,8 +137,7 @@ fn annotators(names: &[String], data: &Data) -> Result<Vec<Annotator>, Evaluatio
     };
     let mut chosen: Vec<Annotator> = Vec::new();
     if names.is_empty() {
-        let default = |annotator: &Annotator| !annotator.is_belief() && *annotator != Annotator::Accuracy;
-        chosen.extend(Annotator::ALL.iter().filter(|a| default(a) && available(a)));
+        chosen.extend(Annotator::ALL.iter().filter(|annotator| annotator.is_default() && available(annotator)));
     }
     for name in names.iter().map(|name| name.trim()) {
         if name == "all" {

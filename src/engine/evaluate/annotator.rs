@@ -1,6 +1,6 @@
 //! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
 
-use crate::metrics::lexical;
+use crate::metrics::{bleu, lexical};
 
 /// What labels a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,11 +29,13 @@ pub enum Annotator {
     Provenance,
     /// The generator's probability of "Yes" against "No" to the question whether the passage helps.
     LlmJudgement,
+    /// BLEU of the greedy answer.
+    Bleu,
 }
 
 impl Annotator {
     /// All annotators, in the order of the protocol.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ExactMatch,
         Self::TokenF1,
         Self::RougeL,
@@ -46,6 +48,7 @@ impl Annotator {
         Self::ContainsAnswer,
         Self::Provenance,
         Self::LlmJudgement,
+        Self::Bleu,
     ];
 
     /// Its name on the command line and in result files.
@@ -64,6 +67,7 @@ impl Annotator {
             Self::ContainsAnswer => "contains-answer",
             Self::Provenance => "provenance",
             Self::LlmJudgement => "llm-judgement",
+            Self::Bleu => "bleu",
         }
     }
 
@@ -75,6 +79,7 @@ impl Annotator {
             Self::RougeL => lexical::rouge_l,
             Self::Containment => lexical::contains,
             Self::Accuracy => lexical::accuracy,
+            Self::Bleu => bleu::bleu,
             _ => return None,
         })
     }
@@ -100,6 +105,13 @@ impl Annotator {
     #[must_use]
     pub fn scores_answers(self) -> bool {
         self.lexical().is_some() || self.is_belief()
+    }
+
+    /// Whether `rerankd evaluate` takes it where no annotator is named. Accuracy is for class labels, and the SePer annotators
+    /// sample. Annotators of later versions are not taken either: the same command would refuse its earlier results.
+    #[must_use]
+    pub const fn is_default(self) -> bool {
+        !self.is_belief() && !matches!(self, Self::Accuracy | Self::Bleu)
     }
 
     /// Whether it compares with reference answers.
