@@ -28,7 +28,8 @@ use tonic::transport::Channel;
 
 const PASSAGES: [&str; 4] = ["aaaa bbbb", "cccc", "dddd aaaa", "an answer stands here"];
 
-const ALL: [Annotator; 13] = [
+/// Without BERT_SCORE, which needs an embedding model: tests/rpc_bert_score.rs.
+const ALL: [Annotator; 15] = [
     Annotator::ExactMatch,
     Annotator::TokenF1,
     Annotator::RougeL,
@@ -42,6 +43,8 @@ const ALL: [Annotator; 13] = [
     Annotator::Provenance,
     Annotator::LlmJudgement,
     Annotator::Bleu,
+    Annotator::AnswerJudgement,
+    Annotator::EragJudgement,
 ];
 
 async fn server() -> Running {
@@ -249,13 +252,18 @@ async fn bad_evaluations_are_refused_by_field() {
     let server = server().await;
     let base = || request(&[Annotator::ExactMatch]);
     type Change = fn(&mut v1::EvaluateRetrievalRequest);
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 24] = [
         ("question", |r| r.question = "  ".into()),
         ("passages", |r| r.passages.clear()),
         ("passages[1].text", |r| r.passages[1].text.clear()),
         ("references", |r| r.references.clear()),
         ("references[0]", |r| r.references[0] = " ".into()),
         ("annotators[0]", |r| r.annotators = vec![99]),
+        ("references", |r| (r.annotators, r.references) = (numbers(&[Annotator::AnswerJudgement]), Vec::new())),
+        // The judgement of an answer holds all references, here 64 of 100 tokens.
+        ("references", |r| {
+            (r.annotators, r.references) = (numbers(&[Annotator::AnswerJudgement]), vec!["x".repeat(100); 64]);
+        }),
         ("annotators[1]", |r| r.annotators.push(0)),
         ("annotators", |r| r.annotators = numbers(&[Annotator::TokenF1, Annotator::TokenF1])),
         ("provenance", |r| (r.annotators, r.provenance) = (numbers(&[Annotator::Provenance]), vec![1.0])),
@@ -303,7 +311,14 @@ async fn the_real_generator_finds_the_passage_that_answers() {
         question: "Who built the lighthouse of Arden?".into(),
         passages: wire("q", &passages).passages,
         references: vec!["Moira Kell".into()],
-        annotators: numbers(&[Annotator::Containment, Annotator::TokenF1, Annotator::LlmJudgement, Annotator::Bleu]),
+        annotators: numbers(&[
+            Annotator::Containment,
+            Annotator::TokenF1,
+            Annotator::LlmJudgement,
+            Annotator::Bleu,
+            Annotator::AnswerJudgement,
+            Annotator::EragJudgement,
+        ]),
         end_to_end: true,
         return_answers: true,
         ..v1::EvaluateRetrievalRequest::default()
@@ -314,7 +329,15 @@ async fn the_real_generator_finds_the_passage_that_answers() {
     assert!(answer.labels[2].labels.iter().all(|label| *label > 0.0 && *label < 1.0));
     let best = answer.labels[3].labels[0];
     assert!(best > 0.0 && answer.labels[3].labels[1..].iter().all(|label| *label < best), "{:?}", answer.labels[3]);
+    println!("{:?}", answer.labels);
+    for judged in &answer.labels[4..] {
+        assert!(judged.labels.iter().all(|label| *label > 0.0 && *label < 1.0), "{judged:?}");
+    }
+    // The default generator finds the relevant passage. It is too small to judge answers: it says "True" to all of them.
+    let relevant = &answer.labels[5].labels;
+    assert!(relevant[1..].iter().all(|label| *label < relevant[0]), "{relevant:?}");
     assert_eq!(answer.rankings[0].scores[0].end_to_end, Some(1.0));
+    assert_eq!(answer.rankings[0].scores[5].end_to_end, None, "a baseline scores no answer");
     let again = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
     assert_eq!((answer.labels, answer.rankings), (again.labels, again.rankings));
     server.stop().await;

@@ -1,5 +1,6 @@
 //! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
 
+use crate::engine::judgement::Asks;
 use crate::metrics::{bleu, lexical};
 
 /// What labels a passage.
@@ -31,11 +32,15 @@ pub enum Annotator {
     LlmJudgement,
     /// BLEU of the greedy answer.
     Bleu,
+    /// The generator's probability that the greedy answer matches a reference, by MOI's prompt.
+    AnswerJudgement,
+    /// The generator's probability of "Yes" against "No" to the question whether the passage is relevant to the query.
+    EragJudgement,
 }
 
 impl Annotator {
     /// All annotators, in the order of the protocol.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::ExactMatch,
         Self::TokenF1,
         Self::RougeL,
@@ -49,6 +54,8 @@ impl Annotator {
         Self::Provenance,
         Self::LlmJudgement,
         Self::Bleu,
+        Self::AnswerJudgement,
+        Self::EragJudgement,
     ];
 
     /// Its name on the command line and in result files.
@@ -68,6 +75,8 @@ impl Annotator {
             Self::Provenance => "provenance",
             Self::LlmJudgement => "llm-judgement",
             Self::Bleu => "bleu",
+            Self::AnswerJudgement => "answer-judgement",
+            Self::EragJudgement => "erag-judgement",
         }
     }
 
@@ -82,6 +91,20 @@ impl Annotator {
             Self::Bleu => bleu::bleu,
             _ => return None,
         })
+    }
+
+    /// What it asks the generator about a passage; `None` for annotators that ask nothing about passages.
+    pub(super) const fn asks(self) -> Option<Asks> {
+        match self {
+            Self::LlmJudgement => Some(Asks::Helps),
+            Self::EragJudgement => Some(Asks::Relevant),
+            _ => None,
+        }
+    }
+
+    /// Whether it takes greedy answers.
+    pub(super) fn reads_answers(self) -> bool {
+        self.lexical().is_some() || self == Self::AnswerJudgement
     }
 
     /// Whether it takes sampled answers and an entailment model.
@@ -104,19 +127,20 @@ impl Annotator {
     /// Whether it scores answers, so that it can score an end-to-end answer as well.
     #[must_use]
     pub fn scores_answers(self) -> bool {
-        self.lexical().is_some() || self.is_belief()
+        self.reads_answers() || self.is_belief()
     }
 
     /// Whether `rerankd evaluate` takes it where no annotator is named. Accuracy is for class labels, and the SePer annotators
     /// sample. Annotators of later versions are not taken either: the same command would refuse its earlier results.
     #[must_use]
     pub const fn is_default(self) -> bool {
-        !self.is_belief() && !matches!(self, Self::Accuracy | Self::Bleu)
+        let later = matches!(self, Self::Bleu | Self::AnswerJudgement | Self::EragJudgement);
+        !self.is_belief() && !later && !matches!(self, Self::Accuracy)
     }
 
     /// Whether it compares with reference answers.
     #[must_use]
     pub const fn needs_references(self) -> bool {
-        !matches!(self, Self::Provenance | Self::LlmJudgement)
+        !matches!(self, Self::Provenance | Self::LlmJudgement | Self::EragJudgement)
     }
 }

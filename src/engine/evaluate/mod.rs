@@ -2,6 +2,7 @@
 //! is the passage's label, and rank metrics are computed over the labels.
 
 mod annotator;
+mod answer_judgement;
 mod label;
 
 use std::sync::Arc;
@@ -108,7 +109,7 @@ pub struct RankingScores {
     pub context: Vec<usize>,
     /// One an annotator.
     pub scores: Vec<AnnotatorScores>,
-    /// The greedy answer from the whole context; `None` where no lexical annotator needs one.
+    /// The greedy answer from the whole context; `None` where no annotator needs one.
     pub answer: Option<Answer>,
 }
 
