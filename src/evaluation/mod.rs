@@ -141,7 +141,9 @@ fn annotators(names: &[String], data: &Data) -> Result<Vec<Annotator>, Evaluatio
     }
     for name in names.iter().map(|name| name.trim()) {
         if name == "all" {
-            chosen.extend(Annotator::ALL.iter().filter(|annotator| available(annotator)));
+            // A server without an embedding model would refuse them all.
+            let all = |annotator: &&Annotator| !annotator.needs_embedding() && available(annotator);
+            chosen.extend(Annotator::ALL.iter().filter(all));
             continue;
         }
         let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
@@ -213,6 +215,9 @@ impl Plan {
         }
         if let Some(scorer) = &models.scorer {
             manifest.insert("scorer".to_owned(), json!(scorer));
+        }
+        if self.annotators.iter().any(|annotator| annotator.needs_embedding()) {
+            manifest.insert("embedding_sha256".to_owned(), json!(models.embedding));
         }
         if let Some(adapter) = &models.adapter {
             manifest.insert("adapter".to_owned(), json!(adapter));

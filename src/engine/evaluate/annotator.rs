@@ -32,6 +32,8 @@ pub enum Annotator {
     LlmJudgement,
     /// BLEU of the greedy answer.
     Bleu,
+    /// BERTScore of the greedy answer, F1 over the token states of the embedding model.
+    BertScore,
     /// The generator's probability that the greedy answer matches a reference, by MOI's prompt.
     AnswerJudgement,
     /// The generator's probability of "Yes" against "No" to the question whether the passage is relevant to the query.
@@ -40,7 +42,7 @@ pub enum Annotator {
 
 impl Annotator {
     /// All annotators, in the order of the protocol.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ExactMatch,
         Self::TokenF1,
         Self::RougeL,
@@ -54,6 +56,7 @@ impl Annotator {
         Self::Provenance,
         Self::LlmJudgement,
         Self::Bleu,
+        Self::BertScore,
         Self::AnswerJudgement,
         Self::EragJudgement,
     ];
@@ -75,6 +78,7 @@ impl Annotator {
             Self::Provenance => "provenance",
             Self::LlmJudgement => "llm-judgement",
             Self::Bleu => "bleu",
+            Self::BertScore => "bert-score",
             Self::AnswerJudgement => "answer-judgement",
             Self::EragJudgement => "erag-judgement",
         }
@@ -104,7 +108,7 @@ impl Annotator {
 
     /// Whether it takes greedy answers.
     pub(super) fn reads_answers(self) -> bool {
-        self.lexical().is_some() || self == Self::AnswerJudgement
+        self.lexical().is_some() || matches!(self, Self::AnswerJudgement | Self::BertScore)
     }
 
     /// Whether it takes sampled answers and an entailment model.
@@ -134,8 +138,14 @@ impl Annotator {
     /// sample. Annotators of later versions are not taken either: the same command would refuse its earlier results.
     #[must_use]
     pub const fn is_default(self) -> bool {
-        let later = matches!(self, Self::Bleu | Self::AnswerJudgement | Self::EragJudgement);
+        let later = matches!(self, Self::Bleu | Self::BertScore | Self::AnswerJudgement | Self::EragJudgement);
         !self.is_belief() && !later && !matches!(self, Self::Accuracy)
+    }
+
+    /// Whether it takes an embedding model, which not every server has.
+    #[must_use]
+    pub const fn needs_embedding(self) -> bool {
+        matches!(self, Self::BertScore)
     }
 
     /// Whether it compares with reference answers.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::answer_judgement::{self, AnswerJudgement, Judgements, probability};
-use super::{Annotator, EvaluateRequest};
+use super::{Annotator, EvaluateRequest, bert_score};
 use crate::call::Call;
 use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
@@ -71,9 +71,18 @@ struct ContextScores {
     answer: Option<Answer>,
     /// Probability that it matches a reference.
     judged: Option<f64>,
+    /// Its BERTScore.
+    alike: Option<f64>,
     /// SePer of the sampled answers.
     soft: Option<f64>,
     hard: Option<f64>,
+}
+
+/// What models say of the greedy answers, where an annotator asks them.
+#[derive(Debug, Default)]
+struct OfAnswers {
+    judged: Option<Judgements>,
+    alike: Option<bert_score::Scores>,
 }
 
 /// Answers of one context, as text.
@@ -113,31 +122,32 @@ pub(super) async fn label(
     };
     let answer_judgement = planned.answer_judgement.take();
     let decoded = call.compute(move |call| decode(&planned, &outcome, call)).await?;
-    let judged = match answer_judgement {
-        None => None,
-        Some(prompts) => {
-            let greedy = decoded.single.iter().chain(&decoded.whole).filter_map(|answers| answers.greedy.as_ref());
-            let texts = greedy.map(|answer| answer.text.clone()).collect();
-            Some(answer_judgement::judge(engine, call, prompts, texts, reserved).await?)
-        }
-    };
-    let judged = judged.as_ref();
+    let greedy = decoded.single.iter().chain(&decoded.whole).filter_map(|answers| answers.greedy.as_ref());
+    let texts: Vec<String> = greedy.map(|answer| answer.text.clone()).collect();
+    let mut of_answers = OfAnswers::default();
+    if request.has(Annotator::needs_embedding) {
+        of_answers.alike = Some(bert_score::scores(engine, call, texts.clone(), &request.references).await?);
+    }
+    if let Some(prompts) = answer_judgement {
+        of_answers.judged = Some(answer_judgement::judge(engine, call, prompts, texts, reserved).await?);
+    }
     let question = request.measure.conditioned.then_some(request.question.as_str());
     let judge = engine.models().judge_if_any();
     let mut verdicts = Verdicts::new(judge, Texts::after(question), call, engine.limits().pairs);
-    let context_free = measure_context(decoded.context_free, request, judged, &mut verdicts).await?;
+    let context_free = measure_context(decoded.context_free, request, &of_answers, &mut verdicts).await?;
     let mut single = Vec::with_capacity(decoded.single.len());
     for answers in decoded.single {
-        single.push(measure_context(answers, request, judged, &mut verdicts).await?);
+        single.push(measure_context(answers, request, &of_answers, &mut verdicts).await?);
     }
     let mut whole = Vec::with_capacity(decoded.whole.len());
     for answers in decoded.whole {
-        whole.push(measure_context(answers, request, judged, &mut verdicts).await?);
+        whole.push(measure_context(answers, request, &of_answers, &mut verdicts).await?);
     }
-    if let Some(judged) = judged {
+    usage.naive_tokens = decoded.naive_tokens;
+    if let Some(judged) = &of_answers.judged {
         usage.add(&judged.outcome);
+        usage.naive_tokens += judged.naive_tokens;
     }
-    usage.naive_tokens = decoded.naive_tokens + judged.map_or(0, |judged| judged.naive_tokens);
     usage.tokenise_ms = tokenise_ms;
     let mut warnings = Vec::new();
     if decoded.shortened > 0 {
@@ -306,11 +316,16 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
 async fn measure_context(
     answers: Answers,
     request: &EvaluateRequest,
-    judged: Option<&Judgements>,
+    of_answers: &OfAnswers,
     verdicts: &mut Verdicts<'_>,
 ) -> Result<ContextScores, EngineError> {
-    let of_answer = answers.greedy.as_ref().zip(judged).map(|(answer, judged)| judged.of(&answer.text));
-    let mut scores = ContextScores { answer: answers.greedy, judged: of_answer, ..ContextScores::default() };
+    let answer = answers.greedy.as_ref().map(|answer| answer.text.as_str());
+    let mut scores = ContextScores {
+        judged: answer.zip(of_answers.judged.as_ref()).map(|(answer, judged)| judged.of(answer)),
+        alike: answer.zip(of_answers.alike.as_ref()).and_then(|(answer, alike)| alike.get(answer).copied()),
+        answer: answers.greedy,
+        ..ContextScores::default()
+    };
     let responses = answers.samples;
     if responses.is_empty() {
         return Ok(scores);
@@ -335,6 +350,7 @@ fn score(
 ) -> Option<f64> {
     match annotator {
         Annotator::AnswerJudgement => scores.judged,
+        Annotator::BertScore => scores.alike,
         Annotator::SeperSoft => scores.soft,
         Annotator::SeperHard => scores.hard,
         Annotator::DeltaSeperSoft => Some(scores.soft? - context_free.soft?),
