@@ -227,6 +227,8 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
     assert_eq!(answer["utilities"][2]["kind"], "CONTEXT_KIND_PASSAGE");
     assert!(delta(2) > delta(1), "{} {}", delta(2), delta(1));
     assert_eq!(answer["utilities"][0]["belief"]["answers"].as_array().unwrap().len(), 4);
+    assert!(answer["utilities"][0]["belief"]["perplexity"]["value"].as_f64().unwrap() >= 1.0);
+    assert!(answer["utilities"][0]["lexical_similarity_increase"]["value"].is_number());
 
     let document = r#"{"question":"which river","references":["Senn"],
         "with":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Senn","token_log_probabilities":[-0.5,-0.5]}],
@@ -240,6 +242,8 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
     assert!((answer["delta_seper_soft"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
     assert!((answer["delta_seper_hard"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
     assert!((answer["semantic_entropy_reduction"]["value"].as_f64().unwrap() - 2.0_f64.ln()).abs() < 1e-12);
+    assert!((answer["with"]["perplexity"]["value"].as_f64().unwrap() - 0.5_f64.exp()).abs() < 1e-12);
+    assert!((answer["lexical_similarity_increase"]["value"].as_f64().unwrap() - 1.0).abs() < 1e-12, "{answer}");
     let needs_model = r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#;
     for (setting, expected) in [
         ("entailment.library=/nowhere/libonnxruntime.so", "/nowhere/libonnxruntime.so: no such file"),

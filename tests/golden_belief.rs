@@ -239,3 +239,29 @@ async fn faults_of_the_model_name_the_file() {
     std::fs::write(&network, b"this is no network").unwrap();
     assert!(problem(judge(&network, &library)).await.contains("net.onnx: "));
 }
+
+/// Perplexity by numpy, ROUGE-L by Google's rouge_score 0.1.2 (tests/golden/belief/uncertainty.py).
+#[tokio::test]
+async fn perplexity_and_lexical_similarity_are_those_of_independent_programs() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("golden/belief/uncertainty.json")).unwrap();
+    assert_eq!(cases.len(), 40);
+    for mut case in cases {
+        (case["question"], case["reference"]) = ("".into(), "".into());
+        let mut input = input(&case, Weighting::Sum, false, false);
+        input.references.clear();
+        // Every pair has a verdict, so that no model is asked.
+        let texts: Vec<String> = input.with_context.iter().map(|response| response.text.clone()).collect();
+        let neutral = Verdict { entailment: 0.0, neutral: 1.0, contradiction: 0.0 };
+        let pair = |left: &String| texts.iter().map(|right| (left.clone(), right.clone(), neutral)).collect::<Vec<_>>();
+        input.verdicts = texts.iter().flat_map(pair).collect();
+        let (report, ..) = measure_answers(&common::call(), &input, None).await.unwrap();
+        let near = |value: f64, key: &str| {
+            let expected = case[key].as_f64().unwrap();
+            assert!((value - expected).abs() < 1e-9 * expected.max(1.0), "{key}: {value} against {expected}");
+        };
+        let perplexity = report.perplexity.unwrap();
+        near(perplexity.value, "perplexity");
+        near(perplexity.standard_error.unwrap(), "perplexity_error");
+        near(report.lexical_similarity.unwrap().value, "lexical_similarity");
+    }
+}

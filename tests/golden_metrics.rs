@@ -1,6 +1,6 @@
 //! Rank metrics, eRAG aggregation, correlations and the Recall paper's measures against independent programs:
 //! pytrec_eval-terrier 0.5.11, ir_measures 0.4.3 (with gdeval), ranx 0.3.21, erag 0.0.1, scipy 1.17.1. The values are those
-//! of tests/golden/metrics/reference.py.
+//! of tests/golden/metrics/reference.py. BLEU against sacrebleu 2.6.0, by tests/golden/metrics/bleu.py.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 
 use rerankd::metrics::agreement::Correlation;
+use rerankd::metrics::bleu::bleu;
 use rerankd::metrics::never;
 use rerankd::metrics::rank::{Grading, Metric, Ranking, Ties};
 use rerankd::metrics::recall::{Family, Sample, choose_alpha};
@@ -213,4 +214,21 @@ fn the_search_for_alpha_finds_what_scipy_finds() {
             }
         }
     }
+}
+
+#[test]
+fn sentence_bleu_is_that_of_sacrebleu() {
+    #[derive(Deserialize)]
+    struct Case {
+        text: String,
+        references: Vec<String>,
+        bleu: f64,
+    }
+    let cases: Vec<Case> = serde_json::from_str(&golden("bleu.json")).unwrap();
+    for Case { text, references, bleu: expected } in &cases {
+        let value = bleu(text, references);
+        assert!((value - expected).abs() < 1e-9, "{text:?} {references:?}: {value}, not {expected}");
+    }
+    let between = cases.iter().filter(|case| case.bleu > 0.0 && case.bleu < 0.999).count();
+    assert!(cases.len() > 250 && between > 200, "{between} of {}", cases.len());
 }

@@ -17,7 +17,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Running, Scripted, fields, real_engine, wire};
-use rerankd::metrics::lexical;
+use rerankd::metrics::{bleu, lexical};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::Annotator;
 use rerankd::rpc::v1::evaluate_retrieval_stream_response::Outcome;
@@ -28,7 +28,8 @@ use tonic::transport::Channel;
 
 const PASSAGES: [&str; 4] = ["aaaa bbbb", "cccc", "dddd aaaa", "an answer stands here"];
 
-const ALL: [Annotator; 12] = [
+/// Without BERT_SCORE, which needs an embedding model: tests/rpc_bert_score.rs.
+const ALL: [Annotator; 15] = [
     Annotator::ExactMatch,
     Annotator::TokenF1,
     Annotator::RougeL,
@@ -41,6 +42,9 @@ const ALL: [Annotator; 12] = [
     Annotator::ContainsAnswer,
     Annotator::Provenance,
     Annotator::LlmJudgement,
+    Annotator::Bleu,
+    Annotator::AnswerJudgement,
+    Annotator::EragJudgement,
 ];
 
 async fn server() -> Running {
@@ -132,6 +136,7 @@ async fn every_annotator_labels_every_passage_from_one_plan() {
     for (index, one) in answer.passage_answers.iter().enumerate() {
         assert_eq!(of(Annotator::TokenF1)[index], lexical::token_f1(&one.text, &references));
         assert_eq!(of(Annotator::ExactMatch)[index], lexical::exact_match(&one.text, &references));
+        assert_eq!(of(Annotator::Bleu)[index], bleu::bleu(&one.text, &references));
     }
     // The difference to SePer is the same for all passages: SePer without context.
     let gaps: Vec<f64> =
@@ -153,6 +158,7 @@ async fn every_annotator_labels_every_passage_from_one_plan() {
     assert_eq!(provenance.end_to_end, None);
     let whole = answer.rankings[1].answer.clone().unwrap();
     assert_eq!(scores(1, Annotator::RougeL).end_to_end, Some(lexical::rouge_l(&whole.text, &references)));
+    assert_eq!(scores(1, Annotator::Bleu).end_to_end, Some(bleu::bleu(&whole.text, &references)));
     assert!(scores(1, Annotator::DeltaSeperSoft).end_to_end.is_some());
     let usage = answer.usage.unwrap();
     assert!(usage.tokens > 0 && usage.tokens < usage.naive_tokens, "{usage:?}");
@@ -246,13 +252,18 @@ async fn bad_evaluations_are_refused_by_field() {
     let server = server().await;
     let base = || request(&[Annotator::ExactMatch]);
     type Change = fn(&mut v1::EvaluateRetrievalRequest);
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 24] = [
         ("question", |r| r.question = "  ".into()),
         ("passages", |r| r.passages.clear()),
         ("passages[1].text", |r| r.passages[1].text.clear()),
         ("references", |r| r.references.clear()),
         ("references[0]", |r| r.references[0] = " ".into()),
         ("annotators[0]", |r| r.annotators = vec![99]),
+        ("references", |r| (r.annotators, r.references) = (numbers(&[Annotator::AnswerJudgement]), Vec::new())),
+        // The judgement of an answer holds all references, here 64 of 100 tokens.
+        ("references", |r| {
+            (r.annotators, r.references) = (numbers(&[Annotator::AnswerJudgement]), vec!["x".repeat(100); 64]);
+        }),
         ("annotators[1]", |r| r.annotators.push(0)),
         ("annotators", |r| r.annotators = numbers(&[Annotator::TokenF1, Annotator::TokenF1])),
         ("provenance", |r| (r.annotators, r.provenance) = (numbers(&[Annotator::Provenance]), vec![1.0])),
@@ -300,7 +311,14 @@ async fn the_real_generator_finds_the_passage_that_answers() {
         question: "Who built the lighthouse of Arden?".into(),
         passages: wire("q", &passages).passages,
         references: vec!["Moira Kell".into()],
-        annotators: numbers(&[Annotator::Containment, Annotator::TokenF1, Annotator::LlmJudgement]),
+        annotators: numbers(&[
+            Annotator::Containment,
+            Annotator::TokenF1,
+            Annotator::LlmJudgement,
+            Annotator::Bleu,
+            Annotator::AnswerJudgement,
+            Annotator::EragJudgement,
+        ]),
         end_to_end: true,
         return_answers: true,
         ..v1::EvaluateRetrievalRequest::default()
@@ -309,7 +327,17 @@ async fn the_real_generator_finds_the_passage_that_answers() {
     assert_eq!(answer.labels[0].labels, [1.0, 0.0, 0.0], "{:?}", answer.passage_answers);
     assert!(answer.labels[1].labels[0] > answer.labels[1].labels[1]);
     assert!(answer.labels[2].labels.iter().all(|label| *label > 0.0 && *label < 1.0));
+    let best = answer.labels[3].labels[0];
+    assert!(best > 0.0 && answer.labels[3].labels[1..].iter().all(|label| *label < best), "{:?}", answer.labels[3]);
+    println!("{:?}", answer.labels);
+    for judged in &answer.labels[4..] {
+        assert!(judged.labels.iter().all(|label| *label > 0.0 && *label < 1.0), "{judged:?}");
+    }
+    // The default generator finds the relevant passage. It is too small to judge answers: it says "True" to all of them.
+    let relevant = &answer.labels[5].labels;
+    assert!(relevant[1..].iter().all(|label| *label < relevant[0]), "{relevant:?}");
     assert_eq!(answer.rankings[0].scores[0].end_to_end, Some(1.0));
+    assert_eq!(answer.rankings[0].scores[5].end_to_end, None, "a baseline scores no answer");
     let again = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
     assert_eq!((answer.labels, answer.rankings), (again.labels, again.rankings));
     server.stop().await;

@@ -10,6 +10,7 @@ pub mod corrected;
 pub mod entropy;
 mod estimate;
 pub mod seper;
+pub mod uncertainty;
 
 pub use estimate::{Estimate, Measured, Pairing};
 

@@ -70,8 +70,9 @@ pub(super) struct EvaluateArgs {
     #[arg(long, value_name = "METHOD", default_value = GIVEN, value_parser = rankers())]
     method: Vec<Ranker>,
     /// What labels the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy, seper-soft,
-    /// seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, or all [default: all that
-    /// the data allow, without accuracy and the seper ones].
+    /// seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, bleu, bert-score,
+    /// answer-judgement, erag-judgement, or all, which leaves out bert-score [default: exact-match, token-f1, rouge-l,
+    /// containment, contains-answer, provenance and llm-judgement, as the data allow].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     annotators: Vec<String>,
     /// A metric over the labels; may be repeated [default: P, Success, AP, RR, nDCG and R of the whole list].

@@ -13,7 +13,8 @@ use crate::belief::{Estimate, Likelihood, Measured, Pairing, Rule, Verdict, Weig
 use crate::engine::belief::MeasureOptions;
 use crate::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
 
-/// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, and their changes by context.
+/// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, perplexity, lexical similarity, and their changes
+/// by context.
 ///
 /// The input is a JSON object. "with" is a list of answers given with context, "without" an optional list of answers given
 /// without it. An answer is an object with "text" and either "token_log_probabilities" or "log_likelihood" and "tokens".
@@ -198,6 +199,8 @@ fn report(
         "semantic_entropy_count_reduction": fall(|belief| Some(&belief.semantic_entropy_count)),
         "semantic_entropy_corrected_reduction": fall(|belief| belief.semantic_entropy_corrected.as_ref()),
         "predictive_entropy_reduction": fall(|belief| Some(&belief.predictive_entropy)),
+        "perplexity_reduction": fall(|belief| belief.perplexity.as_ref()),
+        "lexical_similarity_increase": rise(|belief| belief.lexical_similarity.as_ref()),
         "judged_pairs": judged_pairs,
     })
 }
@@ -215,6 +218,8 @@ fn belief(belief: &BeliefReport) -> Value {
         "semantic_entropy_count": value(&belief.semantic_entropy_count),
         "semantic_entropy_corrected": belief.semantic_entropy_corrected.as_ref().map(value),
         "predictive_entropy": value(&belief.predictive_entropy),
+        "perplexity": belief.perplexity.as_ref().map(value),
+        "lexical_similarity": belief.lexical_similarity.as_ref().map(value),
         "cluster_of": belief.clusters.of,
         "founders": belief.clusters.founders,
         "weights": belief.weights,

@@ -245,7 +245,8 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
             "semantic_entropy": measured(&belief.semantic_entropy),
             "semantic_entropy_count": measured(&belief.semantic_entropy_count),
             "semantic_entropy_corrected": measured(&belief.semantic_entropy_corrected),
-            "predictive_entropy": measured(&belief.predictive_entropy), "cluster_of": belief.cluster_of,
+            "predictive_entropy": measured(&belief.predictive_entropy), "perplexity": measured(&belief.perplexity),
+            "lexical_similarity": measured(&belief.lexical_similarity), "cluster_of": belief.cluster_of,
             "founders": belief.founders, "weights": belief.weights, "empty_answers": belief.empty_answers,
             "answers": answers,
         })
@@ -263,6 +264,8 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
                 "semantic_entropy_count_reduction": measured(&utility.semantic_entropy_count_reduction),
                 "semantic_entropy_corrected_reduction": measured(&utility.semantic_entropy_corrected_reduction),
                 "predictive_entropy_reduction": measured(&utility.predictive_entropy_reduction),
+                "perplexity_reduction": measured(&utility.perplexity_reduction),
+                "lexical_similarity_increase": measured(&utility.lexical_similarity_increase),
             })
         })
         .collect();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::belief::{BeliefRequest, SampleOptions};
-use super::evaluate::EvaluateRequest;
+use super::evaluate::{Annotator, EvaluateRequest};
 use super::models::{GeneratorModel, Role};
 use super::rerank::{Compression, Inline, Passage, RerankRequest};
 use super::{Engine, EngineError};
@@ -51,6 +51,8 @@ const OPENING: u8 = 4;
 const END_TO_END: u8 = 8;
 /// What is returned is compressed.
 const COMPRESSED: u8 = 16;
+/// Answers are judged, too.
+const JUDGED: u8 = 32;
 
 /// The bit where the option is set.
 const fn option(bit: u8, set: bool) -> u8 {
@@ -165,8 +167,13 @@ impl Size {
     pub fn of_evaluation(request: &EvaluateRequest, limits: usize) -> Self {
         let passages = request.passages.len();
         let alone = (request.question.len() + FRAME).saturating_add(grown(&request.sampling)).saturating_mul(passages);
-        let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone);
-        Self::new("evaluate", option(END_TO_END, request.end_to_end), passages, total, limits)
+        let judged = request.annotators.contains(&Annotator::AnswerJudgement);
+        let references: usize = request.references.iter().map(String::len).fold(0, usize::saturating_add);
+        // The answers are short beside the references.
+        let judging = if judged { references.saturating_add(FRAME.saturating_mul(passages)) } else { 0 };
+        let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone).saturating_add(judging);
+        let variant = option(END_TO_END, request.end_to_end) | option(JUDGED, judged);
+        Self::new("evaluate", variant, passages, total, limits)
     }
 }
 

@@ -92,6 +92,11 @@ pub struct Utility {
     pub semantic_entropy_corrected_reduction: Option<Measured>,
     /// Context-free predictive entropy minus that in this context, in nats.
     pub predictive_entropy_reduction: Measured,
+    /// Context-free perplexity minus that in this context; absent where either is.
+    pub perplexity_reduction: Option<Measured>,
+    /// Lexical similarity of the answers in this context minus that of the context-free ones; absent for fewer than two
+    /// samples.
+    pub lexical_similarity_increase: Option<Measured>,
 }
 
 /// The measured utilities.
@@ -275,6 +280,8 @@ fn utility(
             &belief.semantic_entropy_corrected,
         ),
         predictive_entropy_reduction: difference(&context_free.predictive_entropy, &belief.predictive_entropy),
+        perplexity_reduction: of_both(&context_free.perplexity, &belief.perplexity),
+        lexical_similarity_increase: of_both(&belief.lexical_similarity, &context_free.lexical_similarity),
         kind,
         indices,
         belief,

@@ -63,8 +63,7 @@ impl From<FileError> for EvaluationError {
 /// What is evaluated and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// Names of annotators, or `all`. Where empty, all that the data allow but accuracy and the SePer annotators, which
-    /// sample.
+    /// Names of annotators, or `all`. Where empty, the default ones that the data allow.
     pub annotators: Vec<String>,
     /// Metrics over the labels; the paper's where empty.
     pub metrics: Vec<Metric>,
@@ -138,12 +137,13 @@ fn annotators(names: &[String], data: &Data) -> Result<Vec<Annotator>, Evaluatio
     };
     let mut chosen: Vec<Annotator> = Vec::new();
     if names.is_empty() {
-        let default = |annotator: &Annotator| !annotator.is_belief() && *annotator != Annotator::Accuracy;
-        chosen.extend(Annotator::ALL.iter().filter(|a| default(a) && available(a)));
+        chosen.extend(Annotator::ALL.iter().filter(|annotator| annotator.is_default() && available(annotator)));
     }
     for name in names.iter().map(|name| name.trim()) {
         if name == "all" {
-            chosen.extend(Annotator::ALL.iter().filter(|annotator| available(annotator)));
+            // A server without an embedding model would refuse them all.
+            let all = |annotator: &&Annotator| !annotator.needs_embedding() && available(annotator);
+            chosen.extend(Annotator::ALL.iter().filter(all));
             continue;
         }
         let annotator = Annotator::ALL.iter().find(|annotator| annotator.name() == name).ok_or_else(|| {
@@ -218,6 +218,9 @@ impl Plan {
         }
         if let Some(scorer) = &models.scorer {
             manifest.insert("scorer".to_owned(), json!(scorer));
+        }
+        if self.annotators.iter().any(|annotator| annotator.needs_embedding()) {
+            manifest.insert("embedding_sha256".to_owned(), json!(models.embedding));
         }
         if let Some(adapter) = &models.adapter {
             manifest.insert("adapter".to_owned(), json!(adapter));

@@ -12,7 +12,7 @@
 //! | [`contains`] | 1 if the words of a reference are a contiguous part of the text |
 //! | [`accuracy`] | 1 if text and label are the same, ignoring case and outer punctuation |
 //!
-//! Without references every score is 0. If text or reference has no words, F1 and ROUGE-L are 1 if neither has any (as in
+//! BLEU, which takes all references together, is in [`super::bleu`]. Without references every score is 0. If text or reference has no words, F1 and ROUGE-L are 1 if neither has any (as in
 //! SQuAD 2.0), else 0. A reference without words is contained in no text.
 
 use std::collections::HashMap;
@@ -80,19 +80,23 @@ pub fn token_f1(text: &str, references: &[String]) -> f64 {
 /// ROUGE-L, F with beta = 1. Time grows with the product of the numbers of words.
 #[must_use]
 pub fn rouge_l(text: &str, references: &[String]) -> f64 {
-    best(text, references, |text, reference| {
-        // One row of the table of longest common subsequences.
-        let mut row = vec![0; reference.len() + 1];
-        for word in text {
-            let mut diagonal = 0;
-            for (at, other) in reference.iter().enumerate() {
-                let above = row[at + 1];
-                row[at + 1] = if word == other { diagonal + 1 } else { above.max(row[at]) };
-                diagonal = above;
-            }
+    best(text, references, rouge_l_of)
+}
+
+/// [`rouge_l`] of normalised words. Symmetric.
+#[must_use]
+pub fn rouge_l_of(text: &[String], reference: &[String]) -> f64 {
+    // One row of the table of longest common subsequences.
+    let mut row = vec![0; reference.len() + 1];
+    for word in text {
+        let mut diagonal = 0;
+        for (at, other) in reference.iter().enumerate() {
+            let above = row[at + 1];
+            row[at + 1] = if word == other { diagonal + 1 } else { above.max(row[at]) };
+            diagonal = above;
         }
-        harmonic(row[reference.len()], text, reference)
-    })
+    }
+    harmonic(row[reference.len()], text, reference)
 }
 
 /// 1 if the words of a reference are a contiguous part of the text.

@@ -2,6 +2,8 @@
 //! tests at once. Pure; random numbers come from a seed.
 
 pub mod agreement;
+pub mod bert_score;
+pub mod bleu;
 pub mod input;
 pub mod lexical;
 pub mod multiple;

@@ -63,6 +63,15 @@ pub struct RerankerInfo {
     pub most_tokens: usize,
 }
 
+/// The states of a text's own tokens, without special tokens, in the last layer of an encoder.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TokenStates {
+    /// Numbers of a state.
+    pub width: usize,
+    /// The numbers of all states, token after token; empty for a text without tokens.
+    pub values: Vec<f32>,
+}
+
 /// A model that scores passages against a query. It stays on one thread and need not be `Send`.
 pub trait Reranker {
     /// Name, file hash and limits of the model.
@@ -89,4 +98,15 @@ pub trait Reranker {
     /// # Errors
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn score(&mut self, query: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError>;
+
+    /// The states of the tokens of texts, in input order. Each text is read alone, without a prefix, and cut at its end to what the
+    /// model reads. The call blocks the model's thread, so callers pass short lists.
+    ///
+    /// # Errors
+    /// [`ModelError::Unusable`] for a model that gives none; [`ModelError::Decode`] when the runtime reports an error.
+    fn states(&mut self, _texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
+        let problem =
+            "it gives no states of tokens; an embedding model whose network does not pool them does".to_owned();
+        Err(ModelError::Unusable { path: self.info().name, problem })
+    }
 }

@@ -196,6 +196,8 @@ fn belief(report: &BeliefReport, answers: Option<&[Answer]>) -> v1::Belief {
         semantic_entropy_count: Some(estimate(&report.semantic_entropy_count)),
         semantic_entropy_corrected: report.semantic_entropy_corrected.as_ref().map(estimate),
         predictive_entropy: Some(estimate(&report.predictive_entropy)),
+        perplexity: report.perplexity.as_ref().map(estimate),
+        lexical_similarity: report.lexical_similarity.as_ref().map(estimate),
         cluster_of: report.clusters.of.iter().copied().map(narrow).collect(),
         founders: report.clusters.founders.iter().copied().map(narrow).collect(),
         weights: report.weights.clone(),
@@ -223,6 +225,8 @@ fn utility(utility: &Utility, return_answers: bool) -> v1::Utility {
         semantic_entropy_count_reduction: Some(measured(utility.semantic_entropy_count_reduction)),
         semantic_entropy_corrected_reduction: utility.semantic_entropy_corrected_reduction.map(measured),
         predictive_entropy_reduction: Some(measured(utility.predictive_entropy_reduction)),
+        perplexity_reduction: utility.perplexity_reduction.map(measured),
+        lexical_similarity_increase: utility.lexical_similarity_increase.map(measured),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::metrics::rank::{Grading, Metric, MetricError};
 use crate::model::GeneratorInfo;
 
 /// Enum value and engine type of each annotator.
-const ANNOTATORS: [(v1::Annotator, Annotator); 12] = [
+const ANNOTATORS: [(v1::Annotator, Annotator); 16] = [
     (v1::Annotator::ExactMatch, Annotator::ExactMatch),
     (v1::Annotator::TokenF1, Annotator::TokenF1),
     (v1::Annotator::RougeL, Annotator::RougeL),
@@ -23,6 +23,10 @@ const ANNOTATORS: [(v1::Annotator, Annotator); 12] = [
     (v1::Annotator::ContainsAnswer, Annotator::ContainsAnswer),
     (v1::Annotator::Provenance, Annotator::Provenance),
     (v1::Annotator::LlmJudgement, Annotator::LlmJudgement),
+    (v1::Annotator::Bleu, Annotator::Bleu),
+    (v1::Annotator::BertScore, Annotator::BertScore),
+    (v1::Annotator::AnswerJudgement, Annotator::AnswerJudgement),
+    (v1::Annotator::EragJudgement, Annotator::EragJudgement),
 ];
 
 fn to_wire(annotator: Annotator) -> v1::Annotator {

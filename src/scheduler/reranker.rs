@@ -4,6 +4,7 @@
 //! get equal scores. A score that is not a finite number fails its own request.
 
 mod error;
+mod states;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use super::worker::Worker;
 use super::{Load, Status};
 use crate::call::Call;
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening};
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TokenStates};
 pub use error::ScoreError;
 
 /// Passages scored before another request has its turn.
@@ -95,6 +96,18 @@ struct Work {
     steps: usize,
 }
 
+/// What is asked of the model.
+enum Wanted {
+    Scores(Box<Asked>),
+    States(states::Texts),
+}
+
+/// What it answers.
+enum Given {
+    Scores(Scored),
+    States(Vec<TokenStates>),
+}
+
 /// Handle to the worker. Cheap to clone; the worker ends when the last handle is gone.
 #[derive(Clone)]
 pub struct PassageScorer {
@@ -164,7 +177,11 @@ impl PassageScorer {
         call: &Call,
         listener: Option<UnboundedSender<Progress>>,
     ) -> Result<Scored, ScoreError> {
-        ask(&self.worker, Asked { list, listener, submitted: Instant::now(), work: None }, call).await
+        let wanted = Wanted::Scores(Box::new(Asked { list, listener, submitted: Instant::now(), work: None }));
+        match ask(&self.worker, wanted, call).await? {
+            Given::Scores(scored) => Ok(scored),
+            Given::States(_) => Err(ModelError::Decode("states for scores".into()).into()),
+        }
     }
 }
 
@@ -176,8 +193,8 @@ struct Scoring {
 }
 
 impl TakesTurns for Scoring {
-    type List = Asked;
-    type Answer = Scored;
+    type List = Wanted;
+    type Answer = Given;
     type Error = ScoreError;
     type Info = RerankerInfo;
 
@@ -186,7 +203,10 @@ impl TakesTurns for Scoring {
         loader(&mut |model| {
             let info = model.info();
             tracing::info!(role = *name, model = %info.name, output = %info.output, "model loaded");
-            serve(info, &mut |asked| turn(asked, model, scored));
+            serve(info, &mut |wanted| match wanted {
+                Wanted::Scores(asked) => Ok(turn(asked, model, scored)?.map(Given::Scores)),
+                Wanted::States(texts) => Ok(texts.turn(model)?.map(Given::States)),
+            });
         })
     }
 }

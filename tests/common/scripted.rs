@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rerankd::belief::Verdict;
 use rerankd::model::entailment::{Entailment, EntailmentInfo, TextPair};
-use rerankd::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
+use rerankd::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates, TooLong};
 use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
 use rerankd::plan::Token;
 
@@ -284,6 +284,17 @@ impl Reranker for ScriptedReranker {
             if passage.ids.contains(&13) { f64::NAN } else { f64::from(u32::try_from(count).unwrap_or(u32::MAX)) }
         };
         Ok(passages.iter().map(shared).collect())
+    }
+
+    /// The state of a word is its number of bytes. One of thirteen stands for weights that are not numbers.
+    fn states(&mut self, texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
+        std::thread::sleep(self.delay * u32::try_from(texts.len()).unwrap_or(u32::MAX));
+        let state = |word: &str| match u8::try_from(word.len()) {
+            Ok(13) | Err(_) => f32::NAN,
+            Ok(length) => f32::from(length),
+        };
+        let states = |text: &&str| TokenStates { width: 1, values: text.split_whitespace().map(state).collect() };
+        Ok(texts.iter().map(states).collect())
     }
 }
 

@@ -3,6 +3,7 @@
 mod drawing;
 pub mod options;
 pub mod report;
+mod similarity;
 pub(in crate::engine) mod stop;
 pub(in crate::engine) mod texts;
 

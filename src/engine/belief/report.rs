@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::options::MeasureOptions;
+use super::similarity::lexical_similarity;
 use super::texts::Texts;
 use crate::belief::cluster::{Clusterer, Clusters};
 use crate::belief::seper::{self, Against};
-use crate::belief::{Estimate, Likelihood, Pairing, Rule, Verdict, corrected, entropy};
+use crate::belief::{Estimate, Likelihood, Pairing, Rule, Verdict, corrected, entropy, uncertainty};
 use crate::call::Call;
 use crate::engine::{EngineError, no_judge};
 use crate::scheduler::entailment::Judge;
@@ -35,6 +36,10 @@ pub struct BeliefReport {
     pub semantic_entropy_corrected: Option<Estimate>,
     /// Mean negative log-likelihood, in nats.
     pub predictive_entropy: Estimate,
+    /// Mean perplexity of the responses; absent where one of them is above 1e100.
+    pub perplexity: Option<Estimate>,
+    /// Mean ROUGE-L of all pairs of responses, in [0, 1]; absent for fewer than two.
+    pub lexical_similarity: Option<Estimate>,
     /// Which responses mean the same.
     pub clusters: Clusters,
     /// Weight of each response; they sum to 1.
@@ -274,7 +279,7 @@ pub(in crate::engine) async fn measure(
     }
     let (hard, options) = (!verdicts.two_way, *options);
     // The bootstrap of the corrected entropy takes a millisecond at a hundred samples.
-    let arithmetic = move |_: &Call| {
+    let arithmetic = move |call: &Call| {
         Ok(BeliefReport {
             seper_soft: seper::soft(&weights, &against, options.either_direction, options.aggregate),
             seper_hard: if hard { seper::hard(&weights, &clusters, &against, options.aggregate) } else { None },
@@ -282,6 +287,8 @@ pub(in crate::engine) async fn measure(
             semantic_entropy_count: entropy::semantic_by_count(&clusters),
             semantic_entropy_corrected: corrected::semantic(&clusters),
             predictive_entropy: entropy::predictive(&likelihoods, options.weighting),
+            perplexity: uncertainty::perplexity(&likelihoods),
+            lexical_similarity: lexical_similarity(&texts, call)?,
             clusters,
             weights,
             empty: texts.iter().filter(|text| text.is_empty()).count(),

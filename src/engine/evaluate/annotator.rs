@@ -1,6 +1,7 @@
 //! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
 
-use crate::metrics::lexical;
+use crate::engine::judgement::Asks;
+use crate::metrics::{bleu, lexical};
 
 /// What labels a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,11 +30,19 @@ pub enum Annotator {
     Provenance,
     /// The generator's probability of "Yes" against "No" to the question whether the passage helps.
     LlmJudgement,
+    /// BLEU of the greedy answer.
+    Bleu,
+    /// BERTScore of the greedy answer, F1 over the token states of the embedding model.
+    BertScore,
+    /// The generator's probability that the greedy answer matches a reference, by MOI's prompt.
+    AnswerJudgement,
+    /// The generator's probability of "Yes" against "No" to the question whether the passage is relevant to the query.
+    EragJudgement,
 }
 
 impl Annotator {
     /// All annotators, in the order of the protocol.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::ExactMatch,
         Self::TokenF1,
         Self::RougeL,
@@ -46,6 +55,10 @@ impl Annotator {
         Self::ContainsAnswer,
         Self::Provenance,
         Self::LlmJudgement,
+        Self::Bleu,
+        Self::BertScore,
+        Self::AnswerJudgement,
+        Self::EragJudgement,
     ];
 
     /// Its name on the command line and in result files.
@@ -64,6 +77,10 @@ impl Annotator {
             Self::ContainsAnswer => "contains-answer",
             Self::Provenance => "provenance",
             Self::LlmJudgement => "llm-judgement",
+            Self::Bleu => "bleu",
+            Self::BertScore => "bert-score",
+            Self::AnswerJudgement => "answer-judgement",
+            Self::EragJudgement => "erag-judgement",
         }
     }
 
@@ -75,8 +92,23 @@ impl Annotator {
             Self::RougeL => lexical::rouge_l,
             Self::Containment => lexical::contains,
             Self::Accuracy => lexical::accuracy,
+            Self::Bleu => bleu::bleu,
             _ => return None,
         })
+    }
+
+    /// What it asks the generator about a passage; `None` for annotators that ask nothing about passages.
+    pub(super) const fn asks(self) -> Option<Asks> {
+        match self {
+            Self::LlmJudgement => Some(Asks::Helps),
+            Self::EragJudgement => Some(Asks::Relevant),
+            _ => None,
+        }
+    }
+
+    /// Whether it takes greedy answers.
+    pub(super) fn reads_answers(self) -> bool {
+        self.lexical().is_some() || matches!(self, Self::AnswerJudgement | Self::BertScore)
     }
 
     /// Whether it takes sampled answers and an entailment model.
@@ -99,12 +131,26 @@ impl Annotator {
     /// Whether it scores answers, so that it can score an end-to-end answer as well.
     #[must_use]
     pub fn scores_answers(self) -> bool {
-        self.lexical().is_some() || self.is_belief()
+        self.reads_answers() || self.is_belief()
+    }
+
+    /// Whether `rerankd evaluate` takes it where no annotator is named. Accuracy is for class labels, and the SePer annotators
+    /// sample. Annotators of later versions are not taken either: the same command would refuse its earlier results.
+    #[must_use]
+    pub const fn is_default(self) -> bool {
+        let later = matches!(self, Self::Bleu | Self::BertScore | Self::AnswerJudgement | Self::EragJudgement);
+        !self.is_belief() && !later && !matches!(self, Self::Accuracy)
+    }
+
+    /// Whether it takes an embedding model, which not every server has.
+    #[must_use]
+    pub const fn needs_embedding(self) -> bool {
+        matches!(self, Self::BertScore)
     }
 
     /// Whether it compares with reference answers.
     #[must_use]
     pub const fn needs_references(self) -> bool {
-        !matches!(self, Self::Provenance | Self::LlmJudgement)
+        !matches!(self, Self::Provenance | Self::LlmJudgement | Self::EragJudgement)
     }
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Annotator, EvaluateRequest};
+use super::answer_judgement::{self, AnswerJudgement, Judgements, probability};
+use super::{Annotator, EvaluateRequest, bert_score};
 use crate::call::Call;
 use crate::engine::answers::{self, Asked};
 use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
 use crate::engine::belief::texts::Texts;
 use crate::engine::belief::{Answer, Drawing};
-use crate::engine::judgement;
+use crate::engine::judgement::{Asks, JudgementPrompt};
 use crate::engine::rerank::Usage;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
-use crate::numeric::sigmoid;
-use crate::plan::NodeId;
+use crate::plan::{NodeId, Plan};
 use crate::scheduler::generator::{Event, Outcome};
 
 /// The labels and scores of all annotators.
@@ -49,10 +49,19 @@ struct QuestionPlan {
     /// For each ranking the index of its context in `whole`.
     whole_of: Vec<usize>,
     context_free: ContextNodes,
-    /// For each passage the nodes of "Yes" and "No".
-    judgements: Vec<[NodeId; 2]>,
+    /// For each annotator that asks about passages the nodes of "Yes" and "No", one pair a passage.
+    judgements: Vec<(Annotator, Vec<[NodeId; 2]>)>,
     /// Tokens of the judgement prompts without sharing.
     judgement_tokens: usize,
+    /// The prompts that judge the greedy answers, once they are there.
+    answer_judgement: Option<AnswerJudgement>,
+}
+
+impl QuestionPlan {
+    /// Most tokens that the judgements of the answers will take.
+    fn reserved(&self) -> usize {
+        self.answer_judgement.as_ref().map_or(0, |prompts| prompts.most_tokens(self.single.len() + self.whole.len()))
+    }
 }
 
 /// The answers of one context, measured.
@@ -60,9 +69,20 @@ struct QuestionPlan {
 struct ContextScores {
     /// The greedy answer.
     answer: Option<Answer>,
+    /// Probability that it matches a reference.
+    judged: Option<f64>,
+    /// Its BERTScore.
+    alike: Option<f64>,
     /// SePer of the sampled answers.
     soft: Option<f64>,
     hard: Option<f64>,
+}
+
+/// What models say of the greedy answers, where an annotator asks them.
+#[derive(Debug, Default)]
+struct OfAnswers {
+    judged: Option<Judgements>,
+    alike: Option<bert_score::Scores>,
 }
 
 /// Answers of one context, as text.
@@ -78,8 +98,8 @@ struct Decoded {
     whole: Vec<Answers>,
     whole_of: Vec<usize>,
     context_free: Answers,
-    /// For each passage the probability of "Yes".
-    judgements: Vec<f64>,
+    /// For each annotator that asks about passages the probability of "Yes", one a passage.
+    judgements: Vec<(Annotator, Vec<f64>)>,
     shortened: usize,
     naive_tokens: usize,
 }
@@ -94,25 +114,40 @@ pub(super) async fn label(
     let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
     let plan = std::mem::take(&mut planned.drawing.plan);
+    let reserved = planned.reserved();
     let (outcome, mut usage) = if plan.is_empty() {
         (Outcome::default(), Usage::default())
     } else {
-        engine.carry_out(call, plan, request.token_budget, None::<fn(Event)>).await?
+        carry_out(engine, call, plan, (request.token_budget, reserved)).await?
     };
+    let answer_judgement = planned.answer_judgement.take();
     let decoded = call.compute(move |call| decode(&planned, &outcome, call)).await?;
+    let greedy = decoded.single.iter().chain(&decoded.whole).filter_map(|answers| answers.greedy.as_ref());
+    let texts: Vec<String> = greedy.map(|answer| answer.text.clone()).collect();
+    let mut of_answers = OfAnswers::default();
+    if request.has(Annotator::needs_embedding) {
+        of_answers.alike = Some(bert_score::scores(engine, call, texts.clone(), &request.references).await?);
+    }
+    if let Some(prompts) = answer_judgement {
+        of_answers.judged = Some(answer_judgement::judge(engine, call, prompts, texts, reserved).await?);
+    }
     let question = request.measure.conditioned.then_some(request.question.as_str());
     let judge = engine.models().judge_if_any();
     let mut verdicts = Verdicts::new(judge, Texts::after(question), call, engine.limits().pairs);
-    let context_free = measure_context(decoded.context_free, request, &mut verdicts).await?;
+    let context_free = measure_context(decoded.context_free, request, &of_answers, &mut verdicts).await?;
     let mut single = Vec::with_capacity(decoded.single.len());
     for answers in decoded.single {
-        single.push(measure_context(answers, request, &mut verdicts).await?);
+        single.push(measure_context(answers, request, &of_answers, &mut verdicts).await?);
     }
     let mut whole = Vec::with_capacity(decoded.whole.len());
     for answers in decoded.whole {
-        whole.push(measure_context(answers, request, &mut verdicts).await?);
+        whole.push(measure_context(answers, request, &of_answers, &mut verdicts).await?);
     }
     usage.naive_tokens = decoded.naive_tokens;
+    if let Some(judged) = &of_answers.judged {
+        usage.add(&judged.outcome);
+        usage.naive_tokens += judged.naive_tokens;
+    }
     usage.tokenise_ms = tokenise_ms;
     let mut warnings = Vec::new();
     if decoded.shortened > 0 {
@@ -141,12 +176,28 @@ pub(super) async fn label(
     Ok(labelled)
 }
 
+/// Carries the plan out and leaves so many tokens of the budget to the judgements of its answers. Refuses a request that has not
+/// enough for both before it evaluates anything.
+async fn carry_out(
+    engine: &Engine,
+    call: &Call,
+    plan: Plan,
+    (token_budget, reserved): (Option<usize>, usize),
+) -> Result<(Outcome, Usage), EngineError> {
+    let allowed = engine.limits().tokens.min(token_budget.unwrap_or(usize::MAX));
+    let left = allowed.saturating_sub(reserved);
+    engine.carry_out(call, plan, Some(left), None::<fn(Event)>).await.map_err(|error| match error {
+        EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(reserved), allowed },
+        other => other,
+    })
+}
+
 /// The labels of every annotator, one a passage.
 fn labels(
     request: &EvaluateRequest,
     single: &[ContextScores],
     context_free: &ContextScores,
-    judgements: &[f64],
+    judgements: &[(Annotator, Vec<f64>)],
     call: &Call,
 ) -> Result<Vec<(Annotator, Vec<f64>)>, EngineError> {
     let label = |annotator: Annotator, index: usize| -> Result<f64, EngineError> {
@@ -159,7 +210,11 @@ fn labels(
                 let text = format!("{}\n{}", passage.title, passage.text);
                 Ok(lexical::contains(&text, &request.references))
             }
-            Annotator::LlmJudgement => Ok(judgements[index]),
+            asking if asking.asks().is_some() => {
+                let missing = || EngineError::Internal("a judgement is missing".into());
+                let of = judgements.iter().find(|(annotator, _)| *annotator == asking);
+                of.map(|(_, probabilities)| probabilities[index]).ok_or_else(missing)
+            }
             _ => score(annotator, &single[index], context_free, request).ok_or_else(two_way),
         }
     };
@@ -182,13 +237,15 @@ fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Deco
         });
         Ok(Answers { greedy, samples: samples.collect::<Result<_, EngineError>>()? })
     };
-    let sum = |node: NodeId| outcome.scores.get(node.0).map_or(0.0, |scores| scores.iter().sum::<f64>());
+    let judged = |(annotator, nodes): &(Annotator, Vec<[NodeId; 2]>)| {
+        (*annotator, nodes.iter().map(|&verdicts| probability(outcome, verdicts)).collect())
+    };
     Ok(Decoded {
         single: planned.single.iter().map(answers).collect::<Result<_, _>>()?,
         whole: planned.whole.iter().map(answers).collect::<Result<_, _>>()?,
         whole_of: planned.whole_of.clone(),
         context_free: answers(&planned.context_free)?,
-        judgements: planned.judgements.iter().map(|&[yes, no]| sigmoid(sum(yes) - sum(no))).collect(),
+        judgements: planned.judgements.iter().map(judged).collect(),
         shortened: drawing.cut.iter().filter(|dropped| **dropped > 0).count(),
         naive_tokens: planned.judgement_tokens + drawing.naive_tokens(outcome),
     })
@@ -212,16 +269,18 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
     let generator = engine.generator()?;
     let language = &generator.language;
     // The prompt of a judgement has more text around its passage than that of an answer.
-    let judging = judgement::overhead(language).saturating_sub(answers::overhead(language));
+    let asked_of_passages = request.annotators.iter().filter_map(|annotator| annotator.asks());
+    let judging = asked_of_passages.chain([Asks::Helps]).map(|asks| asks.overhead(language)).max();
+    let judging = judging.unwrap_or(0).saturating_sub(answers::overhead(language));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
     let mut drawing = Drawing::new(engine, &generator, call, asked, (longest, room), &greedy)?;
-    let lexical = request.has(|annotator| annotator.lexical().is_some());
+    let greedily = request.has(Annotator::reads_answers);
     let beliefs = request.has(Annotator::is_belief);
-    let mut context = |order: &[usize], lexical: bool| ContextNodes {
-        greedy: if lexical { drawing.draw(&request.question, order, &greedy).first().copied() } else { None },
+    let mut context = |order: &[usize], greedily: bool| ContextNodes {
+        greedy: if greedily { drawing.draw(&request.question, order, &greedy).first().copied() } else { None },
         samples: if beliefs { drawing.draw(&request.question, order, &request.sampling) } else { Vec::new() },
     };
-    let single = (0..request.passages.len()).map(|index| context(&[index], lexical)).collect();
+    let single = (0..request.passages.len()).map(|index| context(&[index], greedily)).collect();
     // Rankings with the same context have the same answer.
     let mut distinct: Vec<&Vec<usize>> = Vec::new();
     let mut whole_of = Vec::with_capacity(contexts.len());
@@ -232,30 +291,41 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
         }
         whole_of.push(at);
     }
-    let whole = distinct.into_iter().map(|order| context(order, lexical)).collect();
+    let whole = distinct.into_iter().map(|order| context(order, greedily)).collect();
     let context_free = if request.has(Annotator::is_delta) { context(&[], false) } else { ContextNodes::default() };
     let (mut judgements, mut judgement_tokens) = (Vec::new(), 0);
-    if request.has(|annotator| annotator == Annotator::LlmJudgement) {
-        let judgement = judgement::JudgementPrompt::new(language, &language.query(&request.question));
-        for index in 0..request.passages.len() {
-            let prompts = judgement.verdicts(drawing.prompts.passage(index));
-            judgements.push(prompts.map(|segments| {
+    for (annotator, asks) in request.annotators.iter().filter_map(|annotator| Some((*annotator, annotator.asks()?))) {
+        let prompt = JudgementPrompt::new(asks, language, &language.query(&request.question));
+        let of_passage = |index: usize| {
+            prompt.verdicts(drawing.prompts.passage(index)).map(|segments| {
                 // The last token is predicted and never evaluated.
                 judgement_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
                 let path = drawing.plan.add(&segments);
                 path[path.len() - 1]
-            }));
-        }
+            })
+        };
+        judgements.push((annotator, (0..request.passages.len()).map(of_passage).collect()));
     }
-    Ok(QuestionPlan { drawing, single, whole, whole_of, context_free, judgements, judgement_tokens })
+    let answer_judgement = request
+        .has(|annotator| annotator == Annotator::AnswerJudgement)
+        .then(|| AnswerJudgement::fitted(&generator, &request.question, &request.references, greedy.most_tokens()));
+    let answer_judgement = answer_judgement.transpose()?;
+    Ok(QuestionPlan { drawing, single, whole, whole_of, context_free, judgements, judgement_tokens, answer_judgement })
 }
 
 async fn measure_context(
     answers: Answers,
     request: &EvaluateRequest,
+    of_answers: &OfAnswers,
     verdicts: &mut Verdicts<'_>,
 ) -> Result<ContextScores, EngineError> {
-    let mut scores = ContextScores { answer: answers.greedy, ..ContextScores::default() };
+    let answer = answers.greedy.as_ref().map(|answer| answer.text.as_str());
+    let mut scores = ContextScores {
+        judged: answer.zip(of_answers.judged.as_ref()).map(|(answer, judged)| judged.of(answer)),
+        alike: answer.zip(of_answers.alike.as_ref()).and_then(|(answer, alike)| alike.get(answer).copied()),
+        answer: answers.greedy,
+        ..ContextScores::default()
+    };
     let responses = answers.samples;
     if responses.is_empty() {
         return Ok(scores);
@@ -279,6 +349,8 @@ fn score(
     request: &EvaluateRequest,
 ) -> Option<f64> {
     match annotator {
+        Annotator::AnswerJudgement => scores.judged,
+        Annotator::BertScore => scores.alike,
         Annotator::SeperSoft => scores.soft,
         Annotator::SeperHard => scores.hard,
         Annotator::DeltaSeperSoft => Some(scores.soft? - context_free.soft?),

@@ -2,6 +2,8 @@
 //! is the passage's label, and rank metrics are computed over the labels.
 
 mod annotator;
+mod answer_judgement;
+mod bert_score;
 mod label;
 
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use label::Labelled;
 
 use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_references, check_texts};
 use super::estimate::Size;
+use super::models::Role;
 use super::rerank::{Passage, Usage};
 use super::{Engine, EngineError, Limits};
 use crate::call::Call;
@@ -108,7 +111,7 @@ pub struct RankingScores {
     pub context: Vec<usize>,
     /// One an annotator.
     pub scores: Vec<AnnotatorScores>,
-    /// The greedy answer from the whole context; `None` where no lexical annotator needs one.
+    /// The greedy answer from the whole context; `None` where no annotator needs one.
     pub answer: Option<Answer>,
 }
 
@@ -241,6 +244,9 @@ impl Engine {
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
             self.models().judge()?;
+        }
+        if request.has(Annotator::needs_embedding) {
+            self.models().scorer(Role::Embedding)?;
         }
         let admitted =
             self.admit_work(call, self.models().generator(None)?, Size::of_evaluation(&request, self.limits.tokens))?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::engine::EngineError;
-use crate::engine::judgement::{JudgementPrompt, overhead};
+use crate::engine::judgement::{Asks, JudgementPrompt};
 use crate::engine::prompt::{Language, PassageTokens};
 use crate::engine::rerank::RerankRequest;
 use crate::plan::{Segment, Token};
@@ -33,12 +33,12 @@ impl Method for YesNo {
     }
 
     fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: 1, overhead: overhead(language) })
+        Some(PromptShape { longest: 1, overhead: Asks::Helps.overhead(language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let language = task.language()?;
-        let prompt = JudgementPrompt::new(language, &task.query);
+        let prompt = JudgementPrompt::new(Asks::Helps, language, &task.query);
         let no_content = PassageTokens::new(language.tokenizer.as_ref(), "", NO_CONTENT).cut(usize::MAX).0;
         let passages = task.passages.iter().cloned().chain([no_content.into()]);
         let verdicts = |passage: Arc<[Token]>| prompt.verdicts(&Segment::context(passage)).map(Prompt::scored);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::PassageSettings;
 use super::encoder::{Encoder, beside, json};
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates, TooLong};
 use crate::runtime::passages::shorten;
 
 /// How the vectors of the tokens become one.
@@ -82,6 +82,8 @@ pub(super) struct Embedder {
     encoder: Encoder,
     /// Index of the output that is read.
     output: usize,
+    /// Whether the network gives one vector a text, and not one a token.
+    pooled: bool,
     pooling: Pooling,
     query_prefix: String,
     passage_prefix: String,
@@ -107,7 +109,8 @@ impl Embedder {
         let probe = encoder.probe(false);
         let pooled = encoder.run(&[&probe], |outputs, _| Ok(vec![is_pooled(outputs, output)?]));
         let pooled = pooled.map_err(|error| unusable(&settings.network, error.to_string()))?;
-        let how = if pooled.first() == Some(&true) { "pooled by the network" } else { pooling.name() };
+        let pooled = pooled.first() == Some(&true);
+        let how = if pooled { "pooled by the network" } else { pooling.name() };
         let architecture = Some(&*encoder.config.model_type).filter(|name| !name.is_empty()).unwrap_or("encoder");
         let info = RerankerInfo {
             name: settings.name.clone(),
@@ -117,7 +120,7 @@ impl Embedder {
             most_tokens: encoder.most_tokens,
         };
         let (query_prefix, passage_prefix) = (query_prefix.to_owned(), passage_prefix.to_owned());
-        Ok(Self { encoder, output, pooling, query_prefix, passage_prefix, last: None, info })
+        Ok(Self { encoder, output, pooled, pooling, query_prefix, passage_prefix, last: None, info })
     }
 
     /// Tokens that a text may have.
@@ -129,21 +132,31 @@ impl Embedder {
     fn embed(&mut self, texts: &[&Encoded]) -> Result<Vec<Vec<f64>>, ModelError> {
         let (output, pooling) = (self.output, self.pooling);
         self.encoder.run(texts, |outputs, batch| {
-            let (shape, values) = outputs[output].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
+            let (width, rows) = rows(outputs, output, batch.len())?;
             let pooled = is_pooled(outputs, output)?;
-            let stride = values.len() / batch.len();
-            let width = shape.last().copied().and_then(|width| usize::try_from(width).ok()).unwrap_or(0);
-            if values.is_empty() || width == 0 || stride * batch.len() != values.len() || stride % width != 0 {
-                return Err(format!("the output has shape {shape:?}, {} rows expected", batch.len()));
-            }
             let pool = |(row, text): (&[f32], &&Encoded)| {
                 let tokens: Vec<&[f32]> = row.chunks_exact(width).collect();
                 let own = &tokens[..text.ids.len().clamp(1, tokens.len())];
                 normalised(if pooled { pool(Pooling::First, own) } else { pool(pooling, own) })
             };
-            Ok(values.chunks_exact(stride).zip(batch).map(pool).collect())
+            Ok(rows.zip(batch).map(pool).collect())
         })
     }
+}
+
+/// Width of a vector, and the vectors of each of so many texts, those of padding at their end.
+fn rows<'a>(
+    outputs: &'a SessionOutputs,
+    output: usize,
+    texts: usize,
+) -> Result<(usize, std::slice::ChunksExact<'a, f32>), String> {
+    let (shape, values) = outputs[output].try_extract_tensor::<f32>().map_err(|error| error.to_string())?;
+    let stride = values.len() / texts.max(1);
+    let width = shape.last().copied().and_then(|width| usize::try_from(width).ok()).unwrap_or(0);
+    if values.is_empty() || width == 0 || stride * texts != values.len() || !stride.is_multiple_of(width) {
+        return Err(format!("the output has shape {shape:?}, {texts} rows expected"));
+    }
+    Ok((width, values.chunks_exact(stride)))
 }
 
 /// Whether an output has one vector a text, and not one a token.
@@ -221,6 +234,32 @@ impl Reranker for Embedder {
         let scores = self.embed(passages)?.into_iter().map(cosine).collect();
         self.last = Some((query.ids.clone(), vector));
         Ok(scores)
+    }
+
+    fn states(&mut self, texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
+        if self.pooled {
+            let problem = "its network pools the tokens itself and gives no states of tokens".to_owned();
+            return Err(ModelError::Unusable { path: self.info.name.clone(), problem });
+        }
+        let frame = |text: &&str| {
+            let mut ids = self.encoder.tokens(text)?;
+            ids.truncate(self.available());
+            self.encoder.frame_own(&ids)
+        };
+        let framed: Result<Vec<_>, TextError> = texts.iter().map(frame).collect();
+        let framed = framed.map_err(|error| ModelError::Decode(format!("a text cannot be tokenised: {error:?}")))?;
+        let encoded: Vec<&Encoded> = framed.iter().map(|(encoded, _)| encoded).collect();
+        let output = self.output;
+        let states = self.encoder.run(&encoded, |outputs, batch| {
+            let (width, rows) = rows(outputs, output, batch.len())?;
+            Ok(rows.map(|row| TokenStates { width, values: row.to_vec() }).collect())
+        })?;
+        let own = |(TokenStates { width, values }, (_, own)): (TokenStates, &(Encoded, std::ops::Range<usize>))| {
+            let values = values.get(own.start * width..own.end * width).map(<[f32]>::to_vec);
+            let missing = || ModelError::Decode("the output has fewer vectors than tokens".into());
+            Ok(TokenStates { width, values: values.ok_or_else(missing)? })
+        };
+        states.into_iter().zip(&framed).map(own).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! An encoder network that scores passages, with its tokenizer: what a cross-encoder and an embedding model share.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ort::session::{Session, SessionOutputs};
@@ -143,14 +144,27 @@ impl Encoder {
     /// # Errors
     /// [`TextError::Tokenizer`].
     pub fn frame(&self, first: &[u32], second: Option<&[u32]>) -> Result<Encoded, TextError> {
-        // Only numbers and types of tokens are read afterwards.
+        Ok(encoded(&self.framed(first, second)?))
+    }
+
+    /// Puts special tokens around a text. Also returns where its own tokens stand.
+    ///
+    /// # Errors
+    /// [`TextError::Tokenizer`].
+    pub fn frame_own(&self, ids: &[u32]) -> Result<(Encoded, Range<usize>), TextError> {
+        let framed = self.framed(ids, None)?;
+        let start = framed.get_special_tokens_mask().iter().position(|&special| special == 0).unwrap_or(0);
+        Ok((encoded(&framed), start..start + ids.len()))
+    }
+
+    fn framed(&self, first: &[u32], second: Option<&[u32]>) -> Result<Encoding, TextError> {
+        // Only numbers, types and which tokens are special are read afterwards.
         let bare = |ids: &[u32], kind: u32| {
             Encoding::from_tokens(ids.iter().map(|&id| Token::new(id, String::new(), (0, 0))).collect(), kind)
         };
         let second_bare = second.map(|ids| bare(ids, 1));
         let framed = self.tokenizer.post_process(bare(first, 0), second_bare, true);
-        let framed = framed.map_err(|error| TextError::Tokenizer(error.to_string()))?;
-        Ok(Encoded { ids: framed.get_ids().to_vec(), types: framed.get_type_ids().to_vec(), cut: 0 })
+        framed.map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
     /// Evaluates rows of similar length. `read` gets the outputs of each batch with its rows.
@@ -168,6 +182,10 @@ impl Encoder {
         }
         Ok(results)
     }
+}
+
+fn encoded(framed: &Encoding) -> Encoded {
+    Encoded { ids: framed.get_ids().to_vec(), types: framed.get_type_ids().to_vec(), cut: 0 }
 }
 
 fn tokenizer(path: &Path) -> Result<(Tokenizer, i64), ModelError> {

@@ -122,3 +122,73 @@ async fn a_fault_fails_its_own_list_only() {
     assert_eq!(panicked, Err(ScheduleError::Unavailable.into()));
     assert_eq!(long.await.unwrap().unwrap().scores.len(), 200);
 }
+
+fn texts(texts: &[&str]) -> Arc<[String]> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn states_come_in_the_order_of_the_texts_over_several_turns() {
+    let (scorer, scored) = start(Duration::ZERO, false);
+    let given: Vec<String> = (0..200).map(|number| "x".repeat(number % 10 + 1)).collect();
+    let states = scorer.states(given.clone().into(), &Call::local()).await.unwrap();
+    let lengths: Vec<f32> = states.iter().map(|one| one.values[0]).collect();
+    assert_eq!(lengths, given.iter().map(|text| f32::from(u8::try_from(text.len()).unwrap())).collect::<Vec<_>>());
+    assert_eq!(scorer.states(texts(&[]), &Call::local()).await.unwrap(), vec![]);
+    let empty = scorer.states(texts(&["", "ab abc"]), &Call::local()).await.unwrap();
+    assert_eq!((empty[0].values.len(), empty[1].values.clone()), (0, vec![2.0, 3.0]));
+    assert_eq!((scorer.scored(), scored.load(Ordering::SeqCst)), (0, 0), "nothing is scored");
+}
+
+#[tokio::test]
+async fn states_that_are_no_numbers_fail_their_own_list_only() {
+    let (scorer, _) = start(Duration::ZERO, false);
+    let refused = scorer.states(texts(&["ab", "thirteenbytes"]), &Call::local()).await.unwrap_err();
+    assert!(refused.to_string().contains("text 1 are not finite"), "{refused}");
+    assert!(scorer.states(texts(&["ab"]), &Call::local()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_list_of_states_takes_turns_and_stops_with_its_call() {
+    let (scorer, _) = start(Duration::from_millis(1), false);
+    let many_texts: Arc<[String]> = vec!["ab".to_owned(); 4_000].into();
+    let hurried = Call::local_with(Some(Instant::now() + Duration::from_millis(50)));
+    let late = scorer.states(Arc::clone(&many_texts), &hurried).await;
+    assert_eq!(late, Err(ScheduleError::Stopped(Stopped::DeadlineExceeded).into()));
+    let (other, started) = (scorer.clone(), Instant::now());
+    let long = tokio::spawn(async move { other.states(many_texts, &Call::local()).await.map(|_| started.elapsed()) });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    scorer.score(many(1), &Call::local(), None).await.unwrap();
+    let short = started.elapsed();
+    assert!(short * 2 < long.await.unwrap().unwrap(), "{short:?}");
+}
+
+#[tokio::test]
+async fn a_model_without_states_says_so() {
+    struct Plain;
+    impl Reranker for Plain {
+        fn info(&self) -> RerankerInfo {
+            RerankerInfo { name: "plain".into(), ..RerankerInfo::default() }
+        }
+        fn query(&self, _: &str) -> Result<Encoded, crate::model::reranker::TextError> {
+            Ok(Encoded::default())
+        }
+        fn passage(&self, _: &Encoded, _: &str, _: Shortening) -> Result<Encoded, crate::model::reranker::TextError> {
+            Ok(Encoded::default())
+        }
+        fn query_cost(&self, _: &Encoded) -> usize {
+            0
+        }
+        fn score(&mut self, _: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {
+            Ok(vec![0.0; passages.len()])
+        }
+    }
+    let loader: Loader = Box::new(|serve| {
+        serve(&mut Plain);
+        Ok(())
+    });
+    let scorer = PassageScorer::start("reranker", ConfiguredModel::default(), loader).unwrap();
+    let refused = scorer.states(texts(&["ab"]), &Call::local()).await.unwrap_err();
+    assert!(matches!(&refused, ScoreError::Schedule(ScheduleError::Model(ModelError::Unusable { .. }))), "{refused}");
+    assert!(refused.to_string().starts_with("plain: it gives no states"), "{refused}");
+}

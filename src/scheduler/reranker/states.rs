@@ -1,0 +1,58 @@
+//! States of the tokens of texts: lists that take turns with those to score.
+
+use std::sync::Arc;
+
+use super::{Given, PassageScorer, ScoreError, TURN, Wanted};
+use crate::call::Call;
+use crate::model::ModelError;
+use crate::model::reranker::{Reranker, TokenStates};
+use crate::scheduler::turns::ask;
+
+/// Bytes of text after which a turn ends early. A text is cut to what the model reads.
+const TURN_BYTES: usize = 16 << 10;
+
+/// Texts whose states are wanted.
+pub(super) struct Texts {
+    texts: Arc<[String]>,
+    /// The states of the first of them.
+    states: Vec<TokenStates>,
+}
+
+impl Texts {
+    /// Evaluates the next texts. Returns the states of all of them once they are there.
+    pub fn turn(&mut self, model: &mut dyn Reranker) -> Result<Option<Vec<TokenStates>>, ScoreError> {
+        let (mut chosen, mut bytes) = (Vec::new(), 0);
+        for text in &self.texts[self.states.len()..] {
+            if chosen.len() == TURN || (!chosen.is_empty() && bytes + text.len() > TURN_BYTES) {
+                break;
+            }
+            chosen.push(text.as_str());
+            bytes += text.len();
+        }
+        let states = if chosen.is_empty() { Vec::new() } else { model.states(&chosen)? };
+        if states.len() != chosen.len() {
+            return Err(ModelError::Decode(format!("states of {} texts for {}", states.len(), chosen.len())).into());
+        }
+        if let Some(index) = states.iter().position(|one| !one.values.iter().all(|value| value.is_finite())) {
+            let index = self.states.len() + index;
+            return Err(ModelError::Decode(format!("the states of text {index} are not finite")).into());
+        }
+        self.states.extend(states);
+        Ok((self.states.len() == self.texts.len()).then(|| std::mem::take(&mut self.states)))
+    }
+}
+
+impl PassageScorer {
+    /// The states of the tokens of texts, in their order. Each text is read alone and cut to what the model reads. Dropping
+    /// the future, or stopping the call, drops the work before its next turn.
+    ///
+    /// # Errors
+    /// As [`PassageScorer::score`]; [`ModelError::Unusable`] inside it for a model without states of tokens.
+    pub async fn states(&self, texts: Arc<[String]>, call: &Call) -> Result<Vec<TokenStates>, ScoreError> {
+        let wanted = Wanted::States(Texts { texts, states: Vec::new() });
+        match ask(&self.worker, wanted, call).await? {
+            Given::States(states) => Ok(states),
+            Given::Scores(_) => Err(ModelError::Decode("scores for states".into()).into()),
+        }
+    }
+}
