@@ -62,10 +62,12 @@ bench-scoring: setup
 	done
 	@$(CARGO) bench --locked --bench scoring -- judge --out docs $(SCORES)
 
-# Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/ (see
-# benches/belief/main.rs). PYTHON is an interpreter with numpy, onnxruntime and tokenizers, for the comparison with Python.
+# Measures entailment, sampling and the belief measures. DATA is a folder with nli/, equivalence/ and qa/: snli-dev.tsv.gz, the
+# answers of EVOUNA, and questions with their passages (see benches/belief/main.rs). PYTHON is an interpreter with numpy, onnxruntime and tokenizers, for the comparison with Python.
 bench-belief: setup
-	@for part in entailment peer tokens repeat gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done
+	@for part in entailment peer tokens gold; do $(CARGO) bench --locked --bench belief -- $$part --data $(DATA) --python $(or $(PYTHON),python3) || exit 1; done
+	@$(BINARY) analyse repeatability --data $(DATA)/qa/nq-200-random-distractors.jsonl.gz --questions 20 --passages 10 --passage-tokens 48 --json
+	@$(BINARY) analyse equivalence --data $(DATA)/equivalence/evouna-nq-1000.jsonl.gz --json
 
 # Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier), and measures
 # EvaluateRanking over gRPC and eRAG with every annotator on QUESTIONS of each file of DATA (as for bench-scoring).

@@ -2,6 +2,7 @@
 //! so that a command shows the same for either.
 
 use crate::call::Call;
+use crate::engine::belief::TextPair;
 use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::methods::MethodRef;
 use crate::engine::models::Role;
@@ -226,6 +227,14 @@ impl Backend {
                 let report = engine.utility(&Call::local(), request.clone(), None).await?;
                 client::local_utility(&report, answers, &engine.generator()?.info)
             }
+        })
+    }
+
+    /// Judges pairs of texts, each text after the question. One verdict a pair, in their order.
+    pub async fn entail(&self, pairs: Vec<TextPair>, question: &str) -> Result<Vec<v1::EntailmentVerdict>, Refusal> {
+        Ok(match self {
+            Self::Server { server, .. } => client::entail(server, &pairs, question).await?,
+            Self::Local(engine) => client::local_verdicts(&engine.entail(&Call::local(), pairs, question).await?),
         })
     }
 

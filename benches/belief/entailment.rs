@@ -11,7 +11,6 @@ use rerankd::model::entailment::TextPair;
 use rerankd::runtime::onnx::graft;
 use rerankd::scheduler::entailment::Judge;
 use rerankd::storage::catalog::Role;
-use serde_json::Value;
 
 use super::report::{self, Line};
 
@@ -40,7 +39,7 @@ async fn judged(judge: &Judge, pairs: Vec<TextPair>) -> anyhow::Result<Vec<[f64;
     Ok(verdicts)
 }
 
-/// Accuracy on SNLI dev, AUC of P(entailment) on EVOUNA.
+/// Accuracy on SNLI dev.
 pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Result<()> {
     let judge = rerankd::app::judge(config)?.ok_or_else(|| anyhow::anyhow!("no entailment model"))?;
     let rows = snli(folder, most)?;
@@ -49,42 +48,6 @@ pub async fn quality(config: &Config, folder: &Path, most: usize) -> anyhow::Res
     let right = rows.iter().zip(&verdicts).filter(|(row, v)| row.0 == first(v)).count();
     let name = format!("entailment: accuracy on {} pairs of SNLI dev", rows.len());
     Line::new(&name, right as f64 / rows.len() as f64, "").print();
-    let (mut marks, mut pairs) = (Vec::new(), Vec::new());
-    for line in lines(&folder.join("equivalence/evouna-nq-1000.jsonl.gz"))? {
-        let row: Value = serde_json::from_str(&line)?;
-        if row["improper"].as_bool() == Some(true) {
-            continue;
-        }
-        let question = row["question"].as_str().unwrap_or_default().trim();
-        let question = if question.ends_with('?') { question.to_owned() } else { format!("{question}?") };
-        for system in ["fid", "gpt35", "chatgpt", "gpt4", "newbing"] {
-            let (answer, verdict) =
-                (row[format!("answer_{system}")].as_str(), row[format!("judge_{system}")].as_bool());
-            let Some((answer, verdict)) = answer.filter(|answer| !answer.is_empty()).zip(verdict) else { continue };
-            let from = pairs.len();
-            for alias in row["golden_answer"].as_str().unwrap_or_default().split('/') {
-                let (premise, hypothesis) = (format!("{question} {answer}"), format!("{question} {}", alias.trim()));
-                pairs.push(TextPair { premise: premise.into(), hypothesis: hypothesis.into() });
-            }
-            marks.push((verdict, from..pairs.len()));
-        }
-    }
-    let verdicts = judged(&judge, pairs).await?;
-    let auc = |score: &dyn Fn(&std::ops::Range<usize>) -> f64| {
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for (mark, range) in &marks {
-            if *mark { &mut good } else { &mut bad }.push(score(range));
-        }
-        let wins: f64 = good
-            .iter()
-            .map(|g| bad.iter().map(|b| if g > b { 1.0 } else { f64::from(u8::from(g == b)) / 2.0 }).sum::<f64>())
-            .sum();
-        wins / (good.len() * bad.len()) as f64
-    };
-    let name = |which: &str| format!("entailment: AUC on {} answers of EVOUNA NQ, {which}", marks.len());
-    Line::new(&name("first alias"), auc(&|range| verdicts[range.start][0]), "").print();
-    let best = |range: &std::ops::Range<usize>| verdicts[range.clone()].iter().map(|v| v[0]).fold(0.0, f64::max);
-    Line::new(&name("best alias"), auc(&best), "").print();
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The cost of sampling, and the spread of SePer over seeds.
+//! The cost of sampling.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,8 +6,6 @@ use std::time::Instant;
 use rerankd::call::Call;
 use rerankd::config::Config;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
-use rerankd::engine::utility::UtilityRequest;
-use rerankd::numeric::{mean, standard_deviation};
 
 use super::data;
 use super::report::Line;
@@ -55,37 +53,5 @@ pub async fn tokens(config: &Config, folder: &Path) -> anyhow::Result<()> {
     Line::new(&format!("{name}: tokens"), shared.0 / each, "tokens a question").ratio(naive.0 / shared.0).print();
     Line::new(&format!("{name}: naive seconds"), naive.1 / each, "s a question").print();
     Line::new(&format!("{name}: seconds"), shared.1 / each, "s a question").ratio(naive.1 / shared.1).print();
-    Ok(())
-}
-
-/// SePer of the list under five seeds, after the paper's Table 4.
-pub async fn repeat(config: &Config, folder: &Path, most: usize) -> anyhow::Result<()> {
-    let engine = super::engine(config).await?;
-    let (mut deviations, mut relative, mut all) = (Vec::new(), Vec::new(), Vec::new());
-    for question in data::read(&folder.join(FILE), most)? {
-        let mut values = Vec::new();
-        for seed in 0..5 {
-            let request = UtilityRequest {
-                question: question.question.clone(),
-                passages: question.request_passages(),
-                references: question.answers.iter().take(1).cloned().collect(),
-                list: true,
-                sampling: SampleOptions { seed, ..SampleOptions::default() },
-                passage_tokens: Some(CAP),
-                ..UtilityRequest::default()
-            };
-            let report = engine.utility(&Call::local(), request, None).await?;
-            values.push(report.utilities[0].belief.seper_soft.as_ref().map_or(0.0, |soft| soft.value));
-        }
-        deviations.push(standard_deviation(&values));
-        relative.push(standard_deviation(&values) / mean(&values));
-        all.push(mean(&values));
-        eprintln!("{}: {values:.3?}", question.id);
-    }
-    let name = |what: &str| format!("SePer of the list, 5 seeds, {} questions: {what}", all.len());
-    Line::new(&name("mean"), mean(&all), "").print();
-    Line::new(&name("mean standard deviation"), mean(&deviations), "").print();
-    Line::new(&name("mean coefficient of variation"), mean(&relative), "").print();
-    Line::new(&name("mean deviation over mean"), mean(&deviations) / mean(&all), "").print();
     Ok(())
 }

@@ -6,9 +6,15 @@
 //!
 //! To add one: a file with a type that implements [`Analysis`], and its line in [`all`].
 
+mod equivalence;
 pub(crate) mod page;
 mod position_bias;
+mod repeatability;
 pub(crate) mod report;
+mod sample_size;
+mod sampled;
+mod utility_by_depth;
+mod utility_of_compression;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -22,7 +28,7 @@ use self::report::Report;
 use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
 use crate::engine::Engine;
 use crate::engine::rerank::Passage;
-use crate::evaluation::compare::data::{Data, Question};
+use crate::evaluation::compare::data::{Data, Question, Sources};
 use crate::evaluation::journal::{Journal, Record};
 use crate::evaluation::{EvaluationError, Event, write};
 use crate::metrics::resample::Statistics;
@@ -40,6 +46,16 @@ pub(crate) trait Analysis: Send + Sync {
 
     /// What it answers, as a heading, with the paper's figure or table.
     fn title(&self) -> &'static str;
+
+    /// Reads its data; labelled lists where it does not say.
+    fn load(&self, sources: &Sources) -> Result<Data, EvaluationError> {
+        sources.load()
+    }
+
+    /// Whether the passages of the lists are put before a model. If not, the page does not speak of them.
+    fn reads_passages(&self) -> bool {
+        true
+    }
 
     /// What its questions must have.
     fn needs(&self) -> Needs {
@@ -98,7 +114,6 @@ pub(crate) struct Context<'a> {
 
 /// The answer to one question.
 pub(crate) struct Answer<'a> {
-    #[expect(dead_code, reason = "for the analyses to come")]
     pub question: &'a Question,
     /// What [`Analysis::ask`] returned.
     pub value: Value,
@@ -139,7 +154,14 @@ pub(crate) struct Finished {
 
 /// All analyses, in the order of the help.
 pub(crate) fn all() -> impl Iterator<Item = &'static dyn Analysis> {
-    const ALL: [&dyn Analysis; 1] = [&position_bias::PositionBias];
+    const ALL: [&dyn Analysis; 6] = [
+        &position_bias::PositionBias,
+        &utility_by_depth::UtilityByDepth,
+        &utility_of_compression::UtilityOfCompression,
+        &repeatability::Repeatability,
+        &sample_size::SampleSize,
+        &equivalence::Equivalence,
+    ];
     ALL.into_iter()
 }
 
@@ -159,7 +181,6 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// A refusal that says to leave out `--server`.
-    #[expect(dead_code, reason = "for the analyses to come")]
     pub fn engine(&self) -> Result<&'a Engine, Refusal> {
         match self.backend {
             Backend::Local(engine) => Ok(engine),

@@ -25,14 +25,14 @@ impl About<'_> {
         let cut = settings.passage_tokens.map_or(whole, |most| format!("passages cut to {most} tokens"));
         let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
         let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
+        let read = if self.analysis.reads_passages() {
+            format!(", the first {} passages of each; {cut}", settings.taken(self.analysis))
+        } else {
+            String::new()
+        };
         let refused = if self.refused > 0 { format!("; {} refused", self.refused) } else { String::new() };
         let mut notes = vec![
-            format!(
-                "{} questions{refused}, the first {} passages of each; {cut}; seed {}.",
-                self.answered,
-                settings.taken(self.analysis),
-                settings.seed
-            ),
+            format!("{} questions{refused}{read}; seed {}.", self.answered, settings.seed),
             format!(
                 "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}.",
                 models.name, models.encoding, models.generator, models.prompts

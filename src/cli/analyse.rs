@@ -16,20 +16,21 @@ use crate::telemetry;
 /// Repeat a study of the papers on your own generator and data: a table, a chart and a page.
 ///
 /// The data are labelled lists as for `rerankd compare`; some analyses need "answers", the reference answers, too, and leave out
-/// questions that lack them. Without --out the tables are printed, and nothing is kept. With it the folder gets analysis.html,
+/// questions that lack them. `equivalence` reads judged answers (docs/papers.md). Without --out the tables are printed, and nothing is kept. With it the folder gets analysis.html,
 /// analysis.md, figures.jsonl and results.jsonl (one line a question), and an interrupted analysis continues when the same
 /// command is given again.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rerankd analyse position-bias --data lists.jsonl.gz --questions 40 --out bias\n  \
-                        rerankd analyse position-bias --data lists.jsonl --passages 10 --json\n\n\
+                        rerankd analyse position-bias --data lists.jsonl --passages 10 --json\n  \
+                        rerankd analyse sample-size --data lists.jsonl --samples 20\n\n\
                         Each analysis is described in docs/papers.md."
 )]
 pub(super) struct AnalyseArgs {
     /// The analysis.
     #[arg(value_name = "KIND", value_parser = PossibleValuesParser::new(analysis::all().map(Analysis::name)))]
     kind: String,
-    /// Labelled lists, one JSON object a line; may be repeated.
+    /// Labelled lists, for equivalence judged answers, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
     /// Folder of the page and the results; by default nothing is kept.
@@ -58,8 +59,8 @@ pub(super) struct AnalyseArgs {
     /// Most tokens of a passage.
     #[arg(long, value_name = "TOKENS")]
     passage_tokens: Option<usize>,
-    /// Sampled answers of a prompt, for analyses that sample.
-    #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Sampled answers of a prompt, for analyses that sample; at most 100.
+    #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     samples: u32,
     /// Repetitions with other seeds, for analyses of stability.
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
@@ -103,7 +104,7 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     let settings = args.settings()?;
     let sources =
         Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
-    let (data, left_out) = analysis::suitable(analysis, &settings, sources.load()?);
+    let (data, left_out) = analysis::suitable(analysis, &settings, analysis.load(&sources)?);
     if left_out > 0 {
         output::complain(&format!("{left_out} questions lack what {} needs, and are left out", analysis.name()));
     }

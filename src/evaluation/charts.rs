@@ -1,5 +1,9 @@
 //! Charts as SVG inside a page. Text and axes take the page's colour; the series' colours are legible on white and on black.
 
+mod estimates;
+
+pub(crate) use estimates::{Column, Estimate, Series, columns, estimates};
+
 use anyhow::anyhow;
 use plotters::prelude::*;
 

@@ -35,16 +35,27 @@ pub struct LabelledList {
 /// # Errors
 /// One a bad line: file, line, field and problem.
 pub fn lists(path: &Path, threshold: f64) -> Result<Vec<LabelledList>, FileError> {
+    read(path, |line, number| list(line, number, threshold).map(Some))
+}
+
+/// Reads a file line by line. `parse` gets a line and its number, and returns no list where the line is to be left out.
+pub(super) fn read(
+    path: &Path,
+    parse: impl Fn(&str, usize) -> Result<Option<LabelledList>, String>,
+) -> Result<Vec<LabelledList>, FileError> {
     let text = super::read(path)?;
     let (mut lists, mut bad) = (Vec::new(), Vec::new());
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (number, line) in super::lines(&text) {
-        let outcome = list(line, number, threshold).and_then(|list| match seen.insert(list.id.clone(), number) {
-            Some(first) => Err(format!("id: {:?} given twice, first in line {first}", list.id)),
-            None => Ok(list),
+        let outcome = parse(line, number).and_then(|list| match &list {
+            None => Ok(None),
+            Some(one) => match seen.insert(one.id.clone(), number) {
+                Some(first) => Err(format!("id: {:?} given twice, first in line {first}", one.id)),
+                None => Ok(list),
+            },
         });
         match outcome {
-            Ok(list) => lists.push(list),
+            Ok(list) => lists.extend(list),
             Err(problem) => bad.push(format!("{}:{number}: {problem}", super::name(path))),
         }
     }
@@ -124,14 +135,14 @@ fn passage(value: &Value, index: usize) -> Result<(Passage, f64), String> {
 }
 
 /// The fields of an object.
-struct Fields<'a> {
-    object: &'a Map<String, Value>,
+pub(super) struct Fields<'a> {
+    pub object: &'a Map<String, Value>,
     /// Path of the object in its line; empty for the line itself.
-    path: String,
+    pub path: String,
 }
 
 impl<'a> Fields<'a> {
-    fn of(value: &'a Value, path: &str) -> Result<Self, String> {
+    pub fn of(value: &'a Value, path: &str) -> Result<Self, String> {
         match value.as_object() {
             Some(object) => Ok(Self { object, path: path.to_owned() }),
             None if path.is_empty() => Err("must be an object".to_owned()),
@@ -140,17 +151,17 @@ impl<'a> Fields<'a> {
     }
 
     /// The first of these fields that is there, with its name. Null is absent.
-    fn get(&self, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
+    pub fn get(&self, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
         names.iter().find_map(|name| Some((*name, self.object.get(*name).filter(|value| !value.is_null())?)))
     }
 
-    fn fault(&self, name: &str, problem: &str) -> String {
+    pub fn fault(&self, name: &str, problem: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{name}: {problem}", self.path)
     }
 
     /// A text that is not empty; `None` where the field is absent.
-    fn text(&self, names: &[&'static str]) -> Result<Option<String>, String> {
+    pub fn text(&self, names: &[&'static str]) -> Result<Option<String>, String> {
         match self.get(names) {
             None => Ok(None),
             Some((_, Value::String(text))) if !text.trim().is_empty() => Ok(Some(text.clone())),
@@ -160,7 +171,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A list of texts; empty where the field is absent. Empty texts are left out.
-    fn texts(&self, names: &[&'static str]) -> Result<Vec<String>, String> {
+    pub fn texts(&self, names: &[&'static str]) -> Result<Vec<String>, String> {
         let Some((name, value)) = self.get(names) else { return Ok(Vec::new()) };
         let values = value.as_array().ok_or_else(|| self.fault(name, "must be a list"))?;
         let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| self.fault(name, "must be texts"));
@@ -169,7 +180,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The id, a text or a number.
-    fn identifier(&self) -> Result<Option<String>, String> {
+    pub fn identifier(&self) -> Result<Option<String>, String> {
         match self.get(&["id", "_id", "query_id", "qid"]) {
             None => Ok(None),
             Some((_, Value::String(id))) => Ok(Some(id.clone())),

@@ -1,6 +1,8 @@
 //! Files that the user hands over: passages and questions as JSON lines, examples ([`examples`]), labelled lists
-//! ([`labelled`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors name the file and the line.
+//! ([`labelled`]), judged answers ([`equivalence`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors name the
+//! file and the line.
 
+pub mod equivalence;
 pub mod examples;
 pub mod labelled;
 pub mod trec;

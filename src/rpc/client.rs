@@ -8,17 +8,20 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::connect::Server;
+use super::v1::belief_service_client::BeliefServiceClient;
 use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
 use super::{convert, convert_belief, convert_evaluate, v1};
+use crate::engine::belief::TextPair;
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::utility::{UtilityReport, UtilityRequest};
 use crate::engine::warm::WarmProgress;
 use crate::fit::profile::{Origin, Profiles};
 use crate::fusion::calibration::Calibration;
+use crate::scheduler::entailment::Judged;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +156,35 @@ pub fn local_evaluation(
     model: &crate::model::GeneratorInfo,
 ) -> v1::EvaluateRetrievalResponse {
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
+}
+
+/// Judges pairs of texts, each text after the question. One verdict a pair, in their order.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn entail(
+    server: &Server,
+    pairs: &[TextPair],
+    question: &str,
+) -> Result<Vec<v1::EntailmentVerdict>, ClientError> {
+    let mut client = BeliefServiceClient::new(server.connect().await?);
+    let pair = |pair: &TextPair| v1::EntailmentPair {
+        premise: pair.premise.to_string(),
+        hypothesis: pair.hypothesis.to_string(),
+    };
+    let wire = v1::EntailRequest { pairs: pairs.iter().map(pair).collect(), question: question.to_owned() };
+    let verdicts = client.entail(wire).await?.into_inner().verdicts;
+    if verdicts.len() == pairs.len() {
+        return Ok(verdicts);
+    }
+    let message = format!("{} verdicts for {} pairs", verdicts.len(), pairs.len());
+    Err(ClientError::Refused { code: "Internal".into(), input: false, message })
+}
+
+/// Converts verdicts of a local engine to the messages that a server would send.
+#[must_use]
+pub fn local_verdicts(judged: &Judged) -> Vec<v1::EntailmentVerdict> {
+    judged.verdicts.iter().map(convert_belief::verdict).collect()
 }
 
 /// Has passages read. `on_progress` receives what became of them so far; the last message is returned.

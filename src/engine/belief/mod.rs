@@ -25,7 +25,7 @@ use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::cluster::Clusters;
 use crate::belief::{Likelihood, Rule};
 use crate::call::Call;
-use crate::model::entailment::TextPair;
+pub use crate::model::entailment::TextPair;
 use crate::plan::{Finish, NodeId};
 use crate::scheduler::entailment::Judged;
 use crate::scheduler::generator::Event;

@@ -1,11 +1,11 @@
 //! The labelled lists of one or more files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use crate::evaluation::EvaluationError;
-use crate::files::{self, labelled, labelled::LabelledList};
+use crate::files::{self, FileError, labelled, labelled::LabelledList};
 use crate::storage::store::hex;
 
 /// Which lists are read.
@@ -43,10 +43,18 @@ pub(crate) struct Data {
 impl Sources {
     /// Reads the files. The bad lines of all of them are in one error.
     pub fn load(&self) -> Result<Data, EvaluationError> {
+        self.load_with(|path| labelled::lists(path, self.threshold))
+    }
+
+    /// The same for files of another form, which `read` reads.
+    pub fn load_with(
+        &self,
+        read: impl Fn(&Path) -> Result<Vec<LabelledList>, FileError>,
+    ) -> Result<Data, EvaluationError> {
         let (mut questions, mut faults) = (Vec::new(), Vec::new());
         let names = self.names();
         for (file, path) in self.files.iter().enumerate() {
-            match labelled::lists(path, self.threshold) {
+            match read(path) {
                 Err(error) => faults.push(error.0),
                 Ok(lists) => {
                     let taken = lists.into_iter().skip(self.skip).take(self.questions.unwrap_or(usize::MAX));

@@ -1,0 +1,254 @@
+//! What the first passages of a list do for the generator, by their number and by their order (Dai et al., *SePer*, Fig. 5 (a)
+//! and (c), sections 5.3 and 5.5).
+//!
+//! For every k the first k passages are a context: once in the retriever's order, once in the order of the server's default
+//! method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a question draw the same
+//! random numbers, so differences are paired twice: by sample and by question.
+
+use serde::{Deserialize, Serialize};
+
+use super::report::{Chart, Report, Table};
+use super::sampled::{self, Both, Kind};
+use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use crate::backend::Refusal;
+use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
+use crate::engine::utility::UtilityRequest;
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::{self, Axes, Estimate, Series};
+use crate::evaluation::compare::data::Question;
+use crate::evaluation::summary::{Mean, mean_of};
+use crate::numeric::real;
+use crate::rpc::v1;
+
+/// See the module.
+pub(super) struct UtilityByDepth;
+
+/// DeltaSePer of one question, by the number of passages from 1 on.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Curves {
+    retriever: Vec<Both>,
+    reranked: Vec<Both>,
+}
+
+impl Analysis for UtilityByDepth {
+    fn name(&self) -> &'static str {
+        "utility-by-depth"
+    }
+
+    fn title(&self) -> &'static str {
+        "How many passages help, and in which order (SePer, Fig. 5 a and c)"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { references: true, entailment: true, ..Needs::default() }
+    }
+
+    /// The paper's largest k.
+    fn passages(&self) -> usize {
+        10
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
+        Box::pin(async move {
+            let passages = context.passages(self, question);
+            let order = reranked(question, context, &passages).await?;
+            let count = passages.len();
+            let given = (1..=count).map(|k| (0..k).collect());
+            let subsets: Vec<Vec<usize>> = given.chain((1..=count).map(|k| order[..k].to_vec())).collect();
+            let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
+            let answer = context.backend.utility(&request, false).await?;
+            let deltas: Vec<Both> = answer.utilities.iter().map(Both::delta).collect();
+            if deltas.len() != 2 * count {
+                return Err(Refusal::Question(format!("{} contexts of {} were measured", deltas.len(), 2 * count)));
+            }
+            let (retriever, reranked) = deltas.split_at(count);
+            sampled::kept(Curves { retriever: retriever.to_vec(), reranked: reranked.to_vec() })
+        })
+    }
+
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
+        let curves: Vec<Curves> = sampled::values(answers)?;
+        let mut report = Report::default();
+        for kind in Kind::ALL {
+            let depths = depths(&curves, kind, settings);
+            if depths.is_empty() {
+                report.notes.push("The entailment model is two-way, so there is no hard DeltaSePer.".to_owned());
+                continue;
+            }
+            let series = [("retriever's order", 0), ("reranked", 1)].map(|(name, at)| {
+                let point = |(k, means): (usize, &[Mean; 3])| {
+                    let mean = &means[at];
+                    Some(Estimate { x: real(k + 1), y: mean.value?, bounds: mean.low.zip(mean.high) })
+                };
+                Series { name: name.to_owned(), points: depths.iter().enumerate().filter_map(point).collect() }
+            });
+            let svg = charts::estimates(&series, &Axes { x: "passages", y: "DeltaSePer" })?;
+            report.charts.push(Chart { caption: format!("{} DeltaSePer of the first passages", capital(kind)), svg });
+            if report.verdict.is_empty() {
+                report.verdict = verdict(&depths, kind);
+            }
+            let name = kind.name();
+            let rows = depths.into_iter().enumerate().map(|(k, [given, reranked, difference])| {
+                let (k, questions) = (k + 1, given.questions);
+                let mut cell =
+                    |what: &str, mean| report.number(format!("{name}, {what}, {k} passages"), "probability", mean);
+                let cells = [
+                    cell("retriever's order", given),
+                    cell("reranked", reranked),
+                    cell("reranked less retriever's", difference),
+                ];
+                [vec![k.to_string(), questions.to_string()], cells.to_vec()].concat()
+            });
+            let rows = rows.collect();
+            report.tables.push(Table {
+                caption: format!("{} DeltaSePer of the first passages, in probability", capital(kind)),
+                head: ["passages", "questions", "retriever's order", "reranked", "reranked less retriever's"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                rows,
+            });
+        }
+        report.notes.push(format!(
+            "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
+            settings.samples,
+            sampled::ANSWER_TOKENS
+        ));
+        report.notes.push(
+"The server's default method ranks the same passages, so at the last number of passages the two contexts differ by their order alone. The paper has a cross-encoder choose 5 of 20: give --passages 20 and read the row of 5."
+                .to_owned(),
+        );
+        Ok(report)
+    }
+}
+
+/// The passages in the order of the server's default method, best first.
+async fn reranked(question: &Question, context: &Context<'_>, passages: &[Passage]) -> Result<Vec<usize>, Refusal> {
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: passages.to_vec(),
+        moi: MoiOptions { seed: context.settings.seed, ..MoiOptions::default() },
+        passage_tokens: context.settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    permutation(&context.backend.rerank(&request).await?, passages.len())
+}
+
+/// The indices of the results, which must name every passage once.
+fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, Refusal> {
+    let index = |result: &v1::RankedPassage| usize::try_from(result.original_index).ok();
+    let order: Vec<usize> = answer.results.iter().filter_map(index).collect();
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    let complete = sorted.into_iter().eq(0..count);
+    if complete { Ok(order) } else { Err(Refusal::Question("the answer does not rank every passage once".to_owned())) }
+}
+
+/// By the number of passages: the mean in the retriever's order, that of the reranked one, and the mean difference. Empty where no
+/// question has this kind.
+fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 3]> {
+    let deepest = curves.iter().map(|one| one.retriever.len()).max().unwrap_or(0);
+    let at = |k: usize| {
+        let both = curves.iter().map(|one| {
+            let value = |side: &[Both]| side.get(k).and_then(|both| both.of(kind));
+            (value(&one.retriever), value(&one.reranked))
+        });
+        let (given, reranked) = sampled::pairs(both);
+        let difference: Vec<Option<f64>> = reranked.iter().zip(&given).map(|(r, g)| Some(r - g)).collect();
+        let mean = |values: Vec<f64>| mean_of(&values.into_iter().map(Some).collect::<Vec<_>>(), &settings.statistics);
+        [mean(given), mean(reranked), mean_of(&difference, &settings.statistics)]
+    };
+    (0..deepest).map(at).take_while(|means| means[0].questions > 0).collect()
+}
+
+fn capital(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Soft => "Soft",
+        Kind::Hard => "Hard",
+    }
+}
+
+/// What the passages gain, how many are enough, and where the orders differ beyond the error.
+fn verdict(depths: &[[Mean; 3]], kind: Kind) -> String {
+    let value = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
+    let best = (0..depths.len()).max_by(|l, r| value(&depths[*l][0]).total_cmp(&value(&depths[*r][0])).then(r.cmp(l)));
+    let Some(best) = best else { return "There is nothing to compare.".to_owned() };
+    let where_is = |holds: fn(&Mean) -> bool| {
+        let places = depths.iter().enumerate().filter(|(_, means)| holds(&means[2]));
+        sampled::listed(&places.map(|(k, _)| k + 1).collect::<Vec<_>>())
+    };
+    format!(
+        "In the retriever's order {} of {} passages help most ({} {} DeltaSePer, against {} for the first alone); the reranked order \
+         is better beyond the error at these numbers of passages: {}, and worse at: {}.",
+        best + 1,
+        depths.len(),
+        sampled::signed(depths[best][0].value),
+        kind.name(),
+        sampled::signed(depths[0][0].value),
+        where_is(sampled::above),
+        where_is(sampled::below)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::sampled::{bare_settings, figure};
+    use super::*;
+
+    fn both(soft: f64) -> Both {
+        Both { soft: Some(soft), hard: None }
+    }
+
+    fn answers<'a>(question: &'a Question, curves: &[(&[f64], &[f64])]) -> Vec<Answer<'a>> {
+        let side = |values: &[f64]| values.iter().copied().map(both).collect();
+        let one = |(given, reranked): &(&[f64], &[f64])| {
+            let value = json!(Curves { retriever: side(given), reranked: side(reranked) });
+            Answer { question, value }
+        };
+        curves.iter().map(one).collect()
+    }
+
+    /// The shorter list counts at the depths that it reaches.
+    #[test]
+    fn means_are_over_the_questions_that_reach_a_depth() {
+        let question = Question::default();
+        let answers = answers(&question, &[(&[0.1, 0.3], &[0.3, 0.3]), (&[0.0], &[0.0])]);
+        let report = UtilityByDepth.report(&answers, &bare_settings()).unwrap();
+        let near = |name: &str, expected: f64| assert!((figure(&report, name) - expected).abs() < 1e-12, "{name}");
+        near("soft, retriever's order, 1 passages", 0.05);
+        near("soft, reranked, 1 passages", 0.15);
+        near("soft, reranked less retriever's, 1 passages", 0.1);
+        near("soft, reranked less retriever's, 2 passages", 0.0);
+        assert_eq!(report.tables[0].rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["2", "1"]);
+        assert_eq!(report.tables.len(), 1, "a two-way model has no hard DeltaSePer");
+        assert!(
+            report.verdict.starts_with("In the retriever's order 2 of 2 passages help most (+0.300"),
+            "{}",
+            report.verdict
+        );
+        assert!(report.verdict.ends_with("none, and worse at: none."), "{}", report.verdict);
+    }
+
+    /// Ten questions that all gain .2 at the first passage: the interval has no width.
+    #[test]
+    fn a_difference_beyond_the_error_is_said() {
+        let question = Question::default();
+        let answers = answers(&question, &[(&[0.1, 0.3][..], &[0.3, 0.2][..]); 10]);
+        let statistics = crate::metrics::resample::Statistics { resamples: 100, ..Default::default() };
+        let report = UtilityByDepth.report(&answers, &Settings { statistics, ..bare_settings() }).unwrap();
+        assert!(report.verdict.ends_with("numbers of passages: 1, and worse at: 2."), "{}", report.verdict);
+    }
+
+    #[test]
+    fn an_answer_must_rank_every_passage_once() {
+        let answer = |indices: &[u32]| {
+            let result = |index: &u32| v1::RankedPassage { original_index: *index, ..Default::default() };
+            v1::RerankResponse { results: indices.iter().map(result).collect(), ..Default::default() }
+        };
+        assert_eq!(permutation(&answer(&[2, 0, 1]), 3).unwrap(), [2, 0, 1]);
+        for bad in [&[0, 1][..], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
+            assert!(permutation(&answer(bad), 3).is_err(), "{bad:?}");
+        }
+    }
+}

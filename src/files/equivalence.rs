@@ -1,0 +1,200 @@
+//! Answers that people compared with reference answers, as JSON lines: a question, its reference answers, and candidate answers,
+//! each with the verdict whether it means the same as a reference.
+//!
+//! | field of a line | also | |
+//! |---|---|---|
+//! | `question` | `query` | |
+//! | `answers` | `references`; `reference`, one text; `golden_answer`, texts between `/` | reference answers |
+//! | `candidates` | | a list of objects |
+//! | `candidates[].text` | `answer`, `candidate` | the candidate answer |
+//! | `candidates[].equivalent` | `label` | true or false, or 1 or 0 |
+//! | `candidates[].system` | `id` | what answered; may be absent |
+//! | `id` | `_id`, `query_id`, `qid` | the line's number where it is absent |
+//!
+//! A line of one candidate may hold `text` and `equivalent` itself. The lines of EVOUNA (Wang et al., *Evaluating Open-QA
+//! Evaluation*) are read, too: `answer_NAME` and `judge_NAME` are the answer and the verdict of the system NAME. Those without
+//! text or verdict are left out, and so are lines that say `"improper": true`.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::FileError;
+use super::labelled::{self, Fields, LabelledList};
+use crate::engine::rerank::Passage;
+
+/// Reads judged answers, at least one question. A candidate answer stands as a passage: its text is the answer, its title the
+/// system, its label 1 where people found it equivalent and 0 otherwise.
+///
+/// # Errors
+/// One a bad line: file, line, field and problem.
+pub fn lists(path: &Path) -> Result<Vec<LabelledList>, FileError> {
+    labelled::read(path, list)
+}
+
+fn list(line: &str, number: usize) -> Result<Option<LabelledList>, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
+    let fields = Fields::of(&value, "")?;
+    match fields.get(&["improper"]) {
+        None | Some((_, Value::Bool(false))) => {}
+        Some((_, Value::Bool(true))) => return Ok(None),
+        Some(_) => return Err(fields.fault("improper", "must be true or false")),
+    }
+    let question = fields.text(&["question", "query"])?.ok_or_else(|| fields.fault("question", "is missing"))?;
+    let answers = references(&fields)?;
+    let given = match fields.get(&["candidates"]) {
+        Some((name, given)) => {
+            let given = given.as_array().filter(|given| !given.is_empty());
+            let given = given.ok_or_else(|| fields.fault(name, "must be a list that is not empty"))?;
+            given.iter().enumerate().map(|(index, value)| candidate(value, index)).collect::<Result<Vec<_>, _>>()?
+        }
+        None if fields.get(&TEXT).is_some() => vec![judged(&fields)?],
+        None => match columns(&fields)? {
+            None => return Err(fields.fault("candidates", "is missing")),
+            // Nobody judged an answer to this question.
+            Some(given) if given.is_empty() => return Ok(None),
+            Some(given) => given,
+        },
+    };
+    let passage = |(index, (system, text, _)): (usize, &(String, String, bool))| Passage {
+        title: system.clone(),
+        ..Passage::untitled(index, text.clone())
+    };
+    let passages = given.iter().enumerate().map(passage).collect();
+    let labels = given.iter().map(|(_, _, equivalent)| f64::from(u8::from(*equivalent))).collect();
+    let id = fields.identifier()?.unwrap_or_else(|| number.to_string());
+    Ok(Some(LabelledList { id, question, passages, labels, relevant: None, answers }))
+}
+
+/// Names of a candidate's text.
+const TEXT: [&str; 3] = ["text", "answer", "candidate"];
+
+fn references(fields: &Fields<'_>) -> Result<Vec<String>, String> {
+    let mut answers = fields.texts(&["answers", "references"])?;
+    if answers.is_empty() {
+        answers.extend(fields.text(&["reference"])?);
+    }
+    if answers.is_empty() {
+        let together = fields.text(&["golden_answer"])?.unwrap_or_default();
+        answers.extend(together.split('/').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()));
+    }
+    if answers.is_empty() { Err(fields.fault("answers", "is missing")) } else { Ok(answers) }
+}
+
+fn candidate(value: &Value, index: usize) -> Result<(String, String, bool), String> {
+    judged(&Fields::of(value, &format!("candidates[{index}]"))?)
+}
+
+/// System, text and verdict.
+fn judged(fields: &Fields<'_>) -> Result<(String, String, bool), String> {
+    let text = fields.text(&TEXT)?.ok_or_else(|| fields.fault("text", "is missing"))?;
+    let verdict = fields.get(&["equivalent", "label"]);
+    let (name, value) = verdict.ok_or_else(|| fields.fault("equivalent", "is missing"))?;
+    let equivalent = match (value, value.as_u64()) {
+        (Value::Bool(is), _) => *is,
+        (_, Some(0)) => false,
+        (_, Some(1)) => true,
+        _ => return Err(fields.fault(name, "must be true or false, or 1 or 0")),
+    };
+    // The id of a line that is one candidate names the question.
+    let system = fields.text(if fields.path.is_empty() { &["system"] } else { &["system", "id"] })?;
+    Ok((system.unwrap_or_default(), text, equivalent))
+}
+
+/// The columns of EVOUNA; `None` where there are none.
+fn columns(fields: &Fields<'_>) -> Result<Option<Vec<(String, String, bool)>>, String> {
+    let (mut found, mut given) = (false, Vec::new());
+    for (name, value) in fields.object {
+        let Some(system) = name.strip_prefix("answer_") else { continue };
+        found = true;
+        let verdict = fields.object.get(&format!("judge_{system}")).unwrap_or(&Value::Null);
+        match (value, verdict) {
+            (Value::Null, _) | (_, Value::Null) => {}
+            (Value::String(text), Value::Bool(_)) if text.trim().is_empty() => {}
+            (Value::String(text), Value::Bool(is)) => given.push((system.to_owned(), text.clone(), *is)),
+            (Value::String(_), _) => return Err(fields.fault(&format!("judge_{system}"), "must be true or false")),
+            _ => return Err(fields.fault(name, "must be a text")),
+        }
+    }
+    Ok(found.then_some(given))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<LabelledList>, String> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let name = format!("{}:", file.path().display());
+        lists(file.path()).map_err(|error| error.0.replace(&name, ""))
+    }
+
+    /// Question, references, then system, text and label of each candidate.
+    fn shown(list: &LabelledList) -> String {
+        let one = |(passage, label): (&Passage, &f64)| format!("{}={}:{label}", passage.title, passage.text);
+        let candidates: Vec<String> = list.passages.iter().zip(&list.labels).map(one).collect();
+        format!("{} {} {} [{}]", list.id, list.question, list.answers.join("|"), candidates.join(", "))
+    }
+
+    #[test]
+    fn three_forms_say_the_same() {
+        let lines = [
+            r#"{"id": "q", "question": "Who?", "answers": ["Ada", "A. Voss"], "candidates": [
+                {"system": "a", "text": "Ada Voss", "equivalent": true}, {"id": "b", "answer": "Orrin", "label": 0}]}"#,
+            r#"{"question": "Who?", "golden_answer": "Ada/ A. Voss", "answer_a": "Ada Voss", "judge_a": true,
+                "answer_b": "Orrin", "judge_b": false, "answer_c": null, "judge_c": null, "answer_d": "", "judge_d": false,
+                "answer_e": "x", "judge_e": null, "improper": false}"#,
+            r#"{"qid": 7, "query": "Who?", "reference": "Ada", "candidate": "Ada Voss", "system": "a", "label": 1}"#,
+            r#"{"question": "Who?", "golden_answer": "Ada", "answer_a": "x", "judge_a": true, "improper": true}"#,
+            r#"{"question": "Who?", "golden_answer": "Ada", "answer_a": null, "judge_a": null}"#,
+        ];
+        let text: Vec<String> = lines.iter().map(|line| line.replace('\n', " ")).collect();
+        let read: Vec<String> = read(&text.join("\n")).unwrap().iter().map(shown).collect();
+        assert_eq!(
+            read,
+            [
+                "q Who? Ada|A. Voss [a=Ada Voss:1, b=Orrin:0]",
+                "2 Who? Ada|A. Voss [a=Ada Voss:1, b=Orrin:0]",
+                "7 Who? Ada [a=Ada Voss:1]",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_bad_line_has_one_error_with_its_field() {
+        let of = |candidates: &str| format!(r#"{{"question": "Who?", "answers": ["A"], "candidates": {candidates}}}"#);
+        let cases = [
+            ("5".to_owned(), "must be an object"),
+            (r#"{"answers": ["A"]}"#.to_owned(), "question: is missing"),
+            (r#"{"question": "Who?"}"#.to_owned(), "answers: is missing"),
+            (r#"{"question": "Who?", "answers": "A"}"#.to_owned(), "answers: must be a list"),
+            (r#"{"question": "Who?", "golden_answer": " / "}"#.to_owned(), "answers: is missing"),
+            (r#"{"question": "Who?", "answers": ["A"]}"#.to_owned(), "candidates: is missing"),
+            (of("{}"), "candidates: must be a list that is not empty"),
+            (of("[]"), "candidates: must be a list that is not empty"),
+            (of("[5]"), "candidates[0]: must be an object"),
+            (of(r#"[{"equivalent": true}]"#), "candidates[0].text: is missing"),
+            (of(r#"[{"text": "", "equivalent": true}]"#), "candidates[0].text: must not be empty"),
+            (of(r#"[{"text": "x"}]"#), "candidates[0].equivalent: is missing"),
+            (of(r#"[{"text": "x", "label": 0.5}]"#), "candidates[0].label: must be true or false, or 1 or 0"),
+            (of(r#"[{"text": "x", "label": 1, "system": 5}]"#), "candidates[0].system: must be a text"),
+            (r#"{"question": "Who?", "answers": ["A"], "text": "x"}"#.to_owned(), "equivalent: is missing"),
+            (
+                r#"{"question": "Who?", "answers": ["A"], "answer_a": "x", "judge_a": 1}"#.to_owned(),
+                "judge_a: must be true or false",
+            ),
+            (
+                r#"{"question": "Who?", "answers": ["A"], "answer_a": 5, "judge_a": true}"#.to_owned(),
+                "answer_a: must be a text",
+            ),
+            (r#"{"question": "Who?", "improper": 1}"#.to_owned(), "improper: must be true or false"),
+        ];
+        let file: Vec<&str> = cases.iter().map(|case| case.0.as_str()).collect();
+        let expected: Vec<String> =
+            cases.iter().enumerate().map(|(at, case)| format!("{}: {}", at + 1, case.1)).collect();
+        assert_eq!(read(&file.join("\n")), Err(expected.join("\n")));
+    }
+}
