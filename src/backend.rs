@@ -34,8 +34,6 @@ pub(crate) struct ModelIdentity {
     pub beside: Vec<(Role, String)>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
-    /// SHA-256 of the embedding model's file; empty where none is configured.
-    pub embedding: String,
     /// Version of the prompts.
     pub prompts: String,
     /// Calibrated ranking methods: they change rankings and scores.
@@ -105,13 +103,17 @@ impl ModelIdentity {
             name: "scripted".to_owned(),
             encoding: "f32".to_owned(),
             entailment: entailment.to_owned(),
-            embedding: "an embedding model".to_owned(),
             prompts: "prompts".to_owned(),
             adapter: None,
             scorer: None,
-            beside: Vec::new(),
+            beside: vec![(Role::Embedding, "an embedding model".to_owned())],
             calibrations: Vec::new(),
         }
+    }
+
+    /// SHA-256 of the model with this role beside the generator; `None` where none is configured.
+    pub fn sha256_of(&self, role: Role) -> Option<&str> {
+        self.beside.iter().find(|(other, _)| *other == role).map(|(_, sha256)| sha256.as_str())
     }
 
     /// The models beside the generator that these methods ask, or whose scores they mix in, for a manifest. `None` without any.
@@ -156,7 +158,6 @@ impl Backend {
                         .filter_map(|(role, model)| Some((role, model?.sha256)))
                         .collect(),
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
-                    embedding: info.embedding.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
                     calibrations,
                 }
@@ -189,11 +190,6 @@ impl Backend {
                         .models()
                         .judge_if_any()
                         .map(|judge| judge.model().sha256.clone())
-                        .unwrap_or_default(),
-                    embedding: engine
-                        .models()
-                        .scorer_if_any(Role::Embedding)
-                        .map(|scorer| scorer.model().sha256.clone())
                         .unwrap_or_default(),
                     prompts: crate::engine::prompt::TEMPLATE_VERSION.to_owned(),
                     calibrations,

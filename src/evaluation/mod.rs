@@ -31,6 +31,7 @@ use self::summary::Summary;
 use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
 use crate::engine::belief::MeasureOptions;
 use crate::engine::evaluate::{Annotator, default_metrics};
+use crate::engine::models::Role;
 use crate::files::FileError;
 use crate::metrics::rank::Metric;
 use crate::metrics::resample::Statistics;
@@ -220,7 +221,7 @@ impl Plan {
             manifest.insert("scorer".to_owned(), json!(scorer));
         }
         if self.annotators.iter().any(|annotator| annotator.needs_embedding()) {
-            manifest.insert("embedding_sha256".to_owned(), json!(models.embedding));
+            manifest.insert("embedding_sha256".to_owned(), json!(models.sha256_of(Role::Embedding)));
         }
         if let Some(adapter) = &models.adapter {
             manifest.insert("adapter".to_owned(), json!(adapter));
