@@ -161,10 +161,13 @@ fn candidate(verdicts: &[Verdict]) -> Candidate {
     }
 }
 
+/// Score and decision of a candidate: what the entailment model says, its text, the references.
+type Scoring<'a> = &'a dyn Fn(&Candidate, &str, &[String]) -> (f64, bool);
+
 /// Every measure on every candidate, by question.
 fn measures(answers: &[Answer<'_>], candidates: &[Vec<Candidate>]) -> Vec<(&'static str, Vec<Vec<Judged>>)> {
     let three_way = candidates.iter().flatten().any(|one| one.contradiction);
-    let of = |score: &dyn Fn(&Candidate, &str, &[String]) -> (f64, bool)| {
+    let of = |score: Scoring<'_>| {
         let question = |(answer, candidates): (&Answer<'_>, &Vec<Candidate>)| {
             let list = &answer.question.list;
             let texts = list.passages.iter().map(|passage| passage.text.as_str());

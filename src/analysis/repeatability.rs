@@ -36,10 +36,13 @@ struct Draw {
     passages: Vec<Both>,
 }
 
+/// Where a quantity is.
+type Place = fn(&Draw) -> &Both;
+
 /// A quantity of the table.
 struct Quantity {
     name: String,
-    of: fn(&Draw) -> &Both,
+    of: Place,
     kind: Kind,
 }
 
@@ -181,7 +184,7 @@ fn draw(answer: &v1::MeasureUtilityResponse) -> Result<Draw, Refusal> {
 }
 
 fn quantities() -> impl Iterator<Item = Quantity> {
-    let of: [(&str, fn(&Draw) -> &Both); 2] = [("SePer", |draw| &draw.seper), ("DeltaSePer", |draw| &draw.delta)];
+    let of: [(&str, Place); 2] = [("SePer", |draw| &draw.seper), ("DeltaSePer", |draw| &draw.delta)];
     of.into_iter().flat_map(|(name, of)| {
         Kind::ALL.into_iter().map(move |kind| Quantity { name: format!("{name} {}", kind.name()), of, kind })
     })

@@ -127,7 +127,7 @@ impl Analysis for SampleSize {
                 let n = worth.samples;
                 let mut cells = vec![n.to_string()];
                 let mut number = |what: &str, unit, mean: &Mean| {
-                    cells.push(report.number(format!("{name}, {n} answers, {what}"), unit, *mean))
+                    cells.push(report.number(format!("{name}, {n} answers, {what}"), unit, *mean));
                 };
                 number("deviation of SePer", "probability", &worth.deviations[0]);
                 number("deviation of DeltaSePer", "probability", &worth.deviations[1]);

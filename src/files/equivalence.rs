@@ -56,7 +56,7 @@ fn list(line: &str, number: usize) -> Result<Option<LabelledList>, String> {
             Some(given) => given,
         },
     };
-    let passage = |(index, (system, text, _)): (usize, &(String, String, bool))| Passage {
+    let passage = |(index, (system, text, _)): (usize, &Judged)| Passage {
         title: system.clone(),
         ..Passage::untitled(index, text.clone())
     };
@@ -65,6 +65,9 @@ fn list(line: &str, number: usize) -> Result<Option<LabelledList>, String> {
     let id = fields.identifier()?.unwrap_or_else(|| number.to_string());
     Ok(Some(LabelledList { id, question, passages, labels, relevant: None, answers }))
 }
+
+/// A candidate answer: its system, its text, and whether people found it equivalent.
+type Judged = (String, String, bool);
 
 /// Names of a candidate's text.
 const TEXT: [&str; 3] = ["text", "answer", "candidate"];
@@ -81,12 +84,11 @@ fn references(fields: &Fields<'_>) -> Result<Vec<String>, String> {
     if answers.is_empty() { Err(fields.fault("answers", "is missing")) } else { Ok(answers) }
 }
 
-fn candidate(value: &Value, index: usize) -> Result<(String, String, bool), String> {
+fn candidate(value: &Value, index: usize) -> Result<Judged, String> {
     judged(&Fields::of(value, &format!("candidates[{index}]"))?)
 }
 
-/// System, text and verdict.
-fn judged(fields: &Fields<'_>) -> Result<(String, String, bool), String> {
+fn judged(fields: &Fields<'_>) -> Result<Judged, String> {
     let text = fields.text(&TEXT)?.ok_or_else(|| fields.fault("text", "is missing"))?;
     let verdict = fields.get(&["equivalent", "label"]);
     let (name, value) = verdict.ok_or_else(|| fields.fault("equivalent", "is missing"))?;
@@ -102,7 +104,7 @@ fn judged(fields: &Fields<'_>) -> Result<(String, String, bool), String> {
 }
 
 /// The columns of EVOUNA; `None` where there are none.
-fn columns(fields: &Fields<'_>) -> Result<Option<Vec<(String, String, bool)>>, String> {
+fn columns(fields: &Fields<'_>) -> Result<Option<Vec<Judged>>, String> {
     let (mut found, mut given) = (false, Vec::new());
     for (name, value) in fields.object {
         let Some(system) = name.strip_prefix("answer_") else { continue };
