@@ -70,12 +70,14 @@ bench-belief: setup
 	@$(BINARY) analyse equivalence --data $(DATA)/equivalence/evouna-nq-1000.jsonl.gz --json
 
 # Compares the metrics of a million rows with pytrec_eval (PYTHON is an interpreter with pytrec-eval-terrier), and measures
-# EvaluateRanking over gRPC and eRAG with every annotator on QUESTIONS of each file of DATA (as for bench-scoring).
+# EvaluateRanking over gRPC, and the tables of eRAG (rerankd analyse) on QUESTIONS of each file of DATA, labelled lists with
+# answers (docs/papers.md). Pages and figures go to target/evaluation.
 bench-evaluation: setup
 	@$(CARGO) bench --locked --bench evaluation -- rows --python $(or $(PYTHON),python3)
 	@$(CARGO) bench --locked --bench evaluation -- rpc
-	@rm -rf target/evaluation
-	@$(CARGO) bench --locked --bench evaluation -- erag $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),50) --out docs
+	@for file in $(DATA); do for kind in erag-correlation erag-cost; do \
+	  $(BINARY) analyse $$kind --data $$file --out target/evaluation/$$kind-$$(basename $$file | cut -d. -f1) --restart --json --passages 10 --passage-tokens 64 --questions $(or $(QUESTIONS),50) || exit 1; \
+	done; done
 
 # Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines, gzipped or not
 # (docs/comparing.md has the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets a folder a file, and ranking.md

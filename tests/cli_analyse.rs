@@ -36,8 +36,8 @@ fn data(folder: &Path) -> String {
             passage("c", "Tin is mined at Orrin.", 1)] }),
     ];
     let path = folder.join("lists.jsonl");
-    let lines: String = lists.iter().map(|list| format!("{list}\n")).collect();
-    std::fs::write(&path, lines).unwrap();
+    let lines: Vec<String> = lists.iter().map(ToString::to_string).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
     path.display().to_string()
 }
 

@@ -57,6 +57,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             chat: false,
             compute: "cpu".into(),
             adapter: None,
+            cell_bytes: None,
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
         let position_bias = PositionBias::default();

@@ -1,8 +1,8 @@
-//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, EvaluateRanking over gRPC, and eRAG on
-//! labelled questions.
+//! Benchmarks of evaluation: metrics of a million rows against pytrec_eval, and EvaluateRanking over gRPC. What labels of
+//! passages cost and agree with is measured by `rerankd analyse erag-cost` and `erag-correlation`.
 //!
-//! `cargo bench --bench evaluation -- PART`. PART is `rows` (with `--python PYTHON`, which needs pytrec-eval-terrier),
-//! `rpc`, or `erag` (with `--data FILE`, gzipped questions; may be repeated). Prints JSON lines.
+//! `cargo bench --bench evaluation -- PART`. PART is `rows` (with `--python PYTHON`, which needs pytrec-eval-terrier) or
+//! `rpc`. Prints JSON lines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,6 @@
 #[path = "../scoring/data.rs"]
 #[allow(dead_code, reason = "shared with the scoring benchmark")]
 mod data;
-mod erag;
 #[path = "../scoring/report.rs"]
 #[allow(dead_code, reason = "shared with the scoring benchmark")]
 mod report;
@@ -39,24 +38,6 @@ fn main() -> anyhow::Result<()> {
     match command.as_str() {
         "rows" => rows::run(data::option(&rest, "python").unwrap_or("python3"), number("queries", 1_000)?),
         "rpc" => runtime.block_on(rpc::run(&config, number("seconds", 10)?)),
-        "erag" => {
-            let files: Vec<&str> =
-                rest.windows(2).filter(|pair| pair[0] == "--data").map(|pair| pair[1].as_str()).collect();
-            anyhow::ensure!(!files.is_empty(), "--data FILE is missing");
-            let engine = runtime.block_on(rerankd::app::engine(&config))?;
-            report::about(&engine.generator()?.info);
-            let (questions, samples) = (number("questions", 50)?, number("samples", 5)?);
-            for file in &files {
-                runtime.block_on(erag::cost(&engine, file, questions.min(20)))?;
-            }
-            drop(engine);
-            let evaluated: Result<Vec<_>, _> =
-                files.iter().map(|file| erag::correlations(file, questions, samples)).collect();
-            match data::option(&rest, "out") {
-                Some(folder) => erag::write(std::path::Path::new(folder), &evaluated?),
-                None => evaluated.map(drop),
-            }
-        }
-        other => anyhow::bail!("unknown part {other:?}: rows, rpc or erag"),
+        other => anyhow::bail!("unknown part {other:?}: rows or rpc"),
     }
 }

@@ -90,6 +90,7 @@ async fn engine() -> Engine {
         chat: false,
         compute: "cpu".into(),
         adapter: None,
+        cell_bytes: None,
     };
     let load = Box::new(|serve: &mut dyn FnMut(&mut dyn Entailment)| {
         serve(&mut ScriptedEntailment {

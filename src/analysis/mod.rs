@@ -6,9 +6,13 @@
 //!
 //! To add one: a file with a type that implements [`Analysis`], and its line in [`all`].
 
+mod coefficient;
 mod equivalence;
+mod erag_correlation;
+mod erag_cost;
 pub(crate) mod page;
 mod position_bias;
+mod recall_correlation;
 mod repeatability;
 pub(crate) mod report;
 mod sample_size;
@@ -16,6 +20,7 @@ mod sampled;
 mod utility_by_depth;
 mod utility_of_compression;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -35,6 +40,9 @@ use crate::metrics::resample::Statistics;
 
 /// Format of the results.
 const FORMAT: u32 = 1;
+
+/// The key of what differs between runs. It is kept beside the results, and it is missing where that file is lost.
+pub(crate) const TIMES: &str = "times";
 
 /// What is asked of one question, while it is asked.
 pub(crate) type Asking<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + Send + 'a>>;
@@ -67,7 +75,8 @@ pub(crate) trait Analysis: Send + Sync {
         5
     }
 
-    /// Asks the models about one question. The same question and settings give the same value.
+    /// Asks the models about one question. The same question and settings give the same value, but for what an object holds
+    /// under [`TIMES`].
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a>;
 
     /// What the answers show.
@@ -154,15 +163,18 @@ pub(crate) struct Finished {
 
 /// All analyses, in the order of the help.
 pub(crate) fn all() -> impl Iterator<Item = &'static dyn Analysis> {
-    const ALL: [&dyn Analysis; 6] = [
+    const ALL: &[&dyn Analysis] = &[
         &position_bias::PositionBias,
         &utility_by_depth::UtilityByDepth,
         &utility_of_compression::UtilityOfCompression,
         &repeatability::Repeatability,
         &sample_size::SampleSize,
         &equivalence::Equivalence,
+        &erag_correlation::EragCorrelation,
+        &erag_cost::EragCost,
+        &recall_correlation::RecallCorrelation,
     ];
-    ALL.into_iter()
+    ALL.iter().copied()
 }
 
 /// The analysis of this name.
@@ -185,7 +197,7 @@ impl<'a> Context<'a> {
         match self.backend {
             Backend::Local(engine) => Ok(engine),
             Backend::Server { .. } => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
-                "{} needs scores that the protocol does not carry; run it without --server, where the model is",
+                "{} needs what the protocol does not carry; run it without --server, where the model is",
                 self.analysis
             )))),
         }
@@ -265,15 +277,15 @@ pub(crate) async fn run(
     let expected = expected?;
     let mut journal: Option<Journal<Line>> =
         folder.map(|folder| Journal::open(folder, &manifest, &expected, restart)).transpose()?;
-    let mut lines = match &mut journal {
-        Some(journal) => journal.lines()?,
-        None => Vec::new(),
+    let (mut lines, mut times) = match &mut journal {
+        Some(journal) => (journal.lines()?, journal.times()?),
+        None => (Vec::new(), BTreeMap::new()),
     };
     let context = Context { backend, settings, analysis: analysis.name() };
     notify(Event::Done(lines.len()));
     for (question, (_, fingerprint)) in data.questions.iter().zip(&expected).skip(lines.len()) {
         let started = Instant::now();
-        let (value, error) = match analysis.ask(question, &context).await {
+        let (mut value, error) = match analysis.ask(question, &context).await {
             Ok(value) => (value, None),
             Err(Refusal::Question(problem)) => {
                 notify(Event::Failed { id: &question.id, problem: &problem });
@@ -284,9 +296,13 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
+        let own = value.as_object_mut().and_then(|value| value.remove(TIMES)).unwrap_or_default();
+        if !own.is_null() {
+            times.insert(question.id.clone(), own.clone());
+        }
         let line = Line { id: question.id.clone(), data: fingerprint.clone(), value, error };
         if let Some(journal) = &mut journal {
-            journal.append(&line, started.elapsed().as_secs_f64())?;
+            journal.append_timed(&line, started.elapsed().as_secs_f64(), own)?;
         }
         lines.push(line);
         notify(Event::Done(lines.len()));
@@ -294,7 +310,13 @@ pub(crate) async fn run(
     notify(Event::Summarising);
     let refused = lines.iter().filter(|line| line.error.is_some()).count();
     let answered = data.questions.iter().zip(lines).filter(|(_, line)| line.error.is_none());
-    let answers: Vec<Answer<'_>> = answered.map(|(question, line)| Answer { question, value: line.value }).collect();
+    let mut answers: Vec<Answer<'_>> =
+        answered.map(|(question, line)| Answer { question, value: line.value }).collect();
+    for answer in &mut answers {
+        if let (Some(value), Some(own)) = (answer.value.as_object_mut(), times.remove(&answer.question.id)) {
+            value.insert(TIMES.to_owned(), own);
+        }
+    }
     if answers.is_empty() {
         return Err(EvaluationError::Input(format!("{}: no question was answered", analysis.name())));
     }

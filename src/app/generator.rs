@@ -184,5 +184,6 @@ fn info_without_adapter(
         chat: settings.chat_template && vocabulary.chat_frame().is_some(),
         compute,
         adapter: None,
+        cell_bytes: vocabulary.cell_numbers().map(|numbers| settings.cache_type.bytes(numbers)),
     }
 }

@@ -9,9 +9,9 @@ use plotters::prelude::*;
 
 use crate::numeric::real;
 
-const SIZE: (u32, u32) = (720, 320);
-const GREY: RGBColor = RGBColor(128, 128, 128);
-const SERIES: [RGBColor; 12] = [
+pub(super) const SIZE: (u32, u32) = (720, 320);
+pub(super) const GREY: RGBColor = RGBColor(128, 128, 128);
+pub(super) const SERIES: [RGBColor; 12] = [
     RGBColor(76, 120, 168),
     RGBColor(245, 133, 24),
     RGBColor(84, 162, 75),
@@ -191,19 +191,19 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
-fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
+pub(super) fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("chart: {error}")
 }
 
 /// Least and greatest value including 0, with a margin.
-fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+pub(super) fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values.fold((0.0_f64, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
     let room = (high - low).max(1e-6) * 0.08;
     (if low < 0.0 { low - room } else { 0.0 }, high + room)
 }
 
 /// Black becomes the text's colour, and the size follows the page.
-fn themed(svg: &str) -> String {
+pub(super) fn themed(svg: &str) -> String {
     let (width, height) = SIZE;
     let fixed = format!("width=\"{width}\" height=\"{height}\" ");
     svg.replace("#000000", "currentColor").replacen(&fixed, "width=\"100%\" role=\"img\" ", 1)

@@ -3,7 +3,8 @@
 //!
 //! `manifest.json` holds everything that the results depend on and is written first. Lines are only appended; an incomplete
 //! last line is dropped at the next start. Times differ between runs and are kept in `timing.jsonl`, so that an interrupted
-//! evaluation leaves the same results file as an uninterrupted one.
+//! evaluation leaves the same results file as an uninterrupted one. What else differs between runs goes there too
+//! ([`Journal::append_timed`]).
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -45,6 +46,9 @@ pub(crate) struct Journal<L> {
 struct Timing {
     id: String,
     seconds: f64,
+    /// The times of its parts.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    times: Value,
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> EvaluationError {
@@ -102,7 +106,12 @@ impl<L: Record> Journal<L> {
 
     /// Appends a question's line and waits until it is on disk.
     pub fn append(&mut self, line: &L, seconds: f64) -> Result<(), EvaluationError> {
-        let timing = Timing { id: line.id().to_owned(), seconds };
+        self.append_timed(line, seconds, Value::Null)
+    }
+
+    /// The same, with the times of the question's parts.
+    pub fn append_timed(&mut self, line: &L, seconds: f64, times: Value) -> Result<(), EvaluationError> {
+        let timing = Timing { id: line.id().to_owned(), seconds, times };
         // The time is written first: a question with a time but no result is evaluated again, and its time is replaced.
         let timings = self.path.with_file_name(TIMING);
         for (file, path, text) in [
@@ -132,16 +141,26 @@ impl<L: Record> Journal<L> {
 
     /// Seconds of each question; the last ones where it was evaluated more than once.
     pub fn seconds(&mut self) -> Result<BTreeMap<String, f64>, EvaluationError> {
+        Ok(self.timings()?.into_iter().map(|(id, timing)| (id, timing.seconds)).collect())
+    }
+
+    /// The times of the parts of each question that has any.
+    pub fn times(&mut self) -> Result<BTreeMap<String, Value>, EvaluationError> {
+        let timed = self.timings()?.into_iter().filter(|(_, timing)| !timing.times.is_null());
+        Ok(timed.map(|(id, timing)| (id, timing.times)).collect())
+    }
+
+    fn timings(&mut self) -> Result<BTreeMap<String, Timing>, EvaluationError> {
         self.timing.rewind().map_err(|error| failed(&self.path, &error))?;
-        let mut seconds = BTreeMap::new();
+        let mut timings = BTreeMap::new();
         for line in BufReader::new(&self.timing).lines() {
             let line = line.map_err(|error| failed(&self.path, &error))?;
             // Times are only shown in the report, so an unreadable one is ignored.
             if let Ok(timing) = serde_json::from_str::<Timing>(&line) {
-                seconds.insert(timing.id, timing.seconds);
+                timings.insert(timing.id.clone(), timing);
             }
         }
-        Ok(seconds)
+        Ok(timings)
     }
 }
 

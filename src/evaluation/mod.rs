@@ -9,6 +9,7 @@
 mod ask;
 pub(crate) mod charts;
 pub(crate) mod compare;
+pub(crate) mod curves;
 pub(crate) mod data;
 pub(crate) mod journal;
 mod line;

@@ -125,10 +125,10 @@ pub fn alphas() -> Vec<f64> {
     grid
 }
 
-/// The alpha with the highest correlation.
+/// An alpha, and the correlation there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Chosen {
-    /// The alpha; the smallest of those with the same correlation.
+    /// The alpha. [`choose_alpha`] takes the smallest of those with the same correlation.
     pub alpha: f64,
     /// The correlation there. Its p-value does not account for the search over alphas.
     pub agreement: Agreement,
@@ -145,8 +145,21 @@ pub fn choose_alpha(
     correlation: Correlation,
     interrupt: Interrupt<'_>,
 ) -> Option<Chosen> {
+    let every = over_alphas(samples, family, correlation, interrupt)?;
+    let greater = |best: Chosen, one: Chosen| if one.agreement.value > best.agreement.value { one } else { best };
+    every.into_iter().reduce(greater)
+}
+
+/// The correlation at each of [`alphas`], ascending. Alphas without a correlation are left out. `None` when interrupted.
+#[must_use]
+pub fn over_alphas(
+    samples: &[Sample],
+    family: Family,
+    correlation: Correlation,
+    interrupt: Interrupt<'_>,
+) -> Option<Vec<Chosen>> {
     let counts: Vec<Counts> = samples.iter().map(Counts::new).collect();
-    let mut best: Option<Chosen> = None;
+    let mut every = Vec::new();
     for alpha in alphas() {
         if interrupt() {
             return None;
@@ -155,15 +168,14 @@ pub fn choose_alpha(
             |(counts, sample): (&Counts, &Sample)| Some((rounded(family.of_counts(counts, alpha)?), sample.response));
         let (values, responses): (Vec<f64>, Vec<f64>) = counts.iter().zip(samples).filter_map(measured).unzip();
         let Some(agreement) = correlation.of(&values, &responses) else { continue };
-        if best.is_none_or(|best| agreement.value > best.agreement.value) {
-            best = Some(Chosen { alpha, agreement, samples: values.len() });
-        }
+        every.push(Chosen { alpha, agreement, samples: values.len() });
     }
-    best
+    Some(every)
 }
 
 /// To twelve decimals. Lists of one value (3 of 6 and 2 of 4) must tie for a rank correlation in spite of rounding errors.
-fn rounded(value: f64) -> f64 {
+#[must_use]
+pub fn rounded(value: f64) -> f64 {
     (value * 1e12).round() / 1e12
 }
 
@@ -234,5 +246,28 @@ mod tests {
         assert!((chosen.alpha - 0.95_f64.powi(14)).abs() < 1e-12, "{chosen:?}");
         assert!((chosen.agreement.value - 1.0).abs() < 1e-12);
         assert_eq!(choose_alpha(&samples[..1], Family::T, Correlation::Pearson, &never), None);
+    }
+
+    #[test]
+    fn two_lists_over_all_alphas_by_hand() {
+        // K = 2: two of two positives against one, with the better response. T = 2 (1 - a) against (1 - a) - a / 2: the first is
+        // greater by 1 - a / 2 at every alpha. F = 2 / (2a + 4 (1 - a)) against 1 / (2a + (1 - a)): at a = 0 recall prefers the
+        // second (1/2 against 1), at a = 1 precision the first.
+        let sample = |positives: usize, all: usize, response: f64| Sample {
+            marks: (0..2).map(|index| index < positives).collect(),
+            k: 2,
+            all: Some(all),
+            response,
+        };
+        let samples = [sample(2, 4, 1.0), sample(1, 1, 0.0)];
+        let over = |family| over_alphas(&samples, family, Correlation::KendallB, &never).unwrap();
+        let every = over(Family::T);
+        assert_eq!(every.len(), 702);
+        assert!(every.iter().all(|one| (one.agreement.value - 1.0).abs() < 1e-12 && one.samples == 2));
+        let (first, last) = (over(Family::F)[0], over(Family::F).pop().unwrap());
+        assert!((first.agreement.value + 1.0).abs() < 1e-12 && (last.agreement.value - 1.0).abs() < 1e-12);
+        // Lists of two have no top 4.
+        assert!(over(Family::Fe).is_empty());
+        assert_eq!(over_alphas(&samples, Family::T, Correlation::KendallB, &|| true), None);
     }
 }

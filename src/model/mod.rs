@@ -211,6 +211,8 @@ pub struct GeneratorInfo {
     pub compute: String,
     /// The adapter that is applied to it.
     pub adapter: Option<AdapterInfo>,
+    /// Bytes of a cell of its cache, that is of one token; `None` where its file does not say.
+    pub cell_bytes: Option<usize>,
 }
 
 /// A LoRA adapter that is applied to a generator.

@@ -99,6 +99,7 @@ impl Scripted {
             chat: false,
             compute: "cpu".into(),
             adapter: None,
+            cell_bytes: None,
         };
         let limits = Limits { permit_wait: self.longest_wait, ..self.limits };
         let engine = engine_of(scheduler, info, PositionBias::default(), limits);

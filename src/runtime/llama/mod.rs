@@ -54,6 +54,15 @@ impl CacheType {
         }
     }
 
+    /// Bytes that so many numbers take.
+    #[must_use]
+    pub const fn bytes(self, numbers: usize) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2 * numbers,
+            Self::Q8_0 => 34 * numbers.div_ceil(32),
+        }
+    }
+
     const fn of_llama(self) -> KvCacheType {
         match self {
             Self::F16 => KvCacheType::F16,
@@ -172,6 +181,12 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn eight_bit_numbers_have_a_scale_a_block() {
+        assert_eq!(CacheType::ALL.map(|one| one.bytes(64)), [128, 128, 68]);
+        assert_eq!(CacheType::Q8_0.bytes(33), 68);
+    }
 
     #[test]
     fn kinds_of_accelerators_are_named_as_callers_know_them() {

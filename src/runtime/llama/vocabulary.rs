@@ -45,6 +45,26 @@ impl Vocabulary {
     pub fn metadata(&self, key: &str) -> Option<String> {
         self.model.meta_val_str(key).ok()
     }
+
+    /// Keys and values of a token over all layers: numbers that a cell of the cache holds. `None` where the file does not say,
+    /// or where its layers differ.
+    #[must_use]
+    pub fn cell_numbers(&self) -> Option<usize> {
+        cell_numbers(|key| self.metadata(key))
+    }
+}
+
+/// Layers x key-value heads x (length of a key + length of a value), by GGUF's metadata.
+fn cell_numbers(metadata: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    let architecture = metadata("general.architecture")?;
+    let number = |key: &str| metadata(&format!("{architecture}.{key}")).map(|text| text.parse::<usize>().ok());
+    let heads = number("attention.head_count")??;
+    // A file without the number has a key and a value for every head.
+    let shared = number("attention.head_count_kv").unwrap_or(Some(heads))?;
+    let size = number("embedding_length")??.checked_div(heads);
+    let key = number("attention.key_length").unwrap_or(size)?;
+    let value = number("attention.value_length").unwrap_or(size)?;
+    number("block_count")??.checked_mul(shared)?.checked_mul(key.checked_add(value)?)
 }
 
 /// Marks the position of the user's message in the rendered chat template.
@@ -107,5 +127,31 @@ mod tests {
         let rendered = format!("<user>{FRAME_MARK}</user><assistant>");
         assert_eq!(split_frame(&rendered), Some(("<user>".into(), "</user><assistant>".into())));
         assert_eq!(split_frame("nothing"), None);
+    }
+
+    #[test]
+    fn a_cell_holds_the_keys_and_values_of_all_layers() {
+        let file = |entries: &[(&str, &str)]| {
+            let entries: Vec<(String, String)> =
+                entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            cell_numbers(|key| entries.iter().find(|entry| entry.0 == key).map(|entry| entry.1.clone()))
+        };
+        let of_30_layers = [
+            ("general.architecture", "llama"),
+            ("llama.block_count", "30"),
+            ("llama.embedding_length", "576"),
+            ("llama.attention.head_count", "9"),
+            ("llama.attention.head_count_kv", "3"),
+        ];
+        // 30 layers of 3 heads with a key and a value of 576 / 9 = 64.
+        assert_eq!(file(&of_30_layers), Some(30 * 3 * 128));
+        // Every head has its own key without the fifth entry.
+        assert_eq!(file(&of_30_layers[..4]), Some(30 * 9 * 128));
+        let longer = [("llama.attention.key_length", "128"), ("llama.attention.value_length", "32")];
+        assert_eq!(file(&[&of_30_layers[..], &longer].concat()), Some(30 * 3 * 160));
+        assert_eq!(file(&of_30_layers[..3]), None);
+        // A list of one number a layer is not read.
+        assert_eq!(file(&[&of_30_layers[..4], &[("llama.attention.head_count_kv", "[1, 2]")]].concat()), None);
+        assert_eq!(file(&[&of_30_layers[..3], &[("llama.attention.head_count", "0")]].concat()), None);
     }
 }
