@@ -22,6 +22,7 @@ mod rerank;
 mod serve;
 mod shell;
 mod signals;
+mod task;
 mod token;
 mod utility;
 mod warm;

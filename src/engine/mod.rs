@@ -1,7 +1,7 @@
 //! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
 //!
 //! `models` says what serves a request, `rerank` drives a method of `methods`, `belief`, `utility` and `evaluate` sample answers
-//! and measure them, `opening` is what a caller puts before passages, `position_bias` arranges contexts, `warm` reads passages
+//! and measure them, `task` words their prompts, `opening` is what a caller puts before passages, `position_bias` arranges contexts, `warm` reads passages
 //! ahead of time. Every use case takes the [`Call`](crate::call::Call) it works for.
 
 mod answers;
@@ -21,6 +21,7 @@ pub mod preferences;
 pub mod prompt;
 pub mod rerank;
 mod role;
+pub mod task;
 mod truncate;
 pub mod utility;
 pub mod warm;

@@ -6,7 +6,7 @@ use super::convert::{narrow, usage, wide};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::v1::belief_service_server::BeliefService;
-use super::{admit, convert_belief, status, v1};
+use super::{admit, convert_belief, convert_task, status, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::BeliefEvent;
 use crate::model::entailment::TextPair;
@@ -52,6 +52,10 @@ impl BeliefService for Service {
                 model: generator.info.name.clone(),
                 model_sha256: generator.info.sha256.clone(),
                 adapter: generator.info.adapter.as_ref().map(super::models::adapter_to_wire),
+                label_probabilities: sampled
+                    .labels
+                    .first()
+                    .map_or_else(Vec::new, |labels| convert_task::probabilities(labels)),
             };
             Ok(v1::SampleResponse { event: Some(v1::sample_response::Event::Done(done)) })
         };

@@ -13,6 +13,7 @@ mod convert_fit;
 mod convert_fusion;
 mod convert_metrics;
 mod convert_opening;
+pub mod convert_task;
 mod edge;
 mod events;
 mod metrics;

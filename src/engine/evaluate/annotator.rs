@@ -1,5 +1,6 @@
 //! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
 
+use crate::engine::task::TaskKind;
 use crate::metrics::lexical;
 
 /// What labels a passage.
@@ -47,6 +48,17 @@ impl Annotator {
         Self::Provenance,
         Self::LlmJudgement,
     ];
+
+    /// What labels passages where the caller names nothing: the measure of the task's data sets in KILT.
+    #[must_use]
+    pub const fn of_task(kind: TaskKind) -> Self {
+        match kind {
+            TaskKind::ShortAnswer => Self::ExactMatch,
+            TaskKind::FactVerification | TaskKind::Classification => Self::Accuracy,
+            TaskKind::Dialogue => Self::TokenF1,
+            TaskKind::LongAnswer => Self::RougeL,
+        }
+    }
 
     /// Its name on the command line and in result files.
     #[must_use]
