@@ -6,7 +6,7 @@
 //!
 //! | task | data sets of eRAG and SePer | answer |
 //! |---|---|---|
-//! | [`TaskKind::ShortAnswer`] | NQ, TriviaQA, `HotpotQA` | a few words |
+//! | [`TaskKind::ShortAnswer`] | NQ, `TriviaQA`, `HotpotQA` | a few words |
 //! | [`TaskKind::FactVerification`] | FEVER | one of the labels |
 //! | [`TaskKind::Dialogue`] | Wizard of Wikipedia | the next turn |
 //! | [`TaskKind::LongAnswer`] | ASQA, ELI5 (of ALCE) | sentences that cite passages by number |
@@ -212,8 +212,8 @@ impl Task {
 }
 
 /// Whether the annotator of accuracy takes two labels for one.
-fn same(left: &str, right: &String) -> bool {
-    lexical::accuracy(left, std::slice::from_ref(right)) > 0.5
+fn same(left: &str, right: &str) -> bool {
+    lexical::accuracy(left, &[right.to_owned()]) > 0.5
 }
 
 #[cfg(test)]
