@@ -4,6 +4,7 @@ mod backend;
 mod calibrate;
 mod calibrate_ranking;
 mod check_config;
+mod citations;
 mod compare;
 mod compress;
 mod connection;
@@ -60,6 +61,7 @@ enum Command {
     Fit(fit::FitArgs),
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
+    Citations(citations::CitationsArgs),
     Evaluate(evaluate::EvaluateArgs),
     Compare(compare::CompareArgs),
     Distil(distil::DistilArgs),
@@ -212,6 +214,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
+        Command::Citations(args) => citations::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
         Command::Compare(args) => compare::run(args, &settings).await,
         Command::Distil(args) => distil::run(args, &settings).await,

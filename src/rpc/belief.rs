@@ -1,4 +1,4 @@
-//! gRPC handlers of BeliefService: sampling, entailment and clustering.
+//! gRPC handlers of BeliefService: sampling, entailment, clustering and citations.
 
 use tonic::{Request, Response, Status};
 
@@ -6,7 +6,7 @@ use super::convert::{narrow, usage, wide};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::v1::belief_service_server::BeliefService;
-use super::{admit, convert_belief, convert_task, status, v1};
+use super::{admit, convert_belief, convert_citation, convert_task, status, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::BeliefEvent;
 use crate::model::entailment::TextPair;
@@ -89,5 +89,15 @@ impl BeliefService for Service {
             founders: clusters.founders.into_iter().map(narrow).collect(),
             judged_pairs: narrow(judged),
         }))
+    }
+
+    async fn check_citations(
+        &self,
+        request: Request<v1::CheckCitationsRequest>,
+    ) -> Result<Response<v1::CheckCitationsResponse>, Status> {
+        let call = admit::call(&request)?;
+        let request = convert_citation::request(request.into_inner());
+        let report = answer(&call, self.edge.engine.check_citations(&call, request)).await?;
+        Ok(Response::new(convert_citation::response(report)))
     }
 }

@@ -8,11 +8,13 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::connect::Server;
+use super::v1::belief_service_client::BeliefServiceClient;
 use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
-use super::{convert, convert_belief, convert_evaluate, v1};
+use super::{convert, convert_belief, convert_citation, convert_evaluate, v1};
+use crate::engine::citations::{CitationReport, CitationRequest};
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::utility::{UtilityReport, UtilityRequest};
@@ -153,6 +155,25 @@ pub fn local_evaluation(
     model: &crate::model::GeneratorInfo,
 ) -> v1::EvaluateRetrievalResponse {
     convert_evaluate::response(report, &request.metrics, request.threshold, return_answers, model)
+}
+
+/// Checks the citations of an answer.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn check_citations(
+    server: &Server,
+    request: &CitationRequest,
+    message_bytes: usize,
+) -> Result<v1::CheckCitationsResponse, ClientError> {
+    let mut client = BeliefServiceClient::new(server.connect().await?).max_decoding_message_size(message_bytes);
+    Ok(client.check_citations(convert_citation::request_to_wire(request)).await?.into_inner())
+}
+
+/// Converts a report of this process to the message that a server would send.
+#[must_use]
+pub fn local_citations(report: CitationReport) -> v1::CheckCitationsResponse {
+    convert_citation::response(report)
 }
 
 /// Has passages read. `on_progress` receives what became of them so far; the last message is returned.

@@ -7,6 +7,7 @@ mod codec;
 pub mod connect;
 mod convert;
 mod convert_belief;
+mod convert_citation;
 mod convert_compression;
 mod convert_evaluate;
 mod convert_fit;

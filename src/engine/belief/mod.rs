@@ -116,6 +116,12 @@ impl BeliefRequest {
 
 /// Refuses a question or passages that are empty or exceed the limits.
 pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+    check_question(question, limits)?;
+    check_passages(passages, limits)
+}
+
+/// Refuses a question that is empty or too long.
+pub(super) fn check_question(question: &str, limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if question.trim().is_empty() {
         return invalid("question".into(), "must not be empty".into());
@@ -124,6 +130,12 @@ pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits)
         let problem = format!("{} bytes given, at most {} allowed", question.len(), limits.query_bytes);
         return invalid("question".into(), problem);
     }
+    Ok(())
+}
+
+/// Refuses passages that are empty or exceed the limits.
+pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+    let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if passages.len() > limits.passages {
         let problem = format!("{} given, at most {} allowed", passages.len(), limits.passages);
         return invalid("passages".into(), problem);
