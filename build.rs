@@ -11,6 +11,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let files = [
         "proto/rerankd/v1/rerank.proto",
+        "proto/rerankd/v1/task.proto",
+        "proto/rerankd/v1/citation.proto",
         "proto/rerankd/v1/model.proto",
         "proto/rerankd/v1/belief.proto",
         "proto/rerankd/v1/utility.proto",

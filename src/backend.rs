@@ -7,9 +7,11 @@ use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::methods::MethodRef;
 use crate::engine::models::Role;
 use crate::engine::rerank::RerankRequest;
+use crate::engine::task::{Task, TaskKind};
 use crate::engine::utility::UtilityRequest;
 use crate::engine::{Engine, EngineError};
 use crate::rpc::client::{self, ClientError};
+use crate::rpc::convert_task::kind_to_wire;
 use crate::rpc::{connect, v1};
 
 /// A server or an engine in this process.
@@ -82,6 +84,15 @@ impl From<ClientError> for Refusal {
             other => Self::Fatal(other.into()),
         }
     }
+}
+
+/// Refuses an answer to another task. A server without the field `task` ignores it.
+fn check_task(asked: &Task, answered: v1::Task) -> Result<(), Refusal> {
+    if asked.kind == TaskKind::default() || kind_to_wire(asked.kind) == answered {
+        return Ok(());
+    }
+    let problem = format!("the server does not know the task {}: it is older than this program", asked.kind.name());
+    Err(Refusal::Fatal(BackendError::Unsuitable(problem)))
 }
 
 /// An adapter in a manifest.
@@ -218,7 +229,11 @@ impl Backend {
         answers: bool,
     ) -> Result<v1::MeasureUtilityResponse, Refusal> {
         Ok(match self {
-            Self::Server { server, message_bytes } => client::utility(server, request, answers, *message_bytes).await?,
+            Self::Server { server, message_bytes } => {
+                let answer = client::utility(server, request, answers, *message_bytes).await?;
+                check_task(&request.task, answer.task())?;
+                answer
+            }
             Self::Local(engine) => {
                 let report = engine.utility(&Call::local(), request.clone(), None).await?;
                 client::local_utility(&report, answers, &engine.generator()?.info)
@@ -242,7 +257,9 @@ impl Backend {
     ) -> Result<v1::EvaluateRetrievalResponse, Refusal> {
         Ok(match self {
             Self::Server { server, message_bytes } => {
-                client::evaluate(server, request, answers, *message_bytes).await?
+                let answer = client::evaluate(server, request, answers, *message_bytes).await?;
+                check_task(&request.task, answer.task())?;
+                answer
             }
             Self::Local(engine) => {
                 let report = engine.evaluate(&Call::local(), request.clone()).await?;

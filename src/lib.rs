@@ -19,7 +19,7 @@
 //! | `numeric` | which arithmetic do several rooms share? | |
 //! | `fit` | what are utilities and position bias, given scores of orders or subsets? (MOI, ContextCite) | `numeric` |
 //! | `belief` | what does a set of answers say? (SePer, entropies) | `numeric` |
-//! | `metrics` | how good is a ranking, an answer, an agreement? | `numeric` |
+//! | `metrics` | how good is a ranking, an answer, an agreement? | `compress` `numeric` |
 //! | `fusion` | how do the model's and the retriever's scores become one order? | `numeric` |
 //! | `compress` | which parts of a text are kept, given what its tokens are worth? (Selective-Context, LongLLMLingua) | `numeric` |
 //! | `plan` | which tokens are evaluated, and in which order? | `numeric` |

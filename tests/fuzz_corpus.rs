@@ -15,6 +15,8 @@
 
 #[path = "../fuzz/entry/mod.rs"]
 mod entry;
+#[path = "common/fuzz_tasks.rs"]
+mod tasks;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -74,8 +76,9 @@ fn every_method_is_fuzzed() {
     }
     let fuzzed: BTreeSet<String> = entry::grpc::METHODS.iter().map(ToString::to_string).collect();
     assert_eq!(methods, fuzzed);
-    let named: BTreeSet<String> = messages().into_iter().map(|(method, _)| method.to_owned()).collect();
-    assert_eq!(named, fuzzed);
+    let of_tasks = tasks::messages(passages()).map(|(_, method, _)| method);
+    let named = messages().into_iter().map(|(method, _)| method).chain(of_tasks).map(str::to_owned);
+    assert_eq!(named.collect::<BTreeSet<String>>(), fuzzed);
 }
 
 /// The inputs that were made by hand are there as they would be made now: a message that changes its shape is noticed.
@@ -262,10 +265,12 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
 fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut seeds = Vec::new();
     let small = |number: usize| u8::try_from(number).unwrap();
-    for (at, (method, message)) in messages().into_iter().enumerate() {
+    let numbered = messages().into_iter().enumerate().map(|(at, (method, message))| (at.to_string(), method, message));
+    let of_tasks = tasks::messages(passages()).map(|(name, method, message)| (name.to_owned(), method, message));
+    for (name, method, message) in numbered.chain(of_tasks) {
         let number = small(entry::grpc::METHODS.iter().position(|known| *known == method).unwrap());
         let form = u8::from(method.ends_with("Stream"));
-        seeds.push(("grpc", format!("message-{at}"), [&[number, form], &message[..]].concat()));
+        seeds.push(("grpc", format!("message-{name}"), [&[number, form], &message[..]].concat()));
     }
     let gzip = [1, 0, 0, 0, 4, 0x1f, 0x8b, 8, 0];
     seeds.push(("grpc", "frames".into(), [&[0, 2, 0, 0, 0, 0, 2, 0x0a, 0, 0, 0, 0, 0, 0][..]].concat()));

@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
 /// New methods come last: the inputs that are kept name a method by its place.
-pub const METHODS: [&str; 20] = [
+pub const METHODS: [&str; 21] = [
     "rerankd.v1.RerankService/Rerank",
     "rerankd.v1.RerankService/WatchRerank",
     "rerankd.v1.RerankService/RerankStream",
@@ -39,6 +39,7 @@ pub const METHODS: [&str; 20] = [
     "tei.v1.Info/Info",
     "tei.v1.Rerank/Rerank",
     "tei.v1.Rerank/RerankStream",
+    "rerankd.v1.BeliefService/CheckCitations",
 ];
 
 /// How the bytes become a body.

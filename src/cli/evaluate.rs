@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::connection::ConnectionArgs;
 use super::metrics::StatisticsArgs;
+use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, measure, output};
 use crate::evaluation::data::Sources;
 use crate::evaluation::methods::{GIVEN, Ranker};
@@ -15,6 +16,9 @@ use crate::evaluation::{self, Event, Plan, Settings};
 use crate::metrics::rank::{Metric, MetricError};
 use crate::numeric::real;
 use crate::telemetry;
+
+/// Most tokens of a short answer, where the command does not say.
+const ANSWER_TOKENS: usize = 32;
 
 /// Evaluate retrieval by the generator's answers (eRAG).
 ///
@@ -28,7 +32,8 @@ use crate::telemetry;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out evaluation\n  \
                         rerankd evaluate questions.jsonl --method given --method moi --out evaluation\n  \
-                        rerankd evaluate scifact/ --run bm25.run --run dense.run --out evaluation")]
+                        rerankd evaluate scifact/ --run bm25.run --run dense.run --out evaluation\n  \
+                        rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out evaluation")]
 pub(super) struct EvaluateArgs {
     /// Questions, one JSON object a line ("question", "passages", optionally "id" and "answers"); or a folder in BEIR's
     /// layout.
@@ -72,7 +77,8 @@ pub(super) struct EvaluateArgs {
     /// What labels the passages, separated by commas: exact-match, token-f1, rouge-l, containment, accuracy, seper-soft,
     /// seper-hard, delta-seper-soft, delta-seper-hard, contains-answer, provenance, llm-judgement, bleu, bert-score,
     /// answer-judgement, erag-judgement, or all, which leaves out bert-score [default: exact-match, token-f1, rouge-l,
-    /// containment, contains-answer, provenance and llm-judgement, as the data allow].
+    /// containment, contains-answer, provenance and llm-judgement, as the data allow; with labels accuracy, for dialogue and
+    /// long answers token-f1 and rouge-l, and of the baselines provenance and llm-judgement].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     annotators: Vec<String>,
     /// A metric over the labels; may be repeated [default: P, Success, AP, RR, nDCG and R of the whole list].
@@ -84,9 +90,11 @@ pub(super) struct EvaluateArgs {
     /// Do not generate end-to-end answers.
     #[arg(long)]
     no_end_to_end: bool,
-    /// Most tokens of an answer.
-    #[arg(long, value_name = "TOKENS", default_value_t = 32)]
-    max_tokens: usize,
+    #[command(flatten)]
+    task: TaskArgs,
+    /// Most tokens of an answer [default: 32, for dialogue 128, for long answers 300].
+    #[arg(long, value_name = "TOKENS")]
+    max_tokens: Option<usize>,
     /// Samples of each prompt for the SePer annotators.
     #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
     count: Option<usize>,
@@ -123,13 +131,15 @@ impl EvaluateArgs {
 
     fn settings(&self) -> Result<Settings, Failure> {
         let metrics: Result<Vec<Metric>, MetricError> = self.metric.iter().map(|name| name.parse()).collect();
+        let task = self.task.task();
         Ok(Settings {
             annotators: self.annotators.clone(),
             metrics: metrics.map_err(|error| Failure::Input(error.to_string()))?,
             rankers: self.method.clone(),
             relevance_threshold: self.relevance_threshold,
             end_to_end: !self.no_end_to_end,
-            answer_tokens: self.max_tokens,
+            answer_tokens: self.max_tokens.unwrap_or_else(|| task.kind.answer_tokens().unwrap_or(ANSWER_TOKENS)),
+            task,
             samples: self.count,
             seed: self.seed,
             passage_tokens: self.max_passage_tokens,

@@ -5,6 +5,7 @@ mod backend;
 mod calibrate;
 mod calibrate_ranking;
 mod check_config;
+mod citations;
 mod compare;
 mod compress;
 mod connection;
@@ -23,6 +24,7 @@ mod rerank;
 mod serve;
 mod shell;
 mod signals;
+mod task;
 mod token;
 mod utility;
 mod warm;
@@ -61,6 +63,7 @@ enum Command {
     Fit(fit::FitArgs),
     Utility(utility::UtilityArgs),
     Measure(measure::MeasureArgs),
+    Citations(citations::CitationsArgs),
     Evaluate(evaluate::EvaluateArgs),
     Compare(compare::CompareArgs),
     Analyse(analyse::AnalyseArgs),
@@ -215,6 +218,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
+        Command::Citations(args) => citations::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
         Command::Compare(args) => compare::run(args, &settings).await,
         Command::Analyse(args) => analyse::run(args, &settings).await,

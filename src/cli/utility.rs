@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
-use super::{Failure, SettingsArgs, backend, input, measure, output};
+use super::task::TaskArgs;
+use super::{Failure, SettingsArgs, backend, input, measure, output, task};
 use crate::backend::Refusal;
 use crate::engine::belief::SampleOptions;
 use crate::engine::utility::UtilityRequest;
@@ -21,7 +22,9 @@ use crate::telemetry;
 /// and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A
 /// question that cannot be measured is reported and skipped; the command then exits with status 1.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  rerankd utility questions.jsonl --each --samples")]
+#[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples\n  \
+                        rerankd utility claims.jsonl --task fact-verification\n  \
+                        rerankd utility texts.jsonl --task classification --labels sports,politics,science")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command are independent of each other")]
 pub(super) struct UtilityArgs {
     /// Questions, one JSON object per line; - for standard input.
@@ -41,13 +44,15 @@ pub(super) struct UtilityArgs {
     /// Also measure the list with each passage left out.
     #[arg(long)]
     leave_one_out: bool,
+    #[command(flatten)]
+    task: TaskArgs,
     /// Print the sampled answers, grouped by cluster.
     #[arg(long)]
     samples: bool,
     /// Samples per prompt; 10 by default.
     #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
     count: Option<usize>,
-    /// Most tokens per sample; 64 by default.
+    /// Most tokens per sample; by default 64, for dialogue 128, for long answers 300.
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<usize>,
     /// Sampling temperature; 0 always selects the likeliest token.
@@ -77,6 +82,7 @@ impl UtilityArgs {
             prefixes: self.prefixes,
             leave_one_out: self.leave_one_out,
             subsets: Vec::new(),
+            task: self.task.task(),
             sampling: SampleOptions {
                 samples: self.count,
                 max_tokens: self.max_tokens,
@@ -197,6 +203,10 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
         beliefs.push((label(question, utility), belief));
     }
     let mut text = format!("\n{}\n{table}\n", question.question);
+    text.push_str(&labels("no context", &answer.label_probabilities_without_context));
+    for utility in &answer.utilities {
+        text.push_str(&labels(&label(question, utility), &utility.label_probabilities));
+    }
     for (name, belief) in beliefs.iter().filter(|(_, belief)| !belief.answers.is_empty()) {
         text.push_str(&format!("{name}\n{}", clusters(belief)));
     }
@@ -204,6 +214,15 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
         text.push_str(&format!("note: {warning}\n"));
     }
     text
+}
+
+/// The labels of a context with their probabilities, on one line; nothing for tasks without labels.
+fn labels(context: &str, labels: &[v1::LabelProbability]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> = labels.iter().map(|one| format!("{} {:.3}", one.label, one.probability)).collect();
+    format!("{context}: {}\n", shown.join(", "))
 }
 
 /// Lists the answers of each cluster with their weights.
@@ -266,6 +285,7 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
                 "predictive_entropy_reduction": measured(&utility.predictive_entropy_reduction),
                 "perplexity_reduction": measured(&utility.perplexity_reduction),
                 "lexical_similarity_increase": measured(&utility.lexical_similarity_increase),
+                "label_probabilities": task::probabilities(&utility.label_probabilities),
             })
         })
         .collect();
@@ -273,7 +293,8 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
         json!({ "tokens": usage.tokens, "naive_tokens": usage.naive_tokens, "steps": usage.steps, "total_ms": usage.total_ms })
     });
     json!({
-        "question": question.question, "line": question.line,
+        "question": question.question, "line": question.line, "task": answer.task().as_str_name(),
+        "label_probabilities_without_context": task::probabilities(&answer.label_probabilities_without_context),
         "without_context": answer.without_context.as_ref().map(belief), "utilities": utilities, "usage": usage,
         "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,
         "model_sha256": answer.model_sha256, "adapter": answer.adapter.as_ref().map(output::adapter),

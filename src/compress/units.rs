@@ -147,7 +147,9 @@ fn windows(text: &str) -> Vec<(usize, &str)> {
     windows
 }
 
-fn sentences(text: &str) -> Vec<Range<usize>> {
+/// The white space between the sentences of a text, as byte ranges. A line break ends a sentence, too.
+#[must_use]
+pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let starts = windows(text)
         .into_iter()
         .flat_map(|(start, window)| window.split_sentence_bound_indices().map(move |(at, _)| start + at));

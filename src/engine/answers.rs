@@ -1,7 +1,7 @@
-//! Prompts that ask for the answer to a question, with any of its passages in any order.
+//! Prompts that ask for the answer to a question, with any of its passages in any order. Their words are those of `task`.
 //!
 //! ```text
-//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, "Short answer:"] [answer, scored or sampled]
+//! [opening: chat frame, instruction] [passage]* [question, closing of the frame, cue] [answer or label, scored or sampled]
 //! ```
 
 use std::sync::Arc;
@@ -9,34 +9,41 @@ use std::sync::Arc;
 use super::models::ServedGenerator;
 use super::prompt::{CutSide, Language};
 use super::rerank::Passage;
+use super::task::{Task, Wording};
 use super::truncate::{Fit, FittedPassages, fit_passages};
 use super::{EngineError, Limits};
 use crate::call::Call;
 use crate::plan::{Segment, Token};
 
-/// Asks for the answer to a question with passages.
-const INSTRUCTION: &str = "Answer the question with a few words from the documents.\n\n";
-
-/// The same where there are no passages: a prompt that speaks of documents and shows none would measure the generator's
-/// confusion, not its belief.
-const CONTEXT_FREE_INSTRUCTION: &str = "Answer the question with a few words.\n\n";
-
-/// Tokens of the prompt that are neither passage nor question.
+/// Tokens of the prompt of a short answer that are neither passage nor question.
 pub(super) fn overhead(language: &Language) -> usize {
-    let opening =
-        language.opening(INSTRUCTION).tokens.len().max(language.opening(CONTEXT_FREE_INSTRUCTION).tokens.len());
-    opening + cue(language, &[]).tokens.len()
+    overhead_of(language, &Task::default().wording())
+}
+
+/// Tokens of a prompt that are neither passage with its number nor question.
+pub(super) fn overhead_of(language: &Language, wording: &Wording) -> usize {
+    let opening = |instruction: &str| language.opening(instruction).tokens.len();
+    let opening = opening(&wording.instruction).max(opening(&wording.context_free));
+    opening + cue(language, wording, &[]).tokens.len()
 }
 
 /// Asks a tokenised question ([`Language::query`]) after the passages.
-fn cue(language: &Language, question: &[Token]) -> Segment {
-    let (lead, end, answer) = (language.text("Question:"), language.text("\n"), language.text("Short answer:"));
+fn cue(language: &Language, wording: &Wording, question: &[Token]) -> Segment {
+    let (lead, end, answer) = (language.text(wording.asks), language.text("\n"), language.text(wording.answers));
     Segment::context([&lead[..], question, &end, language.closing(), &answer].concat())
+}
+
+/// What stands before the passages of a numbered prompt, first to last; empty for prompts without numbers.
+fn numbers(language: &Language, wording: &Wording, count: usize) -> Vec<Vec<Token>> {
+    let count = if wording.numbered { count } else { 0 };
+    (1..=count).map(|number| language.text(&format!("[{number}] "))).collect()
 }
 
 /// A question and its passages, as they go into prompts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
+    /// What is asked.
+    pub task: &'a Task,
     pub question: &'a str,
     pub passages: &'a [Passage],
     /// Most tokens of a passage; no bound but the context where `None`.
@@ -51,17 +58,34 @@ pub(super) struct AnswerPrompts {
     opening: Segment,
     context_free_opening: Segment,
     passages: Vec<Segment>,
+    /// Stand before the passages of a prompt; empty where they have no numbers.
+    numbers: Vec<Vec<Token>>,
     cue: Segment,
+    /// The answers of a task with labels; scored.
+    labels: Vec<Segment>,
 }
 
 impl AnswerPrompts {
-    /// From a question ([`Language::query`]) and passages that are tokenised and fit already.
+    /// For short answers, from a question ([`Language::query`]) and passages that are tokenised and fit already.
     pub fn new(language: &Language, question: &[Token], passages: impl IntoIterator<Item = Arc<[Token]>>) -> Self {
+        Self::for_task(language, &Task::default(), question, passages)
+    }
+
+    fn for_task(
+        language: &Language,
+        task: &Task,
+        question: &[Token],
+        passages: impl IntoIterator<Item = Arc<[Token]>>,
+    ) -> Self {
+        let wording = task.wording();
+        let passages: Vec<Segment> = passages.into_iter().map(Segment::context).collect();
         Self {
-            opening: language.opening(INSTRUCTION),
-            context_free_opening: language.opening(CONTEXT_FREE_INSTRUCTION),
-            passages: passages.into_iter().map(Segment::context).collect(),
-            cue: cue(language, question),
+            opening: language.opening(&wording.instruction),
+            context_free_opening: language.opening(&wording.context_free),
+            numbers: numbers(language, &wording, passages.len()),
+            passages,
+            cue: cue(language, &wording, question),
+            labels: task.labels().iter().map(|label| Segment::scored(language.query(label), 0)).collect(),
         }
     }
 
@@ -76,8 +100,10 @@ impl AnswerPrompts {
         room: usize,
     ) -> Result<(Self, Vec<usize>), EngineError> {
         let language = &model.language;
-        let question = language.query(asked.question);
-        let frame = overhead(language) + question.len() + room;
+        let (question, wording) = (language.query(asked.question), asked.task.wording());
+        let labels = asked.task.labels().iter().map(|label| language.query(label).len()).max().unwrap_or(0);
+        let numbers: usize = numbers(language, &wording, longest).iter().map(Vec::len).sum();
+        let frame = overhead_of(language, &wording) + numbers + question.len() + room.max(labels);
         let context = model.context()?;
         let Some(available) = context.checked_sub(frame) else {
             let available = context.saturating_sub(frame - question.len());
@@ -86,10 +112,10 @@ impl AnswerPrompts {
         let truncate = asked.truncate.unwrap_or(limits.truncate);
         let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate, side: CutSide::End };
         let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
-        Ok((Self::new(language, &question, tokens), cut))
+        Ok((Self::for_task(language, asked.task, &question, tokens), cut))
     }
 
-    /// A passage as it stands in prompts.
+    /// A passage as it stands in prompts, without a number.
     pub fn passage(&self, index: usize) -> &Segment {
         &self.passages[index]
     }
@@ -97,15 +123,31 @@ impl AnswerPrompts {
     /// The segments of a prompt with these passages, in this order.
     pub fn prompt(&self, order: &[usize]) -> Vec<Segment> {
         let opening = if order.is_empty() { &self.context_free_opening } else { &self.opening };
-        let passages = order.iter().map(|&index| self.passages[index].clone());
+        let passage = |(position, &index): (usize, &usize)| match self.numbers.get(position) {
+            Some(number) => Segment::context([&number[..], &self.passages[index].tokens].concat()),
+            None => self.passages[index].clone(),
+        };
+        let passages = order.iter().enumerate().map(passage);
         std::iter::once(opening.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
+    }
+
+    /// The prompts that end in a scored label, one for each label; none for tasks without labels.
+    pub fn labelled(&self, order: &[usize]) -> Vec<Vec<Segment>> {
+        let prompt = self.prompt(order);
+        self.labels.iter().map(|label| [&prompt[..], std::slice::from_ref(label)].concat()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::task::TaskKind;
     use crate::scripted::ByteTokenizer;
+
+    fn text(language: &Language, segments: &[Segment]) -> String {
+        let tokens: Vec<Token> = segments.iter().flat_map(|segment| segment.tokens.iter().copied()).collect();
+        language.tokenizer.detokenize(&tokens)
+    }
 
     /// Letter (f): a prompt without passages asked for words "from the documents".
     #[test]
@@ -113,13 +155,47 @@ mod tests {
         let language = Language::new(Arc::new(ByteTokenizer::default()), false);
         let passage = language.text("Document: a\n\n").into();
         let prompts = AnswerPrompts::new(&language, &language.query("who?"), [passage]);
-        let text = |order: &[usize]| {
-            let tokens: Vec<Token> =
-                prompts.prompt(order).iter().flat_map(|segment| segment.tokens.iter().copied()).collect();
-            language.tokenizer.detokenize(&tokens)
-        };
+        let text = |order: &[usize]| text(&language, &prompts.prompt(order));
         assert!(!text(&[]).to_lowercase().contains("document"), "{}", text(&[]));
         assert!(text(&[0]).contains("from the documents"));
         assert!(text(&[]).ends_with("Question: who?\nShort answer:"));
+    }
+
+    /// Everything that is stored depends on these texts: they change with `TEMPLATE_VERSION` only.
+    #[test]
+    fn the_prompt_of_a_short_answer_keeps_its_text() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let passages = ["Document: a\n\n", "Document: (t) b\n\n"].map(|passage| language.text(passage).into());
+        let prompts = AnswerPrompts::new(&language, &language.query("who?"), passages);
+        assert_eq!(
+            text(&language, &prompts.prompt(&[1, 0])),
+            "Answer the question with a few words from the documents.\n\nDocument: (t) b\n\nDocument: a\n\nQuestion: \
+             who?\nShort answer:"
+        );
+        assert_eq!(
+            text(&language, &prompts.prompt(&[])),
+            "Answer the question with a few words.\n\nQuestion: who?\nShort answer:"
+        );
+        assert!(prompts.labelled(&[0]).is_empty());
+    }
+
+    #[test]
+    fn long_answers_number_passages_by_their_place_and_tasks_with_labels_score_them() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let of = |kind: TaskKind| {
+            let passages = ["Document: a\n\n", "Document: b\n\n"].map(|passage| language.text(passage).into());
+            let task = Task { kind, labels: Vec::new() };
+            AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages)
+        };
+        let long = of(TaskKind::LongAnswer);
+        let shown = text(&language, &long.prompt(&[1, 0]));
+        assert!(shown.ends_with("[1] Document: b\n\n[2] Document: a\n\nQuestion: who?\nAnswer:"), "{shown}");
+        assert_eq!(text(&language, &[long.passage(1).clone()]), "Document: b\n\n", "other prompts show no numbers");
+        let fever = of(TaskKind::FactVerification);
+        let scored = fever.labelled(&[]);
+        assert_eq!(scored.len(), 3);
+        let shown = text(&language, &scored[2]);
+        assert!(shown.ends_with("Claim: who?\nLabel: NOT ENOUGH INFO"), "{shown}");
+        assert_eq!(*scored[2][2].tokens, *language.text(" NOT ENOUGH INFO"));
     }
 }

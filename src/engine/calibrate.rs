@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::answers::{AnswerPrompts, Asked};
 use super::rerank::Passage;
+use super::task::Task;
 use super::{Engine, EngineError};
 use crate::call::Call;
 use crate::numeric::{mean, real};
@@ -60,7 +61,9 @@ impl Engine {
         let generator = self.generator()?;
         let answer = generator.language.query(&task.answer);
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
-        let asked = Asked { question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
+        let short = Task::default();
+        let asked =
+            Asked { task: &short, question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
         let (prompts, _) = AnswerPrompts::fitted(&generator, self.limits(), call, asked, longest, answer.len())?;
         let mut plan = Plan::new();

@@ -1,13 +1,15 @@
 //! Use cases: what a caller asks for, done with plans, scores and measures. Nothing here knows a wire format or a runtime.
 //!
 //! `models` says what serves a request, `rerank` drives a method of `methods`, `belief`, `utility` and `evaluate` sample answers
-//! and measure them, `opening` is what a caller puts before passages, `position_bias` arranges contexts, `warm` reads passages
-//! ahead of time. Every use case takes the [`Call`](crate::call::Call) it works for.
+//! and measure them, `task` words their prompts, `citations` checks what answers cite, `opening` is what a caller puts before
+//! passages, `position_bias` arranges contexts, `warm` reads passages ahead of time. Every use case takes the
+//! [`Call`](crate::call::Call) it works for.
 
 mod answers;
 pub mod belief;
 pub mod calibrate;
 mod calibrations;
+pub mod citations;
 mod error;
 mod estimate;
 pub mod evaluate;
@@ -21,6 +23,7 @@ pub mod preferences;
 pub mod prompt;
 pub mod rerank;
 mod role;
+pub mod task;
 mod truncate;
 pub mod utility;
 pub mod warm;

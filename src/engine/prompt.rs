@@ -1,6 +1,6 @@
 //! Parts common to all prompts: the chat frame, and the tokens of passages and queries.
 //!
-//! The text of each prompt is in the module that uses it: `methods` for scores of the query, `answers` for answers,
+//! The text of each prompt is in the module that uses it: `methods` for scores of the query, `task` for answers,
 //! `judgement` for Yes and No. Segments are tokenised separately and concatenated. A passage therefore has
 //! the same tokens at every position, and many orders can share segments. Control tokens in the caller's text are not
 //! parsed. Only the chat frame may contain control tokens.

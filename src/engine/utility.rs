@@ -16,6 +16,7 @@ use super::belief::{
     check_texts,
 };
 use super::rerank::{Passage, Usage};
+use super::task::{LabelProbability, Task, TaskKind};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::{Estimate, Measured, Pairing};
 use crate::call::Call;
@@ -54,6 +55,8 @@ pub struct UtilityRequest {
     pub leave_one_out: bool,
     /// Measure these subsets, by index.
     pub subsets: Vec<Vec<usize>>,
+    /// What the generator is asked to do.
+    pub task: Task,
     /// How answers are sampled.
     pub sampling: SampleOptions,
     /// How they are measured.
@@ -80,6 +83,8 @@ pub struct Utility {
     pub belief: BeliefReport,
     /// The answers that were measured.
     pub answers: Vec<Answer>,
+    /// The task's labels with their probabilities; empty for tasks without labels.
+    pub labels: Vec<LabelProbability>,
     /// DeltaSePer: soft SePer in this context minus context-free, in [-1, 1].
     pub delta_soft: Option<Measured>,
     /// The same for hard SePer.
@@ -106,6 +111,10 @@ pub struct UtilityReport {
     pub context_free: BeliefReport,
     /// Its answers.
     pub context_free_answers: Vec<Answer>,
+    /// The task's labels without passages, with their probabilities; empty for tasks without labels.
+    pub context_free_labels: Vec<LabelProbability>,
+    /// The task that was asked.
+    pub task: TaskKind,
     /// One for each context, in the order: list, each, prefixes, leave-one-out, subsets.
     pub utilities: Vec<Utility>,
     /// Cost of the generator.
@@ -116,9 +125,12 @@ pub struct UtilityReport {
     pub warnings: Vec<String>,
 }
 
-/// Everything that context-free answers depend on: the question and the sampling options.
+/// Everything that context-free answers depend on: the question, the task and the sampling options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ContextFreeKey(String, String);
+pub(super) struct ContextFreeKey(String, Task, String);
+
+/// What was drawn in one context: the answers, and the labels with their probabilities.
+type Drawn = (Vec<Answer>, Vec<LabelProbability>);
 
 impl UtilityRequest {
     fn contexts(&self) -> Vec<(ContextKind, Vec<usize>)> {
@@ -148,6 +160,7 @@ impl UtilityRequest {
             question: self.question.clone(),
             passages: self.passages.clone(),
             contexts: self.contexts().into_iter().map(|(_, indices)| indices).collect(),
+            task: self.task.clone(),
             options: self.sampling.clone(),
             passage_tokens: self.passage_tokens,
             truncate: self.truncate,
@@ -156,7 +169,8 @@ impl UtilityRequest {
     }
 
     fn context_free_key(&self) -> ContextFreeKey {
-        ContextFreeKey(self.question.clone(), format!("{:?}", self.sampling))
+        let sampling = self.task.sampling(self.sampling.clone());
+        ContextFreeKey(self.question.clone(), self.task.clone(), format!("{sampling:?}"))
     }
 
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
@@ -164,6 +178,7 @@ impl UtilityRequest {
         check_texts(&self.question, &self.passages, limits)?;
         check_references(&self.references, limits)?;
         check_orders("subsets", &self.subsets, self.passages.len())?;
+        self.task.check()?;
         if self.contexts().is_empty() {
             return Err(EngineError::invalid("measure_list", "no context to measure"));
         }
@@ -209,22 +224,23 @@ impl Engine {
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
             if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
-        let mut by_context: BTreeMap<Vec<usize>, Vec<Answer>> = distinct.into_iter().zip(sampled.answers).collect();
-        let context_free_answers = match cached {
+        let drawn = sampled.answers.into_iter().zip(sampled.labels);
+        let mut by_context: BTreeMap<Vec<usize>, Drawn> = distinct.into_iter().zip(drawn).collect();
+        let context_free_drawn = match cached {
             Some(cached) => cached,
             None => {
-                let answers = by_context.get(&Vec::new()).cloned().unwrap_or_default();
-                self.context_free.put(key, answers.clone());
-                answers
+                let drawn = by_context.get(&Vec::new()).cloned().unwrap_or_default();
+                self.context_free.put(key, drawn.clone());
+                drawn
             }
         };
-        by_context.insert(Vec::new(), context_free_answers.clone());
+        by_context.insert(Vec::new(), context_free_drawn.clone());
         let question = request.measure.conditioned.then_some(request.question.as_str());
         let texts = Texts::after(question);
         let allowed = self.limits().pairs.min(request.pair_budget.unwrap_or(usize::MAX));
         let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, allowed);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
-        for (indices, answers) in &by_context {
+        for (indices, (answers, _)) in &by_context {
             let responses = responses(answers);
             let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
@@ -234,8 +250,8 @@ impl Engine {
         let mut utilities = Vec::with_capacity(contexts.len());
         for (kind, indices) in contexts {
             let belief = measured.get(&indices[..]).cloned().ok_or_else(missing)?;
-            let answers = by_context[&indices].clone();
-            utilities.push(utility(kind, indices, belief, answers, &context_free));
+            let drawn = by_context[&indices].clone();
+            utilities.push(utility(kind, indices, belief, drawn, &context_free));
         }
         let mut warnings = Vec::new();
         let shortened = sampled.cut.iter().filter(|dropped| **dropped > 0).count();
@@ -249,8 +265,17 @@ impl Engine {
         }
         let mut usage = sampled.usage;
         usage.total_ms = milliseconds(started);
-        let judged_pairs = verdicts.judged;
-        Ok(UtilityReport { context_free, context_free_answers, utilities, usage, judged_pairs, warnings })
+        let (context_free_answers, context_free_labels) = context_free_drawn;
+        Ok(UtilityReport {
+            context_free,
+            context_free_answers,
+            context_free_labels,
+            task: request.task.kind,
+            utilities,
+            usage,
+            judged_pairs: verdicts.judged,
+            warnings,
+        })
     }
 }
 
@@ -262,7 +287,7 @@ fn utility(
     kind: ContextKind,
     indices: Vec<usize>,
     belief: BeliefReport,
-    answers: Vec<Answer>,
+    (answers, labels): Drawn,
     context_free: &BeliefReport,
 ) -> Utility {
     let difference = |left: &Estimate, right: &Estimate| left.minus(right, Pairing::Paired);
@@ -286,11 +311,12 @@ fn utility(
         indices,
         belief,
         answers,
+        labels,
     }
 }
 
-/// Context-free answers of the most recent 512 questions.
-pub(super) struct ContextFreeCache(std::sync::Mutex<lru::LruCache<ContextFreeKey, Vec<Answer>>>);
+/// Context-free answers and labels of the most recent 512 questions.
+pub(super) struct ContextFreeCache(std::sync::Mutex<lru::LruCache<ContextFreeKey, Drawn>>);
 
 impl Default for ContextFreeCache {
     fn default() -> Self {
@@ -300,11 +326,11 @@ impl Default for ContextFreeCache {
 }
 
 impl ContextFreeCache {
-    fn get(&self, key: &ContextFreeKey) -> Option<Vec<Answer>> {
+    fn get(&self, key: &ContextFreeKey) -> Option<Drawn> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).cloned()
     }
 
-    fn put(&self, key: ContextFreeKey, answers: Vec<Answer>) {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).put(key, answers);
+    fn put(&self, key: ContextFreeKey, drawn: Drawn) {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).put(key, drawn);
     }
 }

@@ -68,6 +68,7 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         rankings,
         contexts,
         end_to_end: plan.end_to_end,
+        task: settings.task.clone(),
         answer_tokens: Some(settings.answer_tokens),
         sampling: SampleOptions {
             samples: settings.samples,

@@ -33,6 +33,7 @@ use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
 use crate::engine::belief::MeasureOptions;
 use crate::engine::evaluate::{Annotator, default_metrics};
 use crate::engine::models::Role;
+use crate::engine::task::{Task, TaskKind};
 use crate::files::FileError;
 use crate::metrics::rank::Metric;
 use crate::metrics::resample::Statistics;
@@ -75,6 +76,8 @@ pub(crate) struct Settings {
     pub relevance_threshold: f64,
     /// Answer from whole contexts, too.
     pub end_to_end: bool,
+    /// What the generator is asked to do.
+    pub task: Task,
     /// Most tokens of an answer.
     pub answer_tokens: usize,
     /// Samples of each prompt for the SePer annotators; the engine's default where `None`.
@@ -131,15 +134,29 @@ fn distinct<T: PartialEq>(elements: impl IntoIterator<Item = T>) -> Vec<T> {
     kept
 }
 
+/// Whether an annotator labels passages where the caller names none. For a task with labels all lexical ones say the same, and no
+/// passage contains a label; long texts never equal a reference.
+fn default_for(task: TaskKind, annotator: Annotator) -> bool {
+    match (task, annotator) {
+        (_, Annotator::Provenance | Annotator::LlmJudgement) => true,
+        (TaskKind::ShortAnswer, annotator) => annotator.is_default(),
+        (TaskKind::FactVerification | TaskKind::Classification, annotator) => annotator == Annotator::Accuracy,
+        (TaskKind::Dialogue | TaskKind::LongAnswer, annotator) => {
+            matches!(annotator, Annotator::TokenF1 | Annotator::RougeL)
+        }
+    }
+}
+
 /// The annotators with these names, which the data must allow.
-fn annotators(names: &[String], data: &Data) -> Result<Vec<Annotator>, EvaluationError> {
+fn annotators(names: &[String], task: TaskKind, data: &Data) -> Result<Vec<Annotator>, EvaluationError> {
     let available = |annotator: &Annotator| match annotator {
         Annotator::Provenance => data.has_provenance(),
         other => !other.needs_references() || data.has_references(),
     };
     let mut chosen: Vec<Annotator> = Vec::new();
     if names.is_empty() {
-        chosen.extend(Annotator::ALL.iter().filter(|annotator| annotator.is_default() && available(annotator)));
+        let default = |annotator: &Annotator| default_for(task, *annotator);
+        chosen.extend(Annotator::ALL.iter().filter(|a| default(a) && available(a)));
     }
     for name in names.iter().map(|name| name.trim()) {
         if name == "all" {
@@ -175,7 +192,8 @@ impl Plan {
         let rankers = &settings.rankers;
         let systems = data.systems.iter().flat_map(|list| rankers.iter().map(move |ranker| name(list, ranker)));
         let systems = systems.collect();
-        let annotators = annotators(&settings.annotators, data)?;
+        settings.task.check().map_err(|error| EvaluationError::Input(format!("--{error}")))?;
+        let annotators = annotators(&settings.annotators, settings.task.kind, data)?;
         let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
         let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
         Ok(Self { settings, annotators, metrics, systems, end_to_end })
@@ -212,6 +230,13 @@ impl Plan {
             Value::Object(manifest) => manifest,
             _ => Map::new(),
         };
+        // Evaluations of short answers from before tasks had names are continued.
+        if self.settings.task != Task::default() {
+            manifest.insert("task".to_owned(), json!(self.settings.task.kind.name()));
+            if self.settings.task.kind.has_labels() {
+                manifest.insert("labels".to_owned(), json!(self.settings.task.labels()));
+            }
+        }
         if let Some(calibrations) = models.calibrated() {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
         }
@@ -278,25 +303,52 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {
 
 #[cfg(test)]
 mod tests {
+    use super::methods::GIVEN;
     use super::*;
+
+    fn settings(ranker: &str, annotators: &[&str], task: Task) -> Settings {
+        Settings {
+            annotators: annotators.iter().map(|&name| name.to_owned()).collect(),
+            metrics: Vec::new(),
+            rankers: vec![Ranker::find(ranker).unwrap()],
+            relevance_threshold: 0.5,
+            end_to_end: false,
+            task,
+            answer_tokens: 32,
+            samples: None,
+            seed: 0,
+            passage_tokens: None,
+            measure: MeasureOptions::default(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    #[test]
+    fn the_task_and_its_labels_bind_the_results_and_choose_the_annotators() {
+        let query = data::Query { references: vec!["REFUTES".to_owned()], ..data::Query::default() };
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![query] };
+        let plan = |kind: TaskKind, labels: &[&str]| {
+            let labels = labels.iter().map(|&label| label.to_owned()).collect();
+            Plan::new(settings(GIVEN, &[], Task { kind, labels }), &data)
+        };
+        let manifest = |kind, labels| plan(kind, labels).unwrap().manifest(&ModelIdentity::scripted("the judge"));
+        let short = manifest(TaskKind::ShortAnswer, &[]);
+        assert!(!short.contains_key("task") && !short.contains_key("labels"), "what is stored goes on");
+        let fever = manifest(TaskKind::FactVerification, &[]);
+        assert_eq!(fever["task"], "fact-verification");
+        assert_eq!(fever["labels"], json!(["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]));
+        assert_eq!(fever["annotators"], json!(["accuracy", "llm-judgement"]));
+        assert_ne!(fever, manifest(TaskKind::FactVerification, &["SUPPORTS", "REFUTES"]));
+        assert_eq!(manifest(TaskKind::Dialogue, &[])["annotators"], json!(["token-f1", "rouge-l", "llm-judgement"]));
+        let refused = plan(TaskKind::Classification, &["one"]).err().unwrap();
+        assert_eq!(refused.to_string(), "--labels: 1 given, 2 to 64 allowed");
+    }
 
     #[test]
     fn a_ranker_that_asks_the_entailment_model_binds_the_results_to_it() {
         let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
         let entailment = |ranker: &str| {
-            let settings = Settings {
-                annotators: vec!["llm-judgement".to_owned()],
-                metrics: Vec::new(),
-                rankers: vec![Ranker::find(ranker).unwrap()],
-                relevance_threshold: 0.5,
-                end_to_end: false,
-                answer_tokens: 32,
-                samples: None,
-                seed: 0,
-                passage_tokens: None,
-                measure: MeasureOptions::default(),
-                statistics: Statistics::default(),
-            };
+            let settings = settings(ranker, &["llm-judgement"], Task::default());
             let manifest = Plan::new(settings, &data).unwrap().manifest(&ModelIdentity::scripted("the judge"));
             manifest["entailment_sha256"].clone()
         };

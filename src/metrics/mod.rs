@@ -1,9 +1,10 @@
-//! Measures of rankings, labels and answers: rank metrics, lexical scores, probabilities, correlations, resampling, several
-//! tests at once. Pure; random numbers come from a seed.
+//! Measures of rankings, labels and answers: rank metrics, lexical scores, citations, probabilities, correlations, resampling,
+//! several tests at once. Pure; random numbers come from a seed.
 
 pub mod agreement;
 pub mod bert_score;
 pub mod bleu;
+pub mod citation;
 pub mod input;
 pub mod lexical;
 pub mod multiple;

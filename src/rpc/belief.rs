@@ -1,4 +1,4 @@
-//! gRPC handlers of BeliefService: sampling, entailment and clustering.
+//! gRPC handlers of BeliefService: sampling, entailment, clustering and citations.
 
 use tonic::{Request, Response, Status};
 
@@ -6,7 +6,7 @@ use super::convert::{narrow, usage, wide};
 use super::edge::{Edge, answer};
 use super::events::{Events, with_answer};
 use super::v1::belief_service_server::BeliefService;
-use super::{admit, convert_belief, status, v1};
+use super::{admit, convert_belief, convert_citation, convert_task, status, v1};
 use crate::engine::EngineError;
 use crate::engine::belief::BeliefEvent;
 use crate::model::entailment::TextPair;
@@ -52,6 +52,10 @@ impl BeliefService for Service {
                 model: generator.info.name.clone(),
                 model_sha256: generator.info.sha256.clone(),
                 adapter: generator.info.adapter.as_ref().map(super::models::adapter_to_wire),
+                label_probabilities: sampled
+                    .labels
+                    .first()
+                    .map_or_else(Vec::new, |labels| convert_task::probabilities(labels)),
             };
             Ok(v1::SampleResponse { event: Some(v1::sample_response::Event::Done(done)) })
         };
@@ -85,5 +89,15 @@ impl BeliefService for Service {
             founders: clusters.founders.into_iter().map(narrow).collect(),
             judged_pairs: narrow(judged),
         }))
+    }
+
+    async fn check_citations(
+        &self,
+        request: Request<v1::CheckCitationsRequest>,
+    ) -> Result<Response<v1::CheckCitationsResponse>, Status> {
+        let call = admit::call(&request)?;
+        let request = convert_citation::request(request.into_inner());
+        let report = answer(&call, self.edge.engine.check_citations(&call, request)).await?;
+        Ok(Response::new(convert_citation::response(report)))
     }
 }

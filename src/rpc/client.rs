@@ -13,8 +13,9 @@ use super::v1::model_service_client::ModelServiceClient;
 use super::v1::rerank_service_client::RerankServiceClient;
 use super::v1::utility_service_client::UtilityServiceClient;
 use super::v1::watch_rerank_response::Event;
-use super::{convert, convert_belief, convert_evaluate, v1};
+use super::{convert, convert_belief, convert_citation, convert_evaluate, v1};
 use crate::engine::belief::TextPair;
+use crate::engine::citations::{CitationReport, CitationRequest};
 use crate::engine::evaluate::{EvaluateReport, EvaluateRequest};
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::utility::{UtilityReport, UtilityRequest};
@@ -185,6 +186,25 @@ pub async fn entail(
 #[must_use]
 pub fn local_verdicts(judged: &Judged) -> Vec<v1::EntailmentVerdict> {
     judged.verdicts.iter().map(convert_belief::verdict).collect()
+}
+
+/// Checks the citations of an answer.
+///
+/// # Errors
+/// [`ClientError`].
+pub async fn check_citations(
+    server: &Server,
+    request: &CitationRequest,
+    message_bytes: usize,
+) -> Result<v1::CheckCitationsResponse, ClientError> {
+    let mut client = BeliefServiceClient::new(server.connect().await?).max_decoding_message_size(message_bytes);
+    Ok(client.check_citations(convert_citation::request_to_wire(request)).await?.into_inner())
+}
+
+/// Converts a report of this process to the message that a server would send.
+#[must_use]
+pub fn local_citations(report: CitationReport) -> v1::CheckCitationsResponse {
+    convert_citation::response(report)
 }
 
 /// Has passages read. `on_progress` receives what became of them so far; the last message is returned.

@@ -1,7 +1,7 @@
 //! Conversions of beliefs and utilities between messages and engine types.
 
 use super::convert::{count, given, known, narrow, passages, truncation, usage};
-use super::v1;
+use super::{convert_task, v1};
 use crate::belief::seper::Aggregate;
 use crate::belief::{Estimate, Measured, Rule, Verdict, Weighting};
 use crate::engine::EngineError;
@@ -100,6 +100,7 @@ pub(super) fn sample_request(wire: v1::SampleRequest) -> Result<BeliefRequest, E
         question: wire.question,
         contexts: vec![(0..passages.len()).collect()],
         passages,
+        task: convert_task::task(wire.task, wire.labels)?,
         options: sampling(wire.sampling),
         passage_tokens,
         truncate,
@@ -129,6 +130,7 @@ pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<Utility
         prefixes: wire.measure_prefixes,
         leave_one_out: wire.measure_leave_one_out,
         subsets: wire.subsets.into_iter().map(indices).collect(),
+        task: convert_task::task(wire.task, wire.labels)?,
         sampling: sampling(wire.sampling),
         measure: measure(wire.measure)?,
         passage_tokens,
@@ -154,6 +156,8 @@ pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: 
         return_answers,
         truncation: Some(super::convert::truncation_to_wire(request.truncate, request.passage_tokens)),
         token_budget: super::convert::wide(request.token_budget.unwrap_or(0)),
+        task: convert_task::kind_to_wire(request.task.kind).into(),
+        labels: request.task.labels.clone(),
     }
 }
 
@@ -227,6 +231,7 @@ fn utility(utility: &Utility, return_answers: bool) -> v1::Utility {
         predictive_entropy_reduction: Some(measured(utility.predictive_entropy_reduction)),
         perplexity_reduction: utility.perplexity_reduction.map(measured),
         lexical_similarity_increase: utility.lexical_similarity_increase.map(measured),
+        label_probabilities: convert_task::probabilities(&utility.labels),
     }
 }
 
@@ -244,6 +249,8 @@ pub(super) fn utility_response(
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
         adapter: model.adapter.as_ref().map(super::models::adapter_to_wire),
+        label_probabilities_without_context: convert_task::probabilities(&report.context_free_labels),
+        task: convert_task::kind_to_wire(report.task).into(),
     }
 }
 

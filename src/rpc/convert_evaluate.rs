@@ -2,9 +2,10 @@
 
 use super::convert::{given, known, narrow, passages, passages_to_wire, truncation, truncation_to_wire, usage, wide};
 use super::convert_belief::{answer, indices, measure, measure_to_wire, sampling, sampling_to_wire, subset};
-use super::v1;
+use super::{convert_task, v1};
 use crate::engine::EngineError;
 use crate::engine::evaluate::{Annotator, EvaluateReport, EvaluateRequest, MOST_RANKINGS, default_metrics};
+use crate::engine::task::LabelProbability;
 use crate::metrics::input;
 use crate::metrics::rank::{Grading, Metric, MetricError};
 use crate::model::GeneratorInfo;
@@ -67,19 +68,21 @@ pub(super) fn request(wire: v1::EvaluateRetrievalRequest) -> Result<EvaluateRequ
     };
     let annotators: Result<Vec<Annotator>, EngineError> = wire.annotators.iter().enumerate().map(annotator).collect();
     let annotators = Some(annotators?).filter(|annotators| !annotators.is_empty());
+    let task = convert_task::task(wire.task, wire.labels)?;
     let rankings = orders("rankings", wire.rankings, wire.passages.len())?;
     let contexts = orders("contexts", wire.contexts, wire.passages.len())?;
     Ok(EvaluateRequest {
         question: wire.question,
         passages: passages(wire.passages),
         references: wire.references,
-        annotators: annotators.unwrap_or_else(|| vec![Annotator::ExactMatch]),
+        annotators: annotators.unwrap_or_else(|| vec![Annotator::of_task(task.kind)]),
         provenance: wire.provenance,
         metrics: if wire.metrics.is_empty() { default_metrics() } else { metrics(&wire.metrics)? },
         threshold: wire.threshold.unwrap_or(Grading::ERAG.threshold),
         rankings,
         contexts,
         end_to_end: wire.end_to_end,
+        task,
         answer_tokens: given(wire.answer_tokens),
         sampling: sampling(wire.sampling),
         measure: measure(wire.measure)?,
@@ -108,6 +111,8 @@ pub(super) fn request_to_wire(request: &EvaluateRequest, return_answers: bool) -
         return_answers,
         truncation: Some(truncation_to_wire(request.truncate, request.passage_tokens)),
         token_budget: wide(request.token_budget.unwrap_or(0)),
+        task: convert_task::kind_to_wire(request.task.kind).into(),
+        labels: request.task.labels.clone(),
     }
 }
 
@@ -142,7 +147,10 @@ pub(super) fn response(
             })
             .collect(),
         answer: ranking.answer.as_ref().filter(|_| with_answers).map(answer),
+        label_probabilities: convert_task::probabilities(&ranking.label_probabilities),
     });
+    let of_passage =
+        |labels: &Vec<LabelProbability>| v1::LabelProbabilities { labels: convert_task::probabilities(labels) };
     v1::EvaluateRetrievalResponse {
         labels: report.labels.iter().map(labels).collect(),
         rankings: rankings.collect(),
@@ -154,5 +162,7 @@ pub(super) fn response(
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
         adapter: model.adapter.as_ref().map(super::models::adapter_to_wire),
+        passage_label_probabilities: report.passage_label_probabilities.iter().map(of_passage).collect(),
+        task: convert_task::kind_to_wire(report.task).into(),
     }
 }

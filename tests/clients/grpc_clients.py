@@ -2,7 +2,7 @@
 
 import grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from rerankd.v1 import belief_pb2, belief_pb2_grpc, metrics_pb2, metrics_pb2_grpc, model_pb2, model_pb2_grpc
+from rerankd.v1 import belief_pb2, belief_pb2_grpc, citation_pb2, metrics_pb2, metrics_pb2_grpc, model_pb2, model_pb2_grpc
 from rerankd.v1 import rerank_pb2, rerank_pb2_grpc, utility_pb2, utility_pb2_grpc
 from tei.v1 import tei_pb2, tei_pb2_grpc
 
@@ -125,6 +125,8 @@ def run(checks, address, token):
         assert verdicts[0].entailment > 0.5, verdicts
         texts = ["It was George Eliot.", "George Eliot did.", "The sky is green."]
         assert len(beliefs.Cluster(belief_pb2.ClusterRequest(texts=texts)).cluster_of) == 3
+        cited = citation_pb2.CheckCitationsRequest(answer="George Eliot wrote it [1].", passages=passages())
+        assert [one.number for one in beliefs.CheckCitations(cited).statements[0].citations] == [1]
 
     def utility():
         utilities.MeasureUtility(measure)

@@ -11,8 +11,10 @@ use crate::call::Call;
 use crate::engine::answers::{AnswerPrompts, Asked};
 use crate::engine::models::ServedGenerator;
 use crate::engine::rerank::Usage;
+use crate::engine::task::LabelProbability;
 use crate::engine::{Engine, EngineError};
-use crate::plan::{NodeId, Plan};
+use crate::numeric::logspace::log_sum_exp;
+use crate::plan::{Finish, NodeId, Plan, Segment};
 use crate::scheduler::generator::{Event, Outcome, Sample};
 
 /// A plan under construction, with the length of the prompt before each of its samples.
@@ -26,6 +28,10 @@ pub(in crate::engine) struct Drawing {
     stop: Arc<TextStop>,
     /// Number of tokens of the prompt before each sample.
     before: HashMap<NodeId, usize>,
+    /// Tokens of the prompts of labels without sharing.
+    label_tokens: usize,
+    /// The task's labels.
+    labels: Vec<String>,
 }
 
 impl Drawing {
@@ -40,7 +46,8 @@ impl Drawing {
     ) -> Result<Self, EngineError> {
         let (prompts, cut) = AnswerPrompts::fitted(model, engine.limits(), call, asked, longest, room)?;
         let stop = options.text_stop(&model.language);
-        Ok(Self { plan: Plan::new(), prompts, cut, stop, before: HashMap::new() })
+        let labels = asked.task.labels().into_owned();
+        Ok(Self { plan: Plan::new(), prompts, cut, stop, before: HashMap::new(), label_tokens: 0, labels })
     }
 
     /// Adds the prompt with these passages in this order, and its samples. Returns the nodes of the samples.
@@ -55,6 +62,36 @@ impl Drawing {
             node
         };
         (0..options.count()).map(sample).collect()
+    }
+
+    /// Adds the prompt with these passages in this order before each of the task's labels. Returns the nodes of the labels;
+    /// none for a task without labels.
+    pub fn score_labels(&mut self, order: &[usize]) -> Vec<NodeId> {
+        let prompts = self.prompts.labelled(order);
+        let add = |segments: Vec<Segment>| {
+            // The last token is predicted and never evaluated.
+            self.label_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
+            let path = self.plan.add(&segments);
+            path[path.len() - 1]
+        };
+        prompts.into_iter().map(add).collect()
+    }
+
+    /// The labels at these nodes of a finished plan, with their probabilities among each other.
+    pub fn label_probabilities(&self, outcome: &Outcome, nodes: &[NodeId]) -> Vec<LabelProbability> {
+        let sums: Vec<f64> = nodes.iter().map(|node| label_scores(outcome, *node).iter().sum()).collect();
+        let normaliser = log_sum_exp(&sums);
+        let probability = |(label, sum): (&String, &f64)| (label.clone(), (sum - normaliser).exp());
+        self.labels.iter().zip(&sums).map(probability).collect()
+    }
+
+    /// The likeliest label as an answer, the first of equal ones; `None` without labels.
+    pub fn likeliest_label(&self, outcome: &Outcome, nodes: &[NodeId]) -> Option<Answer> {
+        let sum = |node: &NodeId| label_scores(outcome, *node).iter().sum::<f64>();
+        let answers = self.labels.iter().zip(nodes).rev();
+        let (label, node) = answers.max_by(|(_, left), (_, right)| sum(left).total_cmp(&sum(right)))?;
+        let log_probabilities = label_scores(outcome, *node).to_vec();
+        Some(Answer { text: label.clone(), log_probabilities, finish: Finish::EndOfTurn })
     }
 
     /// The answer that a sample holds, cut at its first stop string.
@@ -72,8 +109,13 @@ impl Drawing {
     /// Tokens to evaluate if every sample read its prompt from the beginning.
     pub fn naive_tokens(&self, outcome: &Outcome) -> usize {
         let tokens = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
-        self.before.iter().filter_map(tokens).sum()
+        self.label_tokens + self.before.iter().filter_map(tokens).sum::<usize>()
     }
+}
+
+/// Log-probabilities of the tokens of a label.
+fn label_scores(outcome: &Outcome, node: NodeId) -> &[f64] {
+    outcome.scores.get(node.0).map_or(&[], |scores| &scores[..])
 }
 
 impl Engine {

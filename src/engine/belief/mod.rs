@@ -21,6 +21,7 @@ use texts::Texts;
 use super::answers::Asked;
 use super::estimate::Size;
 use super::rerank::{Passage, Usage};
+use super::task::{LabelProbability, Task};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::cluster::Clusters;
 use crate::belief::{Likelihood, Rule};
@@ -59,6 +60,8 @@ pub struct BeliefRequest {
     pub passages: Vec<Passage>,
     /// Passage indices of each context, in the order of reading. An empty list is the question alone.
     pub contexts: Vec<Vec<usize>>,
+    /// What the generator is asked to do.
+    pub task: Task,
     /// How answers are sampled.
     pub options: SampleOptions,
     /// Most tokens of a passage; bounded by the context only if `None`.
@@ -83,13 +86,23 @@ pub enum BeliefEvent {
 pub struct Sampled {
     /// Answers of each context, in the order of their numbers.
     pub answers: Vec<Vec<Answer>>,
+    /// The labels of each context with their probabilities; empty lists for tasks without labels.
+    pub labels: Vec<Vec<LabelProbability>>,
     /// Number of tokens cut from each passage.
     pub cut: Vec<usize>,
     /// Cost of the generator.
     pub usage: Usage,
 }
 
+/// A plan, and the nodes of the samples and of the labels of each context.
+type LaidOut = (Drawing, Vec<Vec<NodeId>>, Vec<Vec<NodeId>>);
+
 impl BeliefRequest {
+    /// The request with the task's length of an answer where it names none.
+    fn with_defaults(self) -> Self {
+        Self { options: self.task.sampling(self.options), ..self }
+    }
+
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         check_texts(&self.question, &self.passages, limits)?;
         if self.contexts.len() > limits.orders {
@@ -97,12 +110,19 @@ impl BeliefRequest {
             return Err(EngineError::invalid("contexts", problem));
         }
         check_orders("contexts", &self.contexts, self.passages.len())?;
+        self.task.check()?;
         self.options.check()
     }
 }
 
 /// Refuses a question or passages that are empty or exceed the limits.
 pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+    check_question(question, limits)?;
+    check_passages(passages, limits)
+}
+
+/// Refuses a question that is empty or too long.
+pub(super) fn check_question(question: &str, limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if question.trim().is_empty() {
         return invalid("question".into(), "must not be empty".into());
@@ -111,6 +131,12 @@ pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits)
         let problem = format!("{} bytes given, at most {} allowed", question.len(), limits.query_bytes);
         return invalid("question".into(), problem);
     }
+    Ok(())
+}
+
+/// Refuses passages that are empty or exceed the limits.
+pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+    let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if passages.len() > limits.passages {
         let problem = format!("{} given, at most {} allowed", passages.len(), limits.passages);
         return invalid("passages".into(), problem);
@@ -181,11 +207,12 @@ impl Engine {
         listener: Option<UnboundedSender<BeliefEvent>>,
     ) -> Result<Sampled, EngineError> {
         let started = Instant::now();
+        let request = request.with_defaults();
         request.check(&self.limits)?;
         let admitted =
             self.admit_work(call, self.models().generator(None)?, Size::of_samples(&request, self.limits.tokens))?;
         let (engine, inner) = (self.clone(), request.clone());
-        let (mut drawing, nodes) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
+        let (mut drawing, nodes, labels) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
         let numbered = |(context, nodes): (usize, &Vec<NodeId>)| {
             nodes.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
@@ -212,7 +239,8 @@ impl Engine {
             let context = |nodes: &Vec<NodeId>| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect();
             let answers = nodes.iter().map(context).collect::<Result<_, EngineError>>()?;
             usage.naive_tokens = drawing.naive_tokens(&outcome);
-            Ok::<_, EngineError>(Sampled { answers, cut: drawing.cut, usage })
+            let labels = labels.iter().map(|nodes| drawing.label_probabilities(&outcome, nodes)).collect();
+            Ok::<_, EngineError>(Sampled { answers, labels, cut: drawing.cut, usage })
         };
         let mut sampled = call.compute(decode).await?;
         self.learn_work(call, &admitted);
@@ -223,19 +251,17 @@ impl Engine {
 
     /// The most tokens that [`Engine::sample`] may evaluate. Evaluates nothing.
     pub(super) async fn sampling_cost(&self, call: &Call, request: BeliefRequest) -> Result<usize, EngineError> {
+        let request = request.with_defaults();
         request.check(&self.limits)?;
         let engine = self.clone();
         call.compute(move |call| Ok(engine.lay_samples_out(call, &request)?.0.plan.cost().tokens)).await
     }
 
-    /// The plan, and the nodes of the samples of each context.
-    fn lay_samples_out(
-        &self,
-        call: &Call,
-        request: &BeliefRequest,
-    ) -> Result<(Drawing, Vec<Vec<NodeId>>), EngineError> {
+    /// The plan, and the nodes of the samples and of the labels of each context.
+    fn lay_samples_out(&self, call: &Call, request: &BeliefRequest) -> Result<LaidOut, EngineError> {
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let asked = Asked {
+            task: &request.task,
             question: &request.question,
             passages: &request.passages,
             passage_tokens: request.passage_tokens,
@@ -245,7 +271,8 @@ impl Engine {
         let room = (longest, options.most_tokens());
         let mut drawing = Drawing::new(self, &*self.generator()?, call, asked, room, options)?;
         let nodes = request.contexts.iter().map(|order| drawing.draw(&request.question, order, options)).collect();
-        Ok((drawing, nodes))
+        let labels = request.contexts.iter().map(|order| drawing.score_labels(order)).collect();
+        Ok((drawing, nodes, labels))
     }
 }
 

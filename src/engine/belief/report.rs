@@ -10,6 +10,7 @@ use crate::belief::seper::{self, Against};
 use crate::belief::{Estimate, Likelihood, Pairing, Rule, Verdict, corrected, entropy, uncertainty};
 use crate::call::Call;
 use crate::engine::{EngineError, no_judge};
+use crate::model::entailment::EntailmentInfo;
 use crate::scheduler::entailment::Judge;
 
 /// A response to be measured.
@@ -138,6 +139,8 @@ pub(in crate::engine) struct Verdicts<'a> {
     allowed: usize,
     /// Number of pairs that the model judged.
     pub judged: usize,
+    /// The model, once it has judged a pair.
+    pub model: Option<EntailmentInfo>,
     /// Whether a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
     /// measured. The caller's own verdicts are three-way by their schema.
     two_way: bool,
@@ -146,7 +149,7 @@ pub(in crate::engine) struct Verdicts<'a> {
 impl<'a> Verdicts<'a> {
     /// No verdicts yet. The entailment model will judge at most `allowed` pairs of `texts`.
     pub fn new(judge: Option<&'a Judge>, texts: Texts, call: &'a Call, allowed: usize) -> Self {
-        Self { judge, texts, call, by_pair: HashMap::new(), asked: 0, allowed, judged: 0, two_way: false }
+        Self { judge, texts, call, by_pair: HashMap::new(), asked: 0, allowed, judged: 0, model: None, two_way: false }
     }
 
     /// Adds a verdict of the caller on two bare texts.
@@ -157,7 +160,7 @@ impl<'a> Verdicts<'a> {
     }
 
     /// The numbers of bare texts.
-    async fn numbers(&mut self, bare: Vec<String>) -> Result<Vec<usize>, EngineError> {
+    pub async fn numbers(&mut self, bare: Vec<String>) -> Result<Vec<usize>, EngineError> {
         let mut texts = std::mem::take(&mut self.texts);
         let work = move |_: &Call| {
             let numbers = bare.iter().map(|text| texts.number(text)).collect::<Result<_, _>>()?;
@@ -169,7 +172,7 @@ impl<'a> Verdicts<'a> {
     }
 
     /// Has the model judge those pairs that have no verdict yet.
-    async fn judge(&mut self, mut open: Vec<(usize, usize)>, rule: Rule) -> Result<(), EngineError> {
+    pub async fn judge(&mut self, mut open: Vec<(usize, usize)>, rule: Rule) -> Result<(), EngineError> {
         open.retain(|pair| !self.by_pair.contains_key(pair));
         open.sort_unstable();
         open.dedup();
@@ -190,10 +193,12 @@ impl<'a> Verdicts<'a> {
         self.two_way |= !judged.model.three_way;
         self.judged += judged.judged;
         self.by_pair.extend(open.into_iter().zip(judged.verdicts));
+        self.model = Some(judged.model);
         Ok(())
     }
 
-    fn get(&self, premise: usize, hypothesis: usize) -> Option<Verdict> {
+    /// The verdict on a pair that was judged.
+    pub fn get(&self, premise: usize, hypothesis: usize) -> Option<Verdict> {
         self.by_pair.get(&(premise, hypothesis)).copied()
     }
 

@@ -1,6 +1,7 @@
 //! Annotators: what labels a passage (eRAG, Eq. 1, and the baselines of its Table 1).
 
 use crate::engine::judgement::Asks;
+use crate::engine::task::TaskKind;
 use crate::metrics::{bleu, lexical};
 
 /// What labels a passage.
@@ -60,6 +61,17 @@ impl Annotator {
         Self::AnswerJudgement,
         Self::EragJudgement,
     ];
+
+    /// What labels passages where the caller names nothing: the measure of the task's data sets in KILT.
+    #[must_use]
+    pub const fn of_task(kind: TaskKind) -> Self {
+        match kind {
+            TaskKind::ShortAnswer => Self::ExactMatch,
+            TaskKind::FactVerification | TaskKind::Classification => Self::Accuracy,
+            TaskKind::Dialogue => Self::TokenF1,
+            TaskKind::LongAnswer => Self::RougeL,
+        }
+    }
 
     /// Its name on the command line and in result files.
     #[must_use]

@@ -12,6 +12,7 @@ use crate::engine::belief::texts::Texts;
 use crate::engine::belief::{Answer, Drawing};
 use crate::engine::judgement::{Asks, JudgementPrompt};
 use crate::engine::rerank::Usage;
+use crate::engine::task::LabelProbability;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
 use crate::plan::{NodeId, Plan};
@@ -25,8 +26,10 @@ pub(super) struct Labelled {
     pub end_to_end: Vec<Vec<Option<f64>>>,
     /// Greedy answers from each passage alone; empty where no annotator needs them.
     pub passage_answers: Vec<Answer>,
-    /// Greedy answers from each ranking's context; empty where none were wanted.
-    pub answers: Vec<Option<Answer>>,
+    /// The task's labels after each passage alone; empty where no annotator needs them.
+    pub passage_labels: Vec<Vec<LabelProbability>>,
+    /// Greedy answers from each ranking's context, and the task's labels after it; empty where none were wanted.
+    pub answers: Vec<(Option<Answer>, Vec<LabelProbability>)>,
     pub usage: Usage,
     pub judged_pairs: usize,
     pub warnings: Vec<String>,
@@ -36,6 +39,8 @@ pub(super) struct Labelled {
 #[derive(Debug, Clone, Default)]
 struct ContextNodes {
     greedy: Option<NodeId>,
+    /// The labels of a task; they take the place of the greedy answer.
+    labels: Vec<NodeId>,
     samples: Vec<NodeId>,
 }
 
@@ -73,6 +78,8 @@ struct ContextScores {
     judged: Option<f64>,
     /// Its BERTScore.
     alike: Option<f64>,
+    /// The task's labels.
+    labels: Vec<LabelProbability>,
     /// SePer of the sampled answers.
     soft: Option<f64>,
     hard: Option<f64>,
@@ -89,6 +96,7 @@ struct OfAnswers {
 #[derive(Debug, Clone, Default)]
 struct Answers {
     greedy: Option<Answer>,
+    labels: Vec<LabelProbability>,
     samples: Vec<Response>,
 }
 
@@ -167,9 +175,23 @@ pub(super) async fn label(
         let none = vec![None; request.annotators.len()];
         let of = |number: usize| whole_of.get(number).and_then(|&context| scores_of.get(context)).unwrap_or(&none);
         let end_to_end = (0..request.rankings().len()).map(|number| of(number).clone()).collect();
-        let answers = whole_of.iter().map(|&context| whole[context].answer.clone()).collect();
-        let passage_answers = single.into_iter().filter_map(|scores| scores.answer).collect();
-        Ok::<_, EngineError>(Labelled { labels, end_to_end, passage_answers, answers, usage, judged_pairs, warnings })
+        let of = |context: &usize| (whole[*context].answer.clone(), whole[*context].labels.clone());
+        let answers = whole_of.iter().map(of).collect();
+        let (mut passage_answers, mut passage_labels) = (Vec::new(), Vec::new());
+        for scores in single {
+            passage_answers.extend(scores.answer);
+            passage_labels.extend(Some(scores.labels).filter(|labels| !labels.is_empty()));
+        }
+        Ok::<_, EngineError>(Labelled {
+            labels,
+            end_to_end,
+            passage_answers,
+            passage_labels,
+            answers,
+            usage,
+            judged_pairs,
+            warnings,
+        })
     };
     let mut labelled = call.compute(work).await?;
     labelled.usage.total_ms = milliseconds(started);
@@ -230,12 +252,16 @@ fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Deco
     let drawing = &planned.drawing;
     let answers = |context: &ContextNodes| -> Result<Answers, EngineError> {
         call.check()?;
-        let greedy = context.greedy.map(|node| drawing.answer_at(outcome, node)).transpose()?;
+        let greedy = match context.greedy {
+            Some(node) => Some(drawing.answer_at(outcome, node)?),
+            None => drawing.likeliest_label(outcome, &context.labels),
+        };
+        let labels = drawing.label_probabilities(outcome, &context.labels);
         let samples = context.samples.iter().map(|node| {
             let answer = drawing.answer_at(outcome, *node)?;
             Ok(Response { likelihood: answer.likelihood(), text: answer.text })
         });
-        Ok(Answers { greedy, samples: samples.collect::<Result<_, EngineError>>()? })
+        Ok(Answers { greedy, labels, samples: samples.collect::<Result<_, EngineError>>()? })
     };
     let judged = |(annotator, nodes): &(Annotator, Vec<[NodeId; 2]>)| {
         (*annotator, nodes.iter().map(|&verdicts| probability(outcome, verdicts)).collect())
@@ -257,6 +283,7 @@ fn two_way() -> EngineError {
 
 fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {
     let asked = Asked {
+        task: &request.task,
         question: &request.question,
         passages: &request.passages,
         passage_tokens: request.passage_tokens,
@@ -271,13 +298,19 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
     // The prompt of a judgement has more text around its passage than that of an answer.
     let asked_of_passages = request.annotators.iter().filter_map(|annotator| annotator.asks());
     let judging = asked_of_passages.chain([Asks::Helps]).map(|asks| asks.overhead(language)).max();
-    let judging = judging.unwrap_or(0).saturating_sub(answers::overhead(language));
+    let judging = judging.unwrap_or(0).saturating_sub(answers::overhead_of(language, &request.task.wording()));
     let room = greedy.most_tokens().max(request.sampling.most_tokens()).max(judging);
     let mut drawing = Drawing::new(engine, &generator, call, asked, (longest, room), &greedy)?;
     let greedily = request.has(Annotator::reads_answers);
     let beliefs = request.has(Annotator::is_belief);
-    let mut context = |order: &[usize], greedily: bool| ContextNodes {
-        greedy: if greedily { drawing.draw(&request.question, order, &greedy).first().copied() } else { None },
+    let labels = request.task.kind.has_labels();
+    let mut context = |order: &[usize], lexical: bool| ContextNodes {
+        greedy: if lexical && !labels {
+            drawing.draw(&request.question, order, &greedy).first().copied()
+        } else {
+            None
+        },
+        labels: if lexical && labels { drawing.score_labels(order) } else { Vec::new() },
         samples: if beliefs { drawing.draw(&request.question, order, &request.sampling) } else { Vec::new() },
     };
     let single = (0..request.passages.len()).map(|index| context(&[index], greedily)).collect();
@@ -324,6 +357,7 @@ async fn measure_context(
         judged: answer.zip(of_answers.judged.as_ref()).map(|(answer, judged)| judged.of(answer)),
         alike: answer.zip(of_answers.alike.as_ref()).and_then(|(answer, alike)| alike.get(answer).copied()),
         answer: answers.greedy,
+        labels: answers.labels,
         ..ContextScores::default()
     };
     let responses = answers.samples;

@@ -15,6 +15,7 @@ use super::belief::{Answer, MeasureOptions, SampleOptions, check_orders, check_r
 use super::estimate::Size;
 use super::models::Role;
 use super::rerank::{Passage, Usage};
+use super::task::{LabelProbability, Task, TaskKind};
 use super::{Engine, EngineError, Limits};
 use crate::call::Call;
 use crate::metrics::input::check_metrics;
@@ -48,7 +49,9 @@ pub struct EvaluateRequest {
     pub contexts: Vec<Vec<usize>>,
     /// Answer from each whole context, too, and score that answer.
     pub end_to_end: bool,
-    /// Most tokens of a greedy answer; 64 where `None`.
+    /// What the generator is asked to do. The answer of a task with labels is its likeliest label.
+    pub task: Task,
+    /// Most tokens of a greedy answer; the task's default where `None`.
     pub answer_tokens: Option<usize>,
     /// How answers are sampled for the SePer annotators.
     pub sampling: SampleOptions,
@@ -75,6 +78,7 @@ impl Default for EvaluateRequest {
             rankings: Vec::new(),
             contexts: Vec::new(),
             end_to_end: false,
+            task: Task::default(),
             answer_tokens: None,
             sampling: SampleOptions::default(),
             measure: MeasureOptions::default(),
@@ -113,6 +117,8 @@ pub struct RankingScores {
     pub scores: Vec<AnnotatorScores>,
     /// The greedy answer from the whole context; `None` where no annotator needs one.
     pub answer: Option<Answer>,
+    /// The task's labels after the whole context, with their probabilities; empty without an end-to-end answer.
+    pub label_probabilities: Vec<LabelProbability>,
 }
 
 /// The labels, and the scores of the rankings over them.
@@ -124,6 +130,10 @@ pub struct EvaluateReport {
     pub rankings: Vec<RankingScores>,
     /// The greedy answer from each passage alone, where an annotator needed them.
     pub passage_answers: Vec<Answer>,
+    /// The task's labels after each passage alone, with their probabilities; empty for tasks without labels.
+    pub passage_label_probabilities: Vec<Vec<LabelProbability>>,
+    /// The task that was asked.
+    pub task: TaskKind,
     /// What the generator did.
     pub usage: Usage,
     /// Pairs that the entailment model judged.
@@ -138,7 +148,8 @@ impl EvaluateRequest {
     }
 
     fn greedy(&self) -> SampleOptions {
-        SampleOptions { max_tokens: self.answer_tokens, stop: self.sampling.stop.clone(), ..SampleOptions::greedy() }
+        let stop = self.sampling.stop.clone();
+        self.task.sampling(SampleOptions { max_tokens: self.answer_tokens, stop, ..SampleOptions::greedy() })
     }
 
     fn rankings(&self) -> Vec<Vec<usize>> {
@@ -175,6 +186,18 @@ impl EvaluateRequest {
         Ok(())
     }
 
+    /// Refuses labels that do not fit the task, and references that no answer can equal.
+    fn check_labels(&self) -> Result<(), EngineError> {
+        self.task.check()?;
+        if self.task.kind.has_labels()
+            && self.has(|annotator| annotator == Annotator::Accuracy)
+            && let Some(index) = self.references.iter().position(|reference| !self.task.is_label(reference))
+        {
+            return Err(EngineError::invalid(format!("references[{index}]"), "is none of the labels"));
+        }
+        Ok(())
+    }
+
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         let invalid = |field: &str, problem: String| Err(EngineError::invalid(field, problem));
         if self.passages.is_empty() {
@@ -196,6 +219,7 @@ impl EvaluateRequest {
             return invalid("references", "must not be empty for these annotators".into());
         }
         check_references(&self.references, limits)?;
+        self.check_labels()?;
         if self.has(|a| a == Annotator::Provenance) && self.provenance.len() != self.passages.len() {
             let (labels, passages) = (self.provenance.len(), self.passages.len());
             return invalid(
@@ -240,7 +264,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`] with the field at fault, before any work where that is possible.
-    pub async fn evaluate(&self, call: &Call, request: EvaluateRequest) -> Result<EvaluateReport, EngineError> {
+    pub async fn evaluate(&self, call: &Call, mut request: EvaluateRequest) -> Result<EvaluateReport, EngineError> {
+        request.sampling = request.task.sampling(request.sampling);
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
             self.models().judge()?;
@@ -275,14 +300,16 @@ impl EvaluateRequest {
                 }
             });
             let scores = scores.collect();
-            let answer = labelled.answers.get(number).cloned().flatten();
-            Ok(RankingScores { indices, context, scores, answer })
+            let (answer, label_probabilities) = labelled.answers.get(number).cloned().unwrap_or_default();
+            Ok(RankingScores { indices, context, scores, answer, label_probabilities })
         });
         let rankings = rankings.collect::<Result<_, EngineError>>()?;
         Ok(EvaluateReport {
             rankings,
+            task: self.task.kind,
             labels: labelled.labels,
             passage_answers: labelled.passage_answers,
+            passage_label_probabilities: labelled.passage_labels,
             usage: labelled.usage,
             judged_pairs: labelled.judged_pairs,
             warnings: labelled.warnings,

@@ -1,0 +1,144 @@
+//! `rerankd citations`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::connection::ConnectionArgs;
+use super::{Failure, SettingsArgs, input, output};
+use crate::app;
+use crate::call::Call;
+use crate::engine::citations::{CitationRequest, check_citations};
+use crate::engine::rerank::Passage;
+use crate::metrics::citation::OutOfRange;
+use crate::numeric::mean;
+use crate::rpc::{client, v1};
+
+/// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
+///
+/// Each input line is a JSON object with "answer", which cites passages as [1] or [1][2]; "passages", a list of texts or of objects
+/// with "text" and optional "title", in the order of their numbers; and an optional "question", which precedes every statement that
+/// is judged. Prints one JSON object with the statements of each answer and the means. An answer without citations counts 0 in the
+/// mean precision, as in the authors' program. The generator is not loaded.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
+                        rerankd citations --input answers.jsonl --threshold 0.5 --server 127.0.0.1:50051")]
+pub(super) struct CitationsArgs {
+    /// Answers, one JSON object per line; - for standard input.
+    #[arg(long, default_value = "-", value_name = "FILE")]
+    input: PathBuf,
+    /// Least probability of entailment at which passages support a statement; by default entailment must be the likeliest
+    /// verdict.
+    #[arg(long, value_name = "PROBABILITY")]
+    threshold: Option<f64>,
+    /// Leave the citations of a statement that cites a number without a passage out of the precision, as the authors' program
+    /// does; by default they are imprecise.
+    #[arg(long)]
+    skip_out_of_range: bool,
+    /// Address of a server; by default the entailment model is loaded in this process.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    answer: String,
+    passages: Vec<PassageEntry>,
+    #[serde(default)]
+    question: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum PassageEntry {
+    Text(String),
+    Titled {
+        text: String,
+        #[serde(default)]
+        title: String,
+    },
+}
+
+impl CitationsArgs {
+    fn request(&self, entry: Entry) -> CitationRequest {
+        let passage = |(index, passage): (usize, PassageEntry)| {
+            let (text, title) = match passage {
+                PassageEntry::Text(text) => (text, String::new()),
+                PassageEntry::Titled { text, title } => (text, title),
+            };
+            Passage { id: index.to_string(), title, text, retriever_score: None }
+        };
+        CitationRequest {
+            answer: entry.answer,
+            passages: entry.passages.into_iter().enumerate().map(passage).collect(),
+            question: entry.question,
+            threshold: self.threshold,
+            out_of_range: if self.skip_out_of_range { OutOfRange::LeftOut } else { OutOfRange::Imprecise },
+        }
+    }
+}
+
+pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    let config = settings.load(Vec::new())?;
+    crate::telemetry::install(&config, true);
+    let (name, text) = (input::name(&args.input), input::read(&args.input)?);
+    let mut requests = Vec::new();
+    for (number, line) in input::lines(&text) {
+        let entry: Entry =
+            serde_json::from_str(line).map_err(|error| Failure::Input(format!("{name}:{number}: {error}")))?;
+        requests.push((number, args.request(entry)));
+    }
+    if requests.is_empty() {
+        return Err(Failure::Input(format!("{name}: has no answers")));
+    }
+    let server = args.server.as_ref().map(|address| args.connection.server(address)).transpose()?;
+    let judge = if server.is_none() { app::judge(&config)? } else { None };
+    let mut answers = Vec::with_capacity(requests.len());
+    for (number, request) in requests {
+        let at_line = |failure: Failure| match failure {
+            Failure::Input(problem) => Failure::Input(format!("{name}:{number}: {problem}")),
+            other => other,
+        };
+        let answer = match (&server, &judge) {
+            (Some(server), _) => client::check_citations(server, &request, config.server.message_bytes)
+                .await
+                .map_err(|error| at_line(error.into()))?,
+            (None, Some(judge)) => {
+                let checked = check_citations(&Call::local(), &config.limits, request, judge).await;
+                client::local_citations(checked.map_err(|error| at_line(error.into()))?)
+            }
+            (None, None) => {
+                return Err(Failure::Input("no entailment model is configured: set entailment.model".into()));
+            }
+        };
+        answers.push(answer);
+    }
+    let all = |measure: fn(&v1::CheckCitationsResponse) -> f64| mean(&answers.iter().map(measure).collect::<Vec<_>>());
+    output::json(&json!({
+        "recall": all(|answer| answer.recall),
+        "precision": all(|answer| answer.precision.unwrap_or(0.0)),
+        "answers": answers.iter().map(document).collect::<Vec<_>>(),
+    }))
+}
+
+/// Converts a response to JSON with the field names of the protocol.
+fn document(answer: &v1::CheckCitationsResponse) -> Value {
+    let citation = |one: &v1::CheckedCitation| json!({ "number": one.number, "exists": one.exists, "precise": one.precise, "entailment": one.entailment });
+    let statement = |one: &v1::CheckedStatement| {
+        json!({
+            "text": one.text, "supported": one.supported, "entailment": one.entailment,
+            "citations": one.citations.iter().map(citation).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "recall": answer.recall, "precision": answer.precision, "citations": answer.citations,
+        "statements": answer.statements.iter().map(statement).collect::<Vec<_>>(),
+        "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,
+        "model_sha256": answer.model_sha256,
+    })
+}

@@ -1,0 +1,237 @@
+//! Citations of an answer, checked by the entailment model (ALCE; the measures are in [`crate::metrics::citation`]).
+//!
+//! The premise is the text of the cited passages, a line each, after their titles, as in the authors' program. Only the pairs that
+//! the measures need are judged, in at most three rounds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::belief::report::Verdicts;
+use super::belief::texts::Texts;
+use super::belief::{check_passages, check_question};
+use super::rerank::Passage;
+use super::{EngineError, Limits};
+use crate::belief::{Rule, Verdict};
+use crate::call::Call;
+use crate::metrics::citation::{Check, Citations, CitedPair, OutOfRange, Statement, statements};
+use crate::scheduler::entailment::Judge;
+
+/// Most statements of an answer.
+const MOST_STATEMENTS: usize = 1_000;
+/// Most citations of an answer.
+const MOST_CITATIONS: usize = 10_000;
+/// Most bytes of the distinct premises of one answer. Each statement may cite every passage. Half of the bound of [`Texts`], so
+/// that statements after a question have room.
+const MOST_BYTES: usize = 32 << 20;
+/// Bytes of a token of plain text, about.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// An answer with the passages that it cites.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CitationRequest {
+    /// The answer.
+    pub answer: String,
+    /// The passages; number 1 is the first.
+    pub passages: Vec<Passage>,
+    /// Precedes every statement; may be empty.
+    pub question: String,
+    /// Least probability of entailment of a supported statement; the likeliest verdict decides if `None`.
+    pub threshold: Option<f64>,
+    /// What citations without a passage cost.
+    pub out_of_range: OutOfRange,
+}
+
+/// The checked citations of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CitationReport {
+    /// The statements' texts and cited numbers.
+    pub statements: Vec<Statement>,
+    /// The measures.
+    pub citations: Citations,
+    /// For each statement the probability that all its passages entail it, and that each alone does; `None` if not judged.
+    pub entailment: Vec<(Option<f64>, Vec<Option<f64>>)>,
+    /// Number of pairs that the model judged.
+    pub judged_pairs: usize,
+    /// Remarks for the caller.
+    pub warnings: Vec<String>,
+    /// Name of the entailment model and SHA-256 of its file.
+    pub model: (String, String),
+}
+
+impl CitationRequest {
+    fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        let (bytes, most) = (self.answer.len(), limits.passage_bytes);
+        if bytes > most {
+            return Err(EngineError::invalid("answer", format!("{bytes} bytes given, at most {most} allowed")));
+        }
+        if self.passages.is_empty() {
+            return Err(EngineError::invalid("passages", "must not be empty"));
+        }
+        check_passages(&self.passages, limits)?;
+        if !self.question.is_empty() {
+            check_question(&self.question, limits)?;
+        }
+        if self.threshold.is_some_and(|least| !(least > 0.0 && least <= 1.0)) {
+            return Err(EngineError::invalid("threshold", "must be above 0 and at most 1"));
+        }
+        Ok(())
+    }
+
+    fn supports(&self, verdict: &Verdict) -> bool {
+        self.threshold.map_or_else(|| verdict.entails(), |least| verdict.entailment >= least)
+    }
+
+    /// The text of cited passages.
+    fn premise(&self, passages: &[usize]) -> String {
+        let text = |index: &usize| {
+            let passage = &self.passages[*index];
+            let (title, text) = (passage.title.trim(), passage.text.trim());
+            if title.is_empty() { text.to_owned() } else { format!("Title: {title}\n{text}") }
+        };
+        passages.iter().map(text).collect::<Vec<_>>().join("\n")
+    }
+
+    fn premise_bytes(&self, passages: &[usize]) -> usize {
+        let bytes = |index: &usize| self.passages[*index].text.len() + self.passages[*index].title.len() + 9;
+        passages.iter().map(bytes).sum()
+    }
+
+    /// A statement as it is judged.
+    fn hypothesis(&self, statement: &Statement) -> String {
+        format!("{} {}", self.question.trim(), statement.text).trim().to_owned()
+    }
+}
+
+/// The statements of an answer, within the bounds.
+fn read(answer: &str) -> Result<Vec<Statement>, EngineError> {
+    let statements = statements(answer);
+    let invalid = |problem: String| Err(EngineError::invalid("answer", problem));
+    if statements.is_empty() {
+        return invalid("must hold a statement".into());
+    }
+    if statements.len() > MOST_STATEMENTS {
+        return invalid(format!("{} statements given, at most {MOST_STATEMENTS} allowed", statements.len()));
+    }
+    let citations: usize = statements.iter().map(|statement| statement.citations.len()).sum();
+    if citations > MOST_CITATIONS {
+        return invalid(format!("{citations} citations given, at most {MOST_CITATIONS} allowed"));
+    }
+    Ok(statements)
+}
+
+/// Premises that were given a number.
+#[derive(Default)]
+struct Premises {
+    numbers: HashMap<Vec<usize>, usize>,
+    bytes: usize,
+}
+
+impl Premises {
+    /// Those of these pairs that have no number yet, once each.
+    fn open(&mut self, request: &CitationRequest, pairs: &[CitedPair]) -> Result<Vec<Vec<usize>>, EngineError> {
+        let mut open: Vec<Vec<usize>> = Vec::new();
+        for pair in pairs.iter().filter(|pair| !self.numbers.contains_key(&pair.passages)) {
+            open.push(pair.passages.clone());
+        }
+        open.sort();
+        open.dedup();
+        self.bytes += open.iter().map(|passages| request.premise_bytes(passages)).sum::<usize>();
+        if self.bytes > MOST_BYTES {
+            let problem = format!("the cited passages of all statements take more than {MOST_BYTES} bytes");
+            return Err(EngineError::invalid("passages", problem));
+        }
+        Ok(open)
+    }
+}
+
+/// Checks the citations of an answer.
+///
+/// # Errors
+/// [`EngineError`] with the field at fault; [`EngineError::Pairs`] if more pairs are needed than `limits` allow; that the
+/// entailment model cannot be loaded.
+pub async fn check_citations(
+    call: &Call,
+    limits: &Limits,
+    request: CitationRequest,
+    judge: &Judge,
+) -> Result<CitationReport, EngineError> {
+    request.check(limits)?;
+    let request = Arc::new(request);
+    let inner = Arc::clone(&request);
+    let split = move |_: &Call| {
+        let statements = read(&inner.answer)?;
+        let hypotheses = statements.iter().map(|statement| inner.hypothesis(statement)).collect::<Vec<String>>();
+        Ok::<_, EngineError>((statements, hypotheses))
+    };
+    let (statements, hypotheses) = call.compute(split).await?;
+    let mut verdicts = Verdicts::new(Some(judge), Texts::after(None), call, limits.pairs);
+    let hypotheses = verdicts.numbers(hypotheses).await?;
+    let mut check = Check::new(&statements, request.passages.len());
+    let (mut premises, mut probabilities, mut long) = (Premises::default(), HashMap::new(), Vec::new());
+    loop {
+        let needed = check.needed();
+        if needed.is_empty() {
+            break;
+        }
+        if probabilities.len() + needed.len() > limits.pairs {
+            return Err(EngineError::Pairs { allowed: limits.pairs });
+        }
+        let open = premises.open(&request, &needed)?;
+        let (inner, lists) = (Arc::clone(&request), open.clone());
+        let join = move |_: &Call| {
+            let texts = lists.iter().map(|list| inner.premise(list));
+            Ok::<_, EngineError>(texts.collect::<Vec<String>>())
+        };
+        let texts = call.compute(join).await?;
+        premises.numbers.extend(open.into_iter().zip(verdicts.numbers(texts).await?));
+        let numbered = |pair: &CitedPair| Some((*premises.numbers.get(&pair.passages)?, hypotheses[pair.statement]));
+        verdicts.judge(needed.iter().filter_map(numbered).collect(), Rule::Strict).await?;
+        for pair in needed {
+            let missing = || EngineError::Internal("a verdict is missing".into());
+            let (premise, hypothesis) = numbered(&pair).ok_or_else(missing)?;
+            let verdict = verdicts.get(premise, hypothesis).ok_or_else(missing)?;
+            let read = verdicts.model.as_ref().map_or(usize::MAX, |model| model.most_tokens);
+            let bytes = request.premise_bytes(&pair.passages) + statements[pair.statement].text.len();
+            if bytes / BYTES_PER_TOKEN > read {
+                long.push(pair.statement);
+            }
+            probabilities.insert(pair.clone(), verdict.entailment);
+            check.absorb(pair, request.supports(&verdict));
+        }
+    }
+    let missing = || EngineError::Internal("a statement was not checked".into());
+    let citations = check.finish(request.out_of_range).ok_or_else(missing)?;
+    let of = |statement: usize, passages: Vec<usize>| probabilities.get(&CitedPair { passages, statement }).copied();
+    let entailment = citations.statements.iter().enumerate().map(|(statement, checked)| {
+        let passages: Option<Vec<usize>> =
+            checked.citations.iter().map(|one| one.number.checked_sub(1).filter(|_| one.exists)).collect();
+        let alone = |passage: Option<usize>| passage.and_then(|passage| of(statement, vec![passage]));
+        let each = checked.citations.iter().map(|one| alone(one.number.checked_sub(1)));
+        (passages.and_then(|passages| of(statement, passages)), each.collect())
+    });
+    let entailment = entailment.collect();
+    let mut warnings = Vec::new();
+    long.sort_unstable();
+    long.dedup();
+    if let (false, Some(model)) = (long.is_empty(), &verdicts.model) {
+        let (count, tokens) = (long.len(), model.most_tokens);
+        warnings.push(format!("the passages of {count} statements are longer than the {tokens} tokens that are read"));
+    }
+    let configured = judge.model();
+    let model = verdicts.model.as_ref().map_or_else(
+        || (configured.name.clone(), configured.sha256.clone()),
+        |model| (model.name.clone(), model.sha256.clone()),
+    );
+    let judged_pairs = verdicts.judged;
+    Ok(CitationReport { statements, citations, entailment, judged_pairs, warnings, model })
+}
+
+impl super::Engine {
+    /// Checks the citations of an answer.
+    ///
+    /// # Errors
+    /// As [`check_citations`]; that no entailment model is configured.
+    pub async fn check_citations(&self, call: &Call, request: CitationRequest) -> Result<CitationReport, EngineError> {
+        check_citations(call, self.limits(), request, self.models().judge()?).await
+    }
+}

@@ -1,0 +1,163 @@
+//! The statements of an answer and the passages that each of them cites.
+//!
+//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`. Statements are the sentences of the
+//! answer without its citations ([`crate::compress::units::sentences`]), and lines. The mark of a list item ("2.") is not a
+//! statement.
+//!
+//! A citation belongs to the sentence in which it stands. Behind a full stop it belongs to the sentence before if it touches the
+//! stop, if that sentence has no citation of its own, or if nothing else follows on the line; otherwise to the next sentence. The
+//! authors' program gives every citation behind a full stop and a space to the next sentence.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::compress::units::sentences;
+
+/// Most numbers that a range may stand for: `[1-9999]` is no citation.
+const LONGEST_RANGE: usize = 16;
+/// Most bytes between the brackets of a citation.
+const LONGEST: usize = 256;
+/// Digits of the largest number that is read; a longer one is larger than any number of passages.
+const DIGITS: usize = 9;
+
+/// A statement of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// Its text without citations.
+    pub text: String,
+    /// Cited numbers, each once, in the order of the answer; the first passage has 1.
+    pub citations: Vec<usize>,
+}
+
+/// Brackets of one line with only white space between them.
+struct Group {
+    numbers: Vec<usize>,
+    /// Where the text before them ends, in the text without citations.
+    behind: usize,
+    /// Where they stood in it, if they begin a line.
+    begins_line: Option<usize>,
+    /// Whether they touch the text before them.
+    touches: bool,
+    /// Whether no letter or digit follows on the line.
+    ends_line: bool,
+}
+
+/// The statements of an answer, in its order. Empty for an answer without a letter or a digit outside of citations.
+#[must_use]
+pub fn statements(answer: &str) -> Vec<Statement> {
+    let (text, groups) = without_citations(answer);
+    let places = places(&text);
+    let Some(last) = places.len().checked_sub(1) else { return Vec::new() };
+    let (mut cited, mut seen): (Vec<Vec<usize>>, HashSet<(usize, usize)>) =
+        (vec![Vec::new(); last + 1], HashSet::new());
+    for group in groups {
+        let at = group.begins_line.filter(|_| !group.ends_line).unwrap_or(group.behind);
+        // The first statement that ends at the citation or behind it.
+        let here = places.partition_point(|place| place.end < at).min(last);
+        let stays = group.touches || group.ends_line || cited[here].is_empty();
+        let owner = if places[here].end == at && !stays { (here + 1).min(last) } else { here };
+        cited[owner].extend(group.numbers.into_iter().filter(|number| seen.insert((owner, *number))));
+    }
+    let statement =
+        |(place, citations): (Range<usize>, Vec<usize>)| Statement { text: text[place].trim().to_owned(), citations };
+    places.into_iter().zip(cited).map(statement).collect()
+}
+
+/// Where the statements lie in a text without citations.
+fn places(text: &str) -> Vec<Range<usize>> {
+    let (mut pieces, mut start): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
+    for border in sentences(text).into_iter().chain(std::iter::once(text.trim_end().len()..text.len())) {
+        if border.start > start {
+            pieces.push(start..border.start);
+        }
+        start = border.end;
+    }
+    // Marks alone, as a line of dashes, and the number of a list item are no statements.
+    let last = pieces.len().saturating_sub(1);
+    let states = |(at, piece): (usize, Range<usize>)| {
+        let part = &text[piece.clone()];
+        (part.contains(char::is_alphanumeric) && (at == last || !is_item_mark(part))).then_some(piece)
+    };
+    pieces.into_iter().enumerate().filter_map(states).collect()
+}
+
+/// Whether a text is the mark of a list item: "2." or "2)".
+fn is_item_mark(text: &str) -> bool {
+    let digits = text.trim().strip_suffix(['.', ')']).unwrap_or_default();
+    (1..=3).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// A text without its citations and the white space before them, and the citations.
+fn without_citations(answer: &str) -> (String, Vec<Group>) {
+    let (mut text, mut groups): (String, Vec<Group>) = (String::with_capacity(answer.len()), Vec::new());
+    // The end of the last character that is no white space, and whether a line ended since.
+    let (mut solid, mut new_line) = (0, true);
+    // Whether only spaces followed the last citation, and the first group of the line that nothing followed yet.
+    let (mut open, mut unfollowed) = (false, 0);
+    let mut rest = answer;
+    while let Some(first) = rest.chars().next() {
+        if let Some((length, numbers)) = citation(rest) {
+            rest = &rest[length..];
+            match groups.last_mut().filter(|_| open) {
+                Some(group) => group.numbers.extend(numbers),
+                None => groups.push(Group {
+                    numbers,
+                    behind: solid,
+                    begins_line: new_line.then_some(text.len()),
+                    touches: !new_line && solid == text.len(),
+                    ends_line: true,
+                }),
+            }
+            if !new_line {
+                text.truncate(solid);
+            }
+            open = true;
+            // "B.[1]C": the sentences must not become one word.
+            if !new_line && rest.starts_with(char::is_alphanumeric) {
+                text.push(' ');
+            }
+            continue;
+        }
+        text.push(first);
+        rest = &rest[first.len_utf8()..];
+        if first == '\n' {
+            (open, new_line, unfollowed) = (false, true, groups.len());
+        } else if !first.is_whitespace() {
+            (open, new_line, solid) = (false, false, text.len());
+        }
+        if first.is_alphanumeric() {
+            groups[unfollowed..].iter_mut().for_each(|group| group.ends_line = false);
+            unfollowed = groups.len();
+        }
+    }
+    (text, groups)
+}
+
+/// The citation that a text begins with: its length in bytes, and its numbers.
+fn citation(text: &str) -> Option<(usize, Vec<usize>)> {
+    let inner = text.strip_prefix('[')?;
+    let close = inner.bytes().take(LONGEST).position(|byte| byte == b']')?;
+    let mut numbers = Vec::new();
+    for part in inner[..close].split([',', ';']) {
+        match part.split_once(['-', '\u{2013}']) {
+            Some((from, to)) => {
+                let (from, to) = (number(from)?, number(to)?);
+                if from > to || to - from >= LONGEST_RANGE {
+                    return None;
+                }
+                numbers.extend(from..=to);
+            }
+            None => numbers.push(number(part)?),
+        }
+    }
+    Some((close + 2, numbers))
+}
+
+fn number(text: &str) -> Option<usize> {
+    let digits = text.trim_matches(' ');
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let significant = digits.trim_start_matches('0');
+    Some(if significant.len() > DIGITS { usize::MAX } else { significant.parse().unwrap_or(0) })
+}

@@ -1,0 +1,36 @@
+//! Messages that name a task, and citations: inputs of the fuzz target `grpc`.
+
+use prost::Message;
+use rerankd::rpc::v1;
+
+/// Name, method and content of each.
+pub fn messages(passages: Vec<v1::Passage>) -> [(&'static str, &'static str, Vec<u8>); 3] {
+    let citations = v1::CheckCitationsRequest {
+        answer: "George Eliot wrote it [1][3]. Bananas are [2, 9] yellow. [2-3]".into(),
+        passages: passages.clone(),
+        question: "who wrote it?".into(),
+        threshold: Some(0.5),
+        skip_out_of_range: true,
+    };
+    let labels = v1::EvaluateRetrievalRequest {
+        question: "Middlemarch is a novel".into(),
+        passages: passages.clone(),
+        references: vec!["yes".into()],
+        end_to_end: true,
+        task: v1::Task::Classification.into(),
+        labels: vec!["yes".into(), "no".into()],
+        ..v1::EvaluateRetrievalRequest::default()
+    };
+    let long = v1::SampleRequest {
+        question: "who wrote it\nand when?".into(),
+        passages,
+        sampling: Some(v1::SamplingOptions { samples: 1, max_tokens: 3, ..v1::SamplingOptions::default() }),
+        task: v1::Task::LongAnswer.into(),
+        ..v1::SampleRequest::default()
+    };
+    [
+        ("citations", "rerankd.v1.BeliefService/CheckCitations", citations.encode_to_vec()),
+        ("labels", "rerankd.v1.UtilityService/EvaluateRetrieval", labels.encode_to_vec()),
+        ("long-answer", "rerankd.v1.BeliefService/Sample", long.encode_to_vec()),
+    ]
+}
