@@ -8,6 +8,7 @@ mod answers;
 pub mod belief;
 pub mod calibrate;
 mod calibrations;
+pub mod contexts;
 mod error;
 mod estimate;
 pub mod evaluate;
