@@ -6,9 +6,14 @@
 //!
 //! To add one: a file with a type that implements [`Analysis`], and its line in [`all`].
 
+mod designs;
+mod order_distance;
 pub(crate) mod page;
 mod position_bias;
+mod readings;
 pub(crate) mod report;
+mod reversed_ranking;
+mod stability;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -98,7 +103,6 @@ pub(crate) struct Context<'a> {
 
 /// The answer to one question.
 pub(crate) struct Answer<'a> {
-    #[expect(dead_code, reason = "for the analyses to come")]
     pub question: &'a Question,
     /// What [`Analysis::ask`] returned.
     pub value: Value,
@@ -139,8 +143,14 @@ pub(crate) struct Finished {
 
 /// All analyses, in the order of the help.
 pub(crate) fn all() -> impl Iterator<Item = &'static dyn Analysis> {
-    const ALL: [&dyn Analysis; 1] = [&position_bias::PositionBias];
-    ALL.into_iter()
+    const ALL: &[&dyn Analysis] = &[
+        &position_bias::PositionBias,
+        &reversed_ranking::ReversedRanking,
+        &order_distance::OrderDistance,
+        &stability::Stability,
+        &designs::Designs,
+    ];
+    ALL.iter().copied()
 }
 
 /// The analysis of this name.
@@ -159,7 +169,6 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     /// A refusal that says to leave out `--server`.
-    #[expect(dead_code, reason = "for the analyses to come")]
     pub fn engine(&self) -> Result<&'a Engine, Refusal> {
         match self.backend {
             Backend::Local(engine) => Ok(engine),
