@@ -60,7 +60,8 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     assert!(results().starts_with(&two), "what was asked is kept");
     let weights: Vec<f64> = figures(&String::from_utf8(all.stdout).unwrap())
         .iter()
-        .filter(|figure| figure["unit"] == "weight")
+        .filter(|figure| figure["name"].as_str().unwrap().ends_with(", 3 passages") && figure["unit"] == "weight")
+        .filter(|figure| figure["name"].as_str().unwrap().contains("position "))
         .map(|figure| figure["value"].as_f64().unwrap())
         .collect();
     assert_eq!(weights.len(), 3);
@@ -68,7 +69,7 @@ fn an_analysis_is_a_page_and_is_not_asked_twice() {
     let page = std::fs::read_to_string(Path::new(&out).join("analysis.html")).unwrap();
     assert!(page.contains("<svg") && !page.contains("src=") && !page.contains("href=\"http"), "{page}");
     let markdown = std::fs::read_to_string(Path::new(&out).join("analysis.md")).unwrap();
-    assert!(markdown.contains("| position | weight |"), "{markdown}");
+    assert!(markdown.contains("| position | weight | times the fair share |"), "{markdown}");
 
     let other = run(&["analyse", "position-bias", "--data", &data, "--out", &out, "--seed", "1"]);
     assert_eq!(other.status.code(), Some(2), "results of another seed are not continued");

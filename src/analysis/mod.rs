@@ -7,16 +7,21 @@
 //! To add one: a file with a type that implements [`Analysis`], and its line in [`all`].
 
 mod coefficient;
+mod designs;
 mod equivalence;
 mod erag_correlation;
 mod erag_cost;
+mod order_distance;
 pub(crate) mod page;
 mod position_bias;
+mod readings;
 mod recall_correlation;
 mod repeatability;
 pub(crate) mod report;
+mod reversed_ranking;
 mod sample_size;
 mod sampled;
+mod stability;
 mod utility_by_depth;
 mod utility_of_compression;
 
@@ -165,6 +170,10 @@ pub(crate) struct Finished {
 pub(crate) fn all() -> impl Iterator<Item = &'static dyn Analysis> {
     const ALL: &[&dyn Analysis] = &[
         &position_bias::PositionBias,
+        &reversed_ranking::ReversedRanking,
+        &order_distance::OrderDistance,
+        &stability::Stability,
+        &designs::Designs,
         &utility_by_depth::UtilityByDepth,
         &utility_of_compression::UtilityOfCompression,
         &repeatability::Repeatability,

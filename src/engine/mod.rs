@@ -10,6 +10,7 @@ pub mod belief;
 pub mod calibrate;
 mod calibrations;
 pub mod citations;
+pub mod contexts;
 mod error;
 mod estimate;
 pub mod evaluate;

@@ -6,7 +6,9 @@ pub(crate) use estimates::{Column, Estimate, Series, columns, estimates};
 
 use anyhow::anyhow;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use super::summary::Mean;
 use crate::numeric::real;
 
 pub(super) const SIZE: (u32, u32) = (720, 320);
@@ -39,6 +41,20 @@ pub(crate) struct Point {
     pub x: f64,
     pub y: f64,
     pub bounds: Option<(f64, f64)>,
+}
+
+/// A named value with an interval.
+pub(crate) struct Interval {
+    pub name: String,
+    pub value: f64,
+    pub bounds: Option<(f64, f64)>,
+}
+
+impl Interval {
+    /// `None` where there is no value.
+    pub fn of(name: impl Into<String>, mean: &Mean) -> Option<Self> {
+        Some(Self { name: name.into(), value: mean.value?, bounds: mean.low.zip(mean.high) })
+    }
 }
 
 /// Names of the axes.
@@ -190,6 +206,50 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
     Ok(themed(&svg))
 }
 
+/// Values with their intervals along the x axis, one below the other, each with its name at the left. The axis need not hold 0.
+pub(crate) fn intervals(values: &[Interval], axes: &Axes<'_>) -> anyhow::Result<String> {
+    let ends = |one: &Interval| one.bounds.map_or([one.value; 3], |(low, high)| [low, one.value, high]);
+    let all = || values.iter().flat_map(ends);
+    let least = all().reduce(f64::min).unwrap_or(0.0);
+    let span = (all().reduce(f64::max).unwrap_or(1.0) - least).max(1e-3);
+    // Room for the names before the values.
+    let (left, right) = (least - 0.6 * span, least + 1.05 * span);
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let mut chart = ChartBuilder::on(&root)
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(8)
+            .build_cartesian_2d(left..right, real(values.len().max(1))..0.0)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GREY.mix(0.35))
+            .y_labels(0)
+            .x_labels(12)
+            .x_label_formatter(&|x| if *x < least - 0.05 * span { String::new() } else { format!("{x:.3}") })
+            .x_desc(axes.x)
+            .y_desc(axes.y)
+            .draw()
+            .map_err(failed)?;
+        let style = TextStyle::from(("sans-serif", 13).into_font()).pos(Pos::new(HPos::Left, VPos::Center));
+        for (number, one) in values.iter().enumerate() {
+            let (colour, height) = (SERIES[number % SERIES.len()], real(number) + 0.5);
+            if let Some((low, high)) = one.bounds {
+                let bar = vec![(low, height), (high, height)];
+                chart.draw_series([PathElement::new(bar, colour.stroke_width(3))]).map_err(failed)?;
+            }
+            chart.draw_series([Circle::new((one.value, height), 5, colour.filled())]).map_err(failed)?;
+            chart.draw_series([Text::new(one.name.clone(), (left, height), style.clone())]).map_err(failed)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(themed(&svg))
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
 pub(super) fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("chart: {error}")
@@ -226,6 +286,11 @@ mod tests {
         let point = |name: &str, x: f64, bounds| Point { name: name.into(), x, y: 0.1, bounds };
         let svg = scatter(&[point("given", 0.0, None), point("a<b", 1_200.0, Some((-0.1, 0.3)))], &axes).unwrap();
         assert!(svg.contains("a&lt;b") && svg.contains("1000") && svg.contains("<circle"), "{svg}");
+        let interval = |name: &str, value, bounds| Interval { name: name.into(), value, bounds };
+        let svg = intervals(&[interval("a<b", -2.0, Some((-2.5, -1.5))), interval("c", -1.0, None)], &axes).unwrap();
+        assert!(svg.contains("a&lt;b") && svg.contains("<circle") && svg.contains("-2.000"), "{svg}");
+        // One value, or values that are all the same, have a chart, too.
+        assert!(intervals(&[interval("a", 0.5, None)], &axes).is_ok() && intervals(&[], &axes).is_ok());
         // A chart may be empty.
         assert!(lines(&[], &axes).is_ok() && bars(&[], &[], &axes).is_ok() && scatter(&[], &axes).is_ok());
     }

@@ -8,6 +8,7 @@ pub mod reranker;
 
 use std::ops::Range;
 
+use crate::numeric::logspace::logsumexp;
 use crate::numeric::sampling::{Sampling, draw, draw_among};
 use crate::plan::Token;
 
@@ -70,14 +71,26 @@ pub struct Draw {
     pub uniform: f64,
     /// The tokens to choose from; `None` for the whole vocabulary.
     pub allowed: Option<Vec<Token>>,
+    /// Whether [`DrawnToken::distribution`] is wanted.
+    pub distribution: bool,
+}
+
+/// A drawn token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DrawnToken {
+    /// The token.
+    pub token: Token,
+    /// Its natural log-probability at the sampling temperature, among the tokens to choose from.
+    pub log_probability: f64,
+    /// Natural log-probability of every token of the vocabulary at temperature 1, by token; empty unless it was wanted.
+    pub distribution: Vec<f32>,
 }
 
 impl Draw {
-    /// Draws the token from the logits of its row. Every generator draws with this function. Returns the token and its
-    /// natural log-probability among the tokens to choose from; `None` if their logits have no finite normaliser, because
-    /// there is then no distribution to draw from.
+    /// Draws the token from the logits of its row. Every generator draws with this function. `None` if the logits of the
+    /// tokens to choose from have no finite normaliser, because there is then no distribution to draw from.
     #[must_use]
-    pub fn from_logits(&self, logits: &[f32]) -> Option<(Token, f64)> {
+    pub fn from_logits(&self, logits: &[f32]) -> Option<DrawnToken> {
         let drawn = match &self.allowed {
             None => draw(logits, &self.sampling, self.uniform),
             Some(allowed) => {
@@ -86,8 +99,16 @@ impl Draw {
             }
         };
         let drawn = drawn.filter(|drawn| drawn.log_probability.is_finite())?;
-        Some((Token::try_from(drawn.token).ok()?, drawn.log_probability))
+        let distribution = if self.distribution { log_probabilities(logits) } else { Vec::new() };
+        let token = Token::try_from(drawn.token).ok()?;
+        Some(DrawnToken { token, log_probability: drawn.log_probability, distribution })
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "logits are single precision")]
+fn log_probabilities(logits: &[f32]) -> Vec<f32> {
+    let normaliser = logsumexp(logits);
+    logits.iter().map(|logit| (f64::from(*logit) - normaliser) as f32).collect()
 }
 
 /// Result of a step.
@@ -96,10 +117,9 @@ pub struct Decoded {
     /// Natural log-probability of every target, in the order of [`Batch::targets`]; NaN if the row's logits are
     /// invalid.
     pub scores: Vec<f64>,
-    /// Drawn tokens with their natural log-probabilities at the sampling temperature, in the order of
-    /// [`Batch::draws`], by [`Draw::from_logits`]. `None` if the normaliser of the logits is not finite. Other rows are
-    /// not affected.
-    pub drawn: Vec<Option<(Token, f64)>>,
+    /// Drawn tokens in the order of [`Batch::draws`], by [`Draw::from_logits`]. `None` if the normaliser of the logits is
+    /// not finite. Other rows are not affected.
+    pub drawn: Vec<Option<DrawnToken>>,
 }
 
 /// The tokens of one step.
@@ -241,5 +261,25 @@ impl GeneratorInfo {
     #[must_use]
     pub fn weights(&self) -> String {
         weights(&self.sha256, self.adapter.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_is_kept_where_it_is_wanted() {
+        let probabilities = [0.5_f32, 0.25, 0.125, 0.125];
+        let logits = probabilities.map(|p| p.ln() + 3.0);
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        // Neither the temperature nor the tokens to choose from change it.
+        let mut wanted = Draw { sampling, uniform: 0.0, allowed: Some(vec![1, 2]), distribution: true };
+        let drawn = wanted.from_logits(&logits).unwrap();
+        assert_eq!(drawn.token, 1);
+        assert!((drawn.log_probability - (2.0_f64 / 3.0).ln()).abs() < 1e-6);
+        assert!(drawn.distribution.iter().zip(probabilities).all(|(log, p)| (log.exp() - p).abs() < 1e-6));
+        wanted.distribution = false;
+        assert!(wanted.from_logits(&logits).unwrap().distribution.is_empty());
     }
 }

@@ -81,6 +81,8 @@ pub struct Plan {
     roots: Vec<usize>,
     known: HashMap<(Option<usize>, Arc<[Token]>), usize>,
     naive_tokens: usize,
+    /// Samples whose first token's distribution is kept.
+    distributions: std::collections::BTreeSet<NodeId>,
 }
 
 impl Plan {
@@ -136,6 +138,17 @@ impl Plan {
         self.nodes.push(grown);
         self.nodes[node.0].children.push(sample);
         NodeId(sample)
+    }
+
+    /// Keeps the distribution over the vocabulary from which the first token of `sample` is drawn.
+    pub fn keep_distribution(&mut self, sample: NodeId) {
+        self.distributions.insert(sample);
+    }
+
+    /// Whether [`Plan::keep_distribution`] was called for a sample.
+    #[must_use]
+    pub fn keeps_distribution(&self, sample: NodeId) -> bool {
+        self.distributions.contains(&sample)
     }
 
     /// The sampling of a node; `None` for a node with fixed tokens.

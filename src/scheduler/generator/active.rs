@@ -10,9 +10,9 @@ use super::queue::{Phase, View};
 use super::stepper::lost;
 use super::{Event, Job, Outcome, Sample, ScheduleError};
 use crate::call::{Stage, Timed};
-use crate::model::{Draw, ModelError};
+use crate::model::{Draw, DrawnToken, ModelError};
 use crate::numeric::sampling::unit;
-use crate::plan::{Finish, NodeId, Step, Token, Walk};
+use crate::plan::{Finish, NodeId, Step, Walk};
 use crate::warm::{Key, State};
 
 pub(super) struct Active {
@@ -34,6 +34,7 @@ pub(super) struct Active {
     has_samples: bool,
     scores: Vec<Vec<f64>>,
     samples: HashMap<NodeId, Growing>,
+    distributions: HashMap<NodeId, Vec<f32>>,
     missing: Vec<usize>,
     evaluated: usize,
     cached: usize,
@@ -78,6 +79,7 @@ impl Active {
             has_samples: job.plan.has_samples(),
             scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
             samples: HashMap::new(),
+            distributions: HashMap::new(),
             missing: counts,
             evaluated: 0,
             cached: 0,
@@ -176,15 +178,19 @@ impl Active {
         let allowed = grow.allowed_after(&growing.sample.tokens);
         let forced = allowed.as_ref().is_some_and(|tokens| tokens.len() == 1);
         let uniform = if forced { 0.0 } else { unit(growing.source.next_u64()) };
-        Some(Draw { sampling: grow.sampling, uniform, allowed })
+        let distribution = growing.sample.tokens.is_empty() && self.job.plan.keeps_distribution(node);
+        Some(Draw { sampling: grow.sampling, uniform, allowed, distribution })
     }
 
     /// Records a drawn token and the tokens that are forced after it, after the walk has advanced. If the sample ends,
     /// returns its sequence for release.
-    pub fn drawn(&mut self, node: NodeId, token: Token, log_probability: f64) -> Option<usize> {
+    pub fn drawn(&mut self, node: NodeId, drawn: DrawnToken) -> Option<usize> {
+        if !drawn.distribution.is_empty() {
+            self.distributions.insert(node, drawn.distribution);
+        }
         let growing = self.samples.get_mut(&node)?;
         let grow = self.job.plan.grow(node)?;
-        let mut next = (token, log_probability);
+        let mut next = (drawn.token, drawn.log_probability);
         growing.sample.finish = loop {
             let (token, log_probability) = next;
             growing.sample.tokens.push(token);
@@ -225,6 +231,7 @@ impl Active {
         let outcome = Outcome {
             scores: self.scores,
             samples,
+            distributions: self.distributions,
             queued: self.admitted - self.job.arrival,
             running: now.saturating_duration_since(self.admitted).max(Duration::from_nanos(1)),
             tokens: self.evaluated,

@@ -72,6 +72,9 @@ pub struct Outcome {
     pub scores: Vec<Vec<f64>>,
     /// The samples, by node.
     pub samples: HashMap<NodeId, Sample>,
+    /// For samples of [`Plan::keep_distribution`], the natural log-probability of every token of the vocabulary as their first,
+    /// at temperature 1.
+    pub distributions: HashMap<NodeId, Vec<f32>>,
     /// Time in the queue.
     pub queued: Duration,
     /// Time from admission to the last step.

@@ -221,12 +221,12 @@ impl<'a> Stepper<'a> {
         self.advance();
         let mut broken = std::collections::BTreeSet::new();
         for ((index, node), drawn) in draws.into_iter().zip(drawn) {
-            let Some((token, log_probability)) = drawn else {
+            let Some(drawn) = drawn else {
                 broken.insert(index);
                 continue;
             };
             let before = self.active[index].walk.remaining();
-            let ended = self.active[index].drawn(node, token, log_probability);
+            let ended = self.active[index].drawn(node, drawn);
             self.forget(before - self.active[index].walk.remaining());
             self.release(ended.as_slice());
         }

@@ -377,6 +377,7 @@ proptest! {
 }
 
 mod constraint;
+mod distribution;
 mod faults;
 mod overload;
 mod reuse;

@@ -1,0 +1,272 @@
+//! How much a ranking of MOI depends on its seed, by design (Lee et al., *Mixture of Interventions*, section 3.2).
+//!
+//! Section 3.2.1 draws 3N orders at random, section 3.2.2 takes the rotations of one order instead. The paper reports one draw of
+//! each. Its only average over permutations is the row "Random" (section 4.1), of answers and not of rankings. Here each design
+//! ranks the same list under several seeds, and the rankings are compared.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::readings::{at_least, over_pairs, percent, read};
+use super::report::{Chart, Report, Table};
+use super::{Analysis, Answer, Asking, Context, Settings};
+use crate::backend::Refusal;
+use crate::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use crate::engine::{EngineError, methods};
+use crate::evaluation::EvaluationError;
+use crate::evaluation::charts::{self, Axes, Point};
+use crate::evaluation::compare::data::Question;
+use crate::evaluation::summary::{Mean, mean_of};
+use crate::fit::design::{Design, orders};
+use crate::metrics::agreement::Correlation;
+use crate::metrics::rank::{Grading, Metric, Ranking};
+use crate::numeric::{mean, real};
+
+/// The designs, with their names in tables.
+const DESIGNS: [(&str, Scheme); 5] = [
+    ("random", Scheme::Random),
+    ("cyclic", Scheme::Cyclic),
+    ("latin", Scheme::Latin),
+    ("prefix", Scheme::Prefix),
+    ("adaptive", Scheme::Adaptive),
+];
+
+/// See the module.
+pub(super) struct Stability;
+
+/// The rankings of one question by one design.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+struct Ranked {
+    /// Indices of passages, best first, one ranking a seed.
+    rankings: Vec<Vec<usize>>,
+    /// Tokens of one ranking, the mean over the seeds; those that were in the cache count.
+    tokens: f64,
+}
+
+type Asked = BTreeMap<String, Ranked>;
+
+impl Analysis for Stability {
+    fn name(&self) -> &'static str {
+        "stability"
+    }
+
+    fn title(&self) -> &'static str {
+        "How much a ranking depends on the seed of its design (MOI, section 3.2)"
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
+        Box::pin(async move {
+            let passages = context.passages(self, question);
+            at_least(&passages, 2, "for a ranking")?;
+            let mut asked = Asked::new();
+            for (name, scheme) in DESIGNS {
+                let mut ranked = Ranked::default();
+                for repeat in 0..context.settings.repeats {
+                    let seed = context.settings.seed.wrapping_add(repeat as u64);
+                    let (ranking, tokens) = rank(question, context, &passages, scheme, (seed, repeat > 0)).await?;
+                    ranked.rankings.push(ranking);
+                    ranked.tokens += tokens / real(context.settings.repeats);
+                }
+                asked.insert(name.to_owned(), ranked);
+            }
+            serde_json::to_value(asked).map_err(|error| Refusal::Question(error.to_string()))
+        })
+    }
+
+    fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
+        let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
+        let labels: Vec<&[f64]> = answers.iter().map(|answer| &answer.question.list.labels[..]).collect();
+        let mut report = Report::default();
+        let (mut rows, mut points, mut found) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, _) in DESIGNS {
+            let answered: Vec<(&Ranked, &[f64])> =
+                asked.iter().zip(&labels).filter_map(|(one, labels)| Some((one.get(name)?, *labels))).collect();
+            let over = |of: &dyn Fn(&Ranked, &[f64]) -> Option<f64>| {
+                let values: Vec<Option<f64>> = answered.iter().map(|(ranked, labels)| of(ranked, labels)).collect();
+                mean_of(&values, &settings.statistics)
+            };
+            let agreed = over(&|ranked, _| over_pairs(&ranked.rankings, |left, right| tau(left, right)));
+            let first = over(&|ranked, _| over_pairs(&ranked.rankings, |left, right| same_first(left, right)));
+            let gains = |ranked: &Ranked, labels: &[f64]| -> Option<Vec<f64>> {
+                ranked.rankings.iter().map(|ranking| ndcg(ranking, labels, settings.threshold)).collect()
+            };
+            let level = over(&|ranked, labels| Some(mean(&gains(ranked, labels)?)));
+            let width = over(&|ranked, labels| Some(spread(&gains(ranked, labels)?)));
+            let tokens = over(&|ranked, _| Some(ranked.tokens));
+            if let (Some(x), Some(y)) = (tokens.value, agreed.value) {
+                points.push(Point { name: name.to_owned(), x, y, bounds: agreed.low.zip(agreed.high) });
+            }
+            found.push((name, agreed, first));
+            rows.push(vec![
+                name.to_owned(),
+                report.number(format!("{name}: Kendall's tau of two seeds"), "tau", agreed),
+                report.number(format!("{name}: same first passage"), "share", first),
+                report.number(format!("{name}: nDCG@10, mean over seeds"), "nDCG", level),
+                report.number(format!("{name}: nDCG@10, largest less smallest"), "nDCG", width),
+                tokens.value.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}")),
+            ]);
+            report.number(format!("{name}: tokens of a ranking"), "tokens", tokens);
+        }
+        let head = [
+            "design",
+            "Kendall's tau of two seeds",
+            "same first passage",
+            "nDCG@10",
+            "nDCG@10, largest − smallest",
+            "tokens",
+        ];
+        report.tables.push(Table {
+            caption: format!("Rankings of {} seeds, {} questions", settings.repeats, asked.len()),
+            head: head.map(str::to_owned).to_vec(),
+            rows,
+        });
+        let svg = charts::scatter(&points, &Axes { x: "tokens of a ranking", y: "Kendall's tau of two seeds" })?;
+        report.charts.push(Chart { caption: "Agreement of two seeds by what a ranking takes".to_owned(), svg });
+        report.verdict = verdict(&found, asked.len());
+        report.notes = notes(settings);
+        Ok(report)
+    }
+}
+
+/// A ranking by one design, and its tokens. With `shuffled`, a design that rotates a given order rotates a random one.
+async fn rank(
+    question: &Question,
+    context: &Context<'_>,
+    passages: &[Passage],
+    scheme: Scheme,
+    (seed, shuffled): (u64, bool),
+) -> Result<(Vec<usize>, f64), Refusal> {
+    let n = passages.len();
+    let mut sent: Vec<usize> = (0..n).collect();
+    if shuffled && scheme == Scheme::Cyclic {
+        let drawn = orders(Design::Random, n, 1, seed, &|| false).map_err(EngineError::from)?;
+        sent = drawn.into_iter().next().unwrap_or(sent);
+    }
+    let request = RerankRequest {
+        query: question.list.question.clone(),
+        passages: sent.iter().map(|&index| passages[index].clone()).collect(),
+        method: methods::find("moi"),
+        moi: MoiOptions { scheme: Some(scheme), seed, ..MoiOptions::default() },
+        passage_tokens: context.settings.passage_tokens,
+        ..RerankRequest::default()
+    };
+    let answer = context.backend.rerank(&request).await?;
+    let place = |index: u32| sent.get(usize::try_from(index).ok()?).copied();
+    let ranking: Vec<usize> = answer.results.iter().filter_map(|result| place(result.original_index)).collect();
+    if ranking.len() != n {
+        return Err(Refusal::Question("the answer does not rank every passage once".to_owned()));
+    }
+    let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
+    Ok((ranking, real(usize::try_from(tokens).unwrap_or(usize::MAX))))
+}
+
+/// Kendall's tau of two rankings of the same passages.
+fn tau(left: &[usize], right: &[usize]) -> Option<f64> {
+    let ranks = |ranking: &[usize]| {
+        let mut ranks = vec![0.0; ranking.len()];
+        for (rank, &passage) in ranking.iter().enumerate() {
+            *ranks.get_mut(passage)? = real(rank);
+        }
+        Some(ranks)
+    };
+    Some(Correlation::KendallB.of(&ranks(left)?, &ranks(right)?)?.value)
+}
+
+/// 1 where two rankings have the same first passage.
+fn same_first(left: &[usize], right: &[usize]) -> Option<f64> {
+    Some(f64::from(u8::from(left.first()? == right.first()?)))
+}
+
+/// nDCG@10 of a ranking within its own passages; `None` where none of them is relevant.
+pub(super) fn ndcg(ranking: &[usize], labels: &[f64], threshold: f64) -> Option<f64> {
+    in_list("nDCG@10", ranking, labels, threshold)
+}
+
+/// A rank metric over the labels of the ranked passages; `None` where none of them is relevant.
+pub(super) fn in_list(metric: &str, ranking: &[usize], labels: &[f64], threshold: f64) -> Option<f64> {
+    let ranked: Vec<f64> = ranking.iter().map(|&passage| labels.get(passage).copied()).collect::<Option<_>>()?;
+    if !ranked.iter().any(|label| *label >= threshold) {
+        return None;
+    }
+    let metric: Metric = metric.parse().ok()?;
+    metric.of(&Ranking::of_labels(&ranked), Grading { threshold, graded: true })
+}
+
+fn spread(values: &[f64]) -> f64 {
+    let ends = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
+    if values.is_empty() { 0.0 } else { ends.1 - ends.0 }
+}
+
+fn verdict(found: &[(&str, Mean, Mean)], questions: usize) -> String {
+    let level = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
+    let most = found.iter().max_by(|left, right| level(&left.1).total_cmp(&level(&right.1)));
+    let (Some((name, most, first)), Some((_, random, _))) = (most, found.iter().find(|one| one.0 == "random")) else {
+        return "There is nothing to compare.".to_owned();
+    };
+    let (Some(tau), Some(share), Some(random)) = (most.value, first.value, random.value) else {
+        return "There is nothing to compare.".to_owned();
+    };
+    format!(
+        "Of the designs {name} depends least on its seed: two seeds agree with Kendall's tau {tau:.2} and put the same passage first in {}; random orders, the paper's design, agree with {random:.2}, over {questions} questions.",
+        percent(share)
+    )
+}
+
+fn notes(settings: &Settings) -> Vec<String> {
+    vec![
+        format!("Every design ranks each list under {} seeds; tau and the same first passage are means over the pairs of seeds.", settings.repeats),
+        "Two random rankings agree with tau 0, and have the same first passage in one of N cases.".to_owned(),
+        "Cyclic orders have no seed: the first ranking rotates the retriever's order, the others random ones. The paper calls that order the referential one (Eq. 8) and takes the retriever's.".to_owned(),
+        "A stable ranking need not be good: nDCG@10, over the labels of the list's own passages, says that, where one of them is relevant.".to_owned(),
+        "Tokens count what one ranking evaluates where nothing is in the cache. The paper reports one draw of each design and no number to set beside these.".to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::readings::tests::settings;
+    use super::*;
+
+    #[test]
+    fn rankings_are_compared_by_hand() {
+        // One of three pairs is turned round: (2 - 1) / 3.
+        assert!((tau(&[0, 1, 2], &[1, 0, 2]).unwrap() - 1.0 / 3.0).abs() < 1e-12);
+        assert!((tau(&[0, 1, 2], &[2, 1, 0]).unwrap() + 1.0).abs() < 1e-12);
+        assert_eq!(same_first(&[0, 1], &[0, 1]), Some(1.0));
+        assert_eq!(same_first(&[0, 1], &[1, 0]), Some(0.0));
+        // The relevant passage at the second place: 1 / log2(3).
+        assert!((ndcg(&[1, 0], &[1.0, 0.0], 0.5).unwrap() - 1.0 / 3.0_f64.log2()).abs() < 1e-12);
+        assert_eq!(ndcg(&[1, 0], &[0.0, 0.0], 0.5), None);
+        assert_eq!(ndcg(&[0, 5], &[1.0], 0.5), None, "a passage without a label");
+        assert!((in_list("RR", &[2, 1, 0], &[0.0, 1.0, 0.0], 0.5).unwrap() - 0.5).abs() < 1e-12);
+        assert!((spread(&[0.5, 0.25, 1.0]) - 0.75).abs() < 1e-12);
+    }
+
+    #[test]
+    fn designs_are_reported_side_by_side() {
+        let mut question = Question::default();
+        question.list.labels = vec![1.0, 0.0];
+        let value = |stable: &str| {
+            let of = |name: &str| {
+                let second = if name == stable { vec![0, 1] } else { vec![1, 0] };
+                (name.to_owned(), Ranked { rankings: vec![vec![0, 1], second], tokens: 100.0 })
+            };
+            json!(DESIGNS.map(|(name, _)| of(name)).into_iter().collect::<Asked>())
+        };
+        let answer = || Answer { question: &question, value: value("prefix") };
+        let report = Stability.report(&[answer(), answer()], &settings()).unwrap();
+        let of = |name: &str| report.figures.iter().find(|figure| figure.name == name).unwrap().mean.value.unwrap();
+        assert!((of("prefix: Kendall's tau of two seeds") - 1.0).abs() < 1e-12);
+        assert!((of("random: Kendall's tau of two seeds") + 1.0).abs() < 1e-12);
+        assert!(of("random: same first passage").abs() < 1e-12);
+        let gain = 1.0 / 3.0_f64.log2();
+        assert!((of("random: nDCG@10, mean over seeds") - f64::midpoint(1.0, gain)).abs() < 1e-12);
+        assert!((of("random: nDCG@10, largest less smallest") - (1.0 - gain)).abs() < 1e-12);
+        assert!(of("prefix: nDCG@10, largest less smallest").abs() < 1e-12);
+        assert!(report.verdict.starts_with("Of the designs prefix depends least"), "{}", report.verdict);
+        assert_eq!(report.tables[0].rows.len(), DESIGNS.len());
+    }
+}
