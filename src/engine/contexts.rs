@@ -8,6 +8,7 @@ use super::answers::{AnswerPrompts, Asked};
 use super::belief::options::MOST_TOKENS;
 use super::belief::{SampleOptions, TextStop, check_orders, check_references, check_texts};
 use super::rerank::Passage;
+use super::task::Task;
 use super::{Engine, EngineError, Limits};
 use crate::call::Call;
 use crate::numeric::mean;
@@ -118,7 +119,9 @@ impl Engine {
         let options = SampleOptions { max_tokens: Some(most), ..SampleOptions::greedy() };
         let stop = options.text_stop(language);
         let reference = request.reference.as_ref().map(|reference| language.query(reference));
+        let task = Task::default();
         let asked = Asked {
+            task: &task,
             question: &request.question,
             passages: &request.passages,
             passage_tokens: request.passage_tokens,
