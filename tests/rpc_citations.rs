@@ -111,7 +111,7 @@ async fn options_change_what_counts() {
     let mut long = request("Red [3]");
     long.passages[2].text = "red ".repeat(2_000);
     let warnings = check(&server, long).await.unwrap().warnings;
-    assert_eq!(warnings, ["the passages of 1 statements are longer than the 512 tokens that are read"]);
+    assert_eq!(warnings, ["the passages of 1 statements may be longer than the 512 tokens that are read"]);
     server.stop().await;
 }
 
@@ -119,7 +119,7 @@ async fn options_change_what_counts() {
 async fn bad_requests_are_refused_by_field() {
     let (server, judged) = server(Duration::ZERO).await;
     type Change = fn(&mut v1::CheckCitationsRequest);
-    let cases: [(&str, Change); 13] = [
+    let cases: [(&str, Change); 14] = [
         ("answer", |r| r.answer.clear()),
         ("answer", |r| r.answer = "[1] ... [2]".into()),
         ("answer", |r| r.answer = "x".repeat(3_000_001)),
@@ -132,11 +132,13 @@ async fn bad_requests_are_refused_by_field() {
         ("question", |r| r.question = "q".repeat(1_001)),
         ("threshold", |r| r.threshold = Some(0.0)),
         ("threshold", |r| r.threshold = Some(f64::NAN)),
-        // Other premises of 3.5 MB for each of 20 statements.
+        // A statement that cites every passage very often.
+        ("answer", |r| r.answer = format!("Red {}.\n", "[1][2][3]".repeat(100))),
+        // A long premise for each of 300 statements.
         ("passages", |r| {
             r.passages = vec![v1::Passage { text: "x".repeat(175_000), ..Default::default() }; 20];
             let order = |first: usize| (0..20).map(|at| format!("[{}]", (first + at) % 20 + 1)).collect::<String>();
-            r.answer = (0..20).map(|first| format!("Red {}.\n", order(first))).collect();
+            r.answer = (0..300).map(|first| format!("Red {first} {}.\n", order(first))).collect();
         }),
     ];
     for (field, change) in cases {

@@ -150,7 +150,24 @@ async fn the_default_mixes_in_an_embedding_model() {
         "{:?}",
         response.warnings
     );
+    // It is not tried again for every request.
+    let restarts = info(&broken).await.embedding.unwrap().problem;
+    let again = rerank(&broken, asked(v1::FusionMode::Unspecified)).await.unwrap();
+    assert!(
+        again.warnings.iter().any(|one| one.ends_with("is left alone for a while")),
+        "{:?} {restarts}",
+        again.warnings
+    );
     broken.stop().await;
+
+    // Lists of one passage ask no signal.
+    let running = serve_model("embedding", &folder("embedding")).await;
+    let one = rerank(&running, request(v1::Method::Cascade, &passages[..1])).await.unwrap();
+    assert_eq!(one.usage.unwrap().embedding_tokens, 0);
+    // A budget that the signal would take whole leaves the generator its half.
+    let hurried = v1::RerankRequest { latency_budget_ms: Some(5_000.0), ..asked(v1::FusionMode::Unspecified) };
+    assert_eq!(rerank(&running, hurried).await.unwrap().results.len(), passages.len());
+    running.stop().await;
 }
 
 fn texts(passages: &[&str]) -> Vec<String> {

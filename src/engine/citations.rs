@@ -20,11 +20,14 @@ use crate::scheduler::entailment::Judge;
 const MOST_STATEMENTS: usize = 1_000;
 /// Most citations of an answer.
 const MOST_CITATIONS: usize = 10_000;
-/// Most bytes of the distinct premises of one answer. Each statement may cite every passage. Half of the bound of [`Texts`], so
-/// that statements after a question have room.
-const MOST_BYTES: usize = 32 << 20;
-/// Bytes of a token of plain text, about.
-const BYTES_PER_TOKEN: usize = 4;
+/// Most citations of a statement.
+const MOST_CITED: usize = 256;
+/// Most bytes of a premise: more than an entailment model reads. The rest is cut at its end, as the model would.
+const PREMISE_BYTES: usize = 64 << 10;
+/// Most bytes of the premises of all pairs. Each statement may cite every passage, and every pair is read for itself.
+const MOST_BYTES: usize = 16 << 20;
+/// Bytes of a token of plain text, about; less than in English, more than in Chinese.
+const BYTES_PER_TOKEN: usize = 3;
 
 /// An answer with the passages that it cites.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -83,12 +86,23 @@ impl CitationRequest {
 
     /// The text of cited passages.
     fn premise(&self, passages: &[usize]) -> String {
-        let text = |index: &usize| {
-            let passage = &self.passages[*index];
-            let (title, text) = (passage.title.trim(), passage.text.trim());
-            if title.is_empty() { text.to_owned() } else { format!("Title: {title}\n{text}") }
-        };
-        passages.iter().map(text).collect::<Vec<_>>().join("\n")
+        let mut joined = String::new();
+        for &index in passages {
+            if joined.len() >= PREMISE_BYTES {
+                break;
+            }
+            if !joined.is_empty() {
+                joined.push('\n');
+            }
+            let (title, text) = (self.passages[index].title.trim(), self.passages[index].text.trim());
+            if !title.is_empty() {
+                joined.extend(["Title: ", title, "\n"]);
+            }
+            joined.push_str(text);
+        }
+        let end = (0..=PREMISE_BYTES.min(joined.len())).rev().find(|&at| joined.is_char_boundary(at));
+        joined.truncate(end.unwrap_or(0));
+        joined
     }
 
     fn premise_bytes(&self, passages: &[usize]) -> usize {
@@ -112,6 +126,10 @@ fn read(answer: &str) -> Result<Vec<Statement>, EngineError> {
     if statements.len() > MOST_STATEMENTS {
         return invalid(format!("{} statements given, at most {MOST_STATEMENTS} allowed", statements.len()));
     }
+    if let Some(one) = statements.iter().find(|one| one.citations.len() > MOST_CITED) {
+        let count = one.citations.len();
+        return invalid(format!("a statement with {count} citations given, at most {MOST_CITED} allowed"));
+    }
     let citations: usize = statements.iter().map(|statement| statement.citations.len()).sum();
     if citations > MOST_CITATIONS {
         return invalid(format!("{citations} citations given, at most {MOST_CITATIONS} allowed"));
@@ -123,6 +141,7 @@ fn read(answer: &str) -> Result<Vec<Statement>, EngineError> {
 #[derive(Default)]
 struct Premises {
     numbers: HashMap<Vec<usize>, usize>,
+    /// Of all pairs so far.
     bytes: usize,
 }
 
@@ -135,7 +154,8 @@ impl Premises {
         }
         open.sort();
         open.dedup();
-        self.bytes += open.iter().map(|passages| request.premise_bytes(passages)).sum::<usize>();
+        let read = |pair: &CitedPair| request.premise_bytes(&pair.passages).min(PREMISE_BYTES);
+        self.bytes += pairs.iter().map(read).sum::<usize>();
         if self.bytes > MOST_BYTES {
             let problem = format!("the cited passages of all statements take more than {MOST_BYTES} bytes");
             return Err(EngineError::invalid("passages", problem));
@@ -215,7 +235,8 @@ pub async fn check_citations(
     long.dedup();
     if let (false, Some(model)) = (long.is_empty(), &verdicts.model) {
         let (count, tokens) = (long.len(), model.most_tokens);
-        warnings.push(format!("the passages of {count} statements are longer than the {tokens} tokens that are read"));
+        warnings
+            .push(format!("the passages of {count} statements may be longer than the {tokens} tokens that are read"));
     }
     let configured = judge.model();
     let model = verdicts.model.as_ref().map_or_else(

@@ -12,7 +12,9 @@
 //! | [`contains`] | 1 if the words of a reference are a contiguous part of the text |
 //! | [`accuracy`] | 1 if text and label are the same, ignoring case and outer punctuation |
 //!
-//! BLEU, which takes all references together, is in [`super::bleu`]. Without references every score is 0. If text or reference has no words, F1 and ROUGE-L are 1 if neither has any (as in
+//! BLEU, which takes all references together, is in [`super::bleu`].
+//!
+//! Without references every score is 0. If text or reference has no words, F1 and ROUGE-L are 1 if neither has any (as in
 //! SQuAD 2.0), else 0. A reference without words is contained in no text.
 
 use std::collections::HashMap;

@@ -6,8 +6,8 @@
 mod error;
 mod states;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::entailment::ConfiguredModel;
 use super::turns::{Serve, TakesTurns, Turns, ask};
 use super::worker::Worker;
-use super::{Load, Status};
+use super::{Load, ScheduleError, Status};
 use crate::call::Call;
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TokenStates};
@@ -82,6 +82,9 @@ struct Asked {
     work: Option<Work>,
 }
 
+/// How long a model that could not be loaded is left alone by those who can do without it.
+const REST: Duration = Duration::from_secs(30);
+
 /// What was done of a list.
 struct Work {
     started: Instant,
@@ -113,6 +116,8 @@ enum Given {
 pub struct PassageScorer {
     worker: Worker<Turns<Scoring>>,
     scored: Arc<AtomicU64>,
+    /// When it could not be loaded last.
+    failed: Arc<Mutex<Option<Instant>>>,
     model: ConfiguredModel,
 }
 
@@ -130,7 +135,7 @@ impl PassageScorer {
     pub fn start(name: &'static str, model: ConfiguredModel, loader: Loader) -> std::io::Result<Self> {
         let scored = Arc::new(AtomicU64::new(0));
         let service = Turns::new(Scoring { name, loader, scored: Arc::clone(&scored) });
-        Ok(Self { worker: Worker::start(name, Load::OnDemand, service)?, scored, model })
+        Ok(Self { worker: Worker::start(name, Load::OnDemand, service)?, scored, failed: Arc::default(), model })
     }
 
     /// The model that is configured, loaded or not.
@@ -143,6 +148,13 @@ impl PassageScorer {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status<RerankerInfo>> {
         self.worker.status()
+    }
+
+    /// Whether it could not be loaded less than [`REST`] ago. A caller that can do without the model need not have it tried again.
+    #[must_use]
+    pub fn failed_just_now(&self) -> bool {
+        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*self.worker.status().borrow(), Status::Failed(_)) && failed.is_some_and(|at| at.elapsed() < REST)
     }
 
     /// What is known of the model; `None` until it is loaded.
@@ -178,7 +190,11 @@ impl PassageScorer {
         listener: Option<UnboundedSender<Progress>>,
     ) -> Result<Scored, ScoreError> {
         let wanted = Wanted::Scores(Box::new(Asked { list, listener, submitted: Instant::now(), work: None }));
-        match ask(&self.worker, wanted, call).await? {
+        let outcome = ask(&self.worker, wanted, call).await;
+        if let Err(ScoreError::Schedule(ScheduleError::Model(_))) = &outcome {
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        match outcome? {
             Given::Scores(scored) => Ok(scored),
             Given::States(_) => Err(ModelError::Decode("states for scores".into()).into()),
         }

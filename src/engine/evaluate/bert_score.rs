@@ -12,7 +12,7 @@ use crate::engine::{Engine, EngineError};
 use crate::metrics::bert_score::{Vectors, bert_score};
 use crate::model::reranker::TokenStates;
 
-/// Answers whose states are held at once: up to a megabyte each.
+/// Answers whose states are held at once: a megabyte each for 512 tokens of width 512.
 const ANSWERS: usize = 16;
 
 /// Most pairs of a token of an answer and a token of a reference in one request: some seconds of arithmetic. One answer of 512
@@ -27,6 +27,18 @@ fn vectors(states: &TokenStates) -> Vectors<'_> {
     Vectors { width: states.width.max(1), values: &states.values }
 }
 
+/// The states of the references. Asked for before the generator works, so that a model that gives none refuses the request at once.
+///
+/// # Errors
+/// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens.
+pub(super) async fn references(
+    engine: &Engine,
+    call: &Call,
+    references: &[String],
+) -> Result<Arc<[TokenStates]>, EngineError> {
+    Ok(engine.models().scorer(Role::Embedding)?.states(references.into(), call).await?.into())
+}
+
 /// F1 of each answer against its best reference, in [0, 1].
 ///
 /// # Errors
@@ -36,12 +48,11 @@ pub(super) async fn scores(
     engine: &Engine,
     call: &Call,
     mut answers: Vec<String>,
-    references: &[String],
+    references: Arc<[TokenStates]>,
 ) -> Result<Scores, EngineError> {
     let model = engine.models().scorer(Role::Embedding)?;
     answers.sort_unstable();
     answers.dedup();
-    let references: Arc<[TokenStates]> = model.states(references.into(), call).await?.into();
     let of_references: usize = references.iter().map(|states| vectors(states).tokens()).sum();
     let (mut scores, mut pairs) = (Scores::new(), 0_usize);
     for some in answers.chunks(ANSWERS) {

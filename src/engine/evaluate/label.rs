@@ -121,6 +121,10 @@ pub(super) async fn label(
     let (owned, inner) = (engine.clone(), Arc::clone(request));
     let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
+    let references = match request.has(Annotator::needs_embedding) {
+        true => Some(bert_score::references(engine, call, &request.references).await?),
+        false => None,
+    };
     let plan = std::mem::take(&mut planned.drawing.plan);
     let reserved = planned.reserved();
     let (outcome, mut usage) = if plan.is_empty() {
@@ -133,8 +137,8 @@ pub(super) async fn label(
     let greedy = decoded.single.iter().chain(&decoded.whole).filter_map(|answers| answers.greedy.as_ref());
     let texts: Vec<String> = greedy.map(|answer| answer.text.clone()).collect();
     let mut of_answers = OfAnswers::default();
-    if request.has(Annotator::needs_embedding) {
-        of_answers.alike = Some(bert_score::scores(engine, call, texts.clone(), &request.references).await?);
+    if let Some(references) = references {
+        of_answers.alike = Some(bert_score::scores(engine, call, texts.clone(), references).await?);
     }
     if let Some(prompts) = answer_judgement {
         of_answers.judged = Some(answer_judgement::judge(engine, call, prompts, texts, reserved).await?);
@@ -339,9 +343,11 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
         };
         judgements.push((annotator, (0..request.passages.len()).map(of_passage).collect()));
     }
+    let of_label = |label: &String| language.query(label).len();
+    let longest_answer = request.task.labels().iter().map(of_label).max().unwrap_or_else(|| greedy.most_tokens());
     let answer_judgement = request
         .has(|annotator| annotator == Annotator::AnswerJudgement)
-        .then(|| AnswerJudgement::fitted(&generator, &request.question, &request.references, greedy.most_tokens()));
+        .then(|| AnswerJudgement::fitted(&generator, &request.question, &request.references, longest_answer));
     let answer_judgement = answer_judgement.transpose()?;
     Ok(QuestionPlan { drawing, single, whole, whole_of, context_free, judgements, judgement_tokens, answer_judgement })
 }

@@ -24,7 +24,9 @@ pub(super) struct PassageScores {
 /// The model beside the generator whose scores the method of a request mixes in: the server has it, and the request leaves the
 /// fusion to the method.
 fn signal(models: &Models, request: &RerankRequest) -> Option<Role> {
-    let role = request.method().signal().filter(|_| request.fusion.mode == FusionMode::ByMethod)?;
+    // One passage has nothing to be told apart from.
+    let wanted = request.fusion.mode == FusionMode::ByMethod && request.passages.len() > 1;
+    let role = request.method().signal().filter(|_| wanted)?;
     models.scorer_if_any(role).map(|_| role)
 }
 
@@ -103,24 +105,38 @@ impl Driver<'_> {
         task: &Task,
         warnings: &mut Vec<String>,
     ) -> Result<Scores, EngineError> {
-        let started = Instant::now();
-        let outcome =
-            self.models.scorer(role)?.score(list(&task.request, true, self.limits.tokens), self.call, None).await;
-        self.elsewhere.1 += milliseconds(started);
-        match outcome {
-            Ok(scored) => {
-                self.usage.signal_tokens += scored.tokens;
-                self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
-                self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
-                Ok(Scores { passages: scored.scores, ..Scores::default() })
+        let scorer = self.models.scorer(role)?;
+        let problem = if scorer.failed_just_now() {
+            "it could not be loaded, and is left alone for a while".to_owned()
+        } else {
+            let started = Instant::now();
+            let work = scorer.score(list(&task.request, true, self.limits.tokens), self.call, None);
+            let outcome = match self.time_for_signal(&task.request) {
+                Some(bound) => tokio::time::timeout(bound, work).await,
+                None => Ok(work.await),
+            };
+            self.elsewhere.1 += milliseconds(started);
+            match outcome {
+                Ok(Ok(scored)) => {
+                    self.usage.signal_tokens += scored.tokens;
+                    self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
+                    self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
+                    return Ok(Scores { passages: scored.scores, ..Scores::default() });
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it takes more than half of latency_budget_ms".to_owned(),
             }
-            Err(error) => {
-                // A call that ended gets its own error.
-                self.call.check()?;
-                warnings.push(format!("ranked without the {} model: {error}", role.name()));
-                Ok(Scores::default())
-            }
-        }
+        };
+        // A call that ended gets its own error.
+        self.call.check()?;
+        warnings.push(format!("ranked without the {} model: {problem}", role.name()));
+        Ok(Scores::default())
+    }
+
+    /// Half of what is left of a latency budget, because the generator needs the rest; `None` for no bound.
+    fn time_for_signal(&self, request: &RerankRequest) -> Option<Duration> {
+        let (budget, _) = request.latency_budget_ms.zip(self.speed)?;
+        Duration::try_from_secs_f64((budget - self.elsewhere.1).max(0.0) / 2e3).ok()
     }
 
     /// Adds the cost of the scores to what the request took.
