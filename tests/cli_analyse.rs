@@ -88,4 +88,30 @@ fn bad_usage_is_told_before_a_model_is_loaded() {
     assert!(error(&missing).contains("missing.jsonl"), "{}", error(&missing));
     let threshold = run(&["analyse", "position-bias", "--data", &data, "--relevance-threshold", "NaN"]);
     assert!(error(&threshold).contains("--relevance-threshold"), "{}", error(&threshold));
+    let repeats = run(&["analyse", "stability", "--data", &data, "--repeats", "101"]);
+    assert_eq!(repeats.status.code(), Some(2));
+    assert!(error(&repeats).contains("--repeats"), "{}", error(&repeats));
+}
+
+/// Nothing answers at the address: the refusal comes before it is asked, and before results are thrown away.
+#[test]
+fn what_a_server_cannot_answer_is_refused_before_results_are_thrown_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = data(folder.path());
+    let out = folder.path().join("kept");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join("results.jsonl"), "kept").unwrap();
+    let named = out.display().to_string();
+    let (data, named) = (data.as_str(), named.as_str());
+    for kind in ["order-distance", "designs"] {
+        let command = ["analyse", kind, "--data", data, "--server", "http://127.0.0.1:1", "--out", named, "--restart"];
+        let refused = run(&command);
+        assert_eq!(refused.status.code(), Some(2), "{}", error(&refused));
+        assert!(
+            error(&refused).contains("--server: ") && error(&refused).contains("leave it out"),
+            "{}",
+            error(&refused)
+        );
+        assert_eq!(std::fs::read_to_string(out.join("results.jsonl")).unwrap(), "kept");
+    }
 }

@@ -87,7 +87,7 @@ fn labels_are_correlated_with_the_answers() {
         assert_eq!(labelled["labels"]["contains-answer"], json!(marks));
         // The answer from the first passage is that of the passage alone.
         assert_eq!(labelled["labels"]["token-f1"][0], labelled["quality"]["token-f1"][0]);
-        assert!(labelled["labels"]["llm-judgement"][0].as_f64().is_some_and(|yes| (0.0..=1.0).contains(&yes)));
+        assert!(labelled["labels"]["erag-judgement"][0].as_f64().is_some_and(|yes| (0.0..=1.0).contains(&yes)));
     }
     // The mean of the marks is 1/3 for every question.
     assert_eq!(value(&figures, "erag-correlation tau-b of P by provenance with token-f1"), None);

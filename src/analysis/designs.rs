@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::readings::{
-    MEASURES, Quality, Side, at_least, difference, percent, qualities, random_orders, read, side, signed,
+    MEASURES, Quality, Side, UNJUDGED, at_least, difference, percent, qualities, random_orders, read, side, signed,
 };
 use super::report::{Chart, Report, Table};
 use super::stability::{in_list, ndcg};
-use super::{Analysis, Answer, Asking, Context, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, Settings};
 use crate::backend::Refusal;
 use crate::engine::methods;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::{self, Axes, Point};
-use crate::evaluation::compare::data::Question;
+use crate::evaluation::compare::data::{Data, Question};
 use crate::evaluation::summary::{Mean, mean_of};
 use crate::numeric::{mean, real};
 
@@ -83,6 +83,15 @@ impl Analysis for Designs {
         "What cheaper designs lose (MOI, Tables 6 and 7)"
     }
 
+    fn needs(&self) -> Needs {
+        Needs { passages: 2, ..Needs::default() }
+    }
+
+    /// Answers are read from given orders, which the protocol does not carry.
+    fn local(&self, data: &Data) -> bool {
+        data.questions.iter().any(|question| !question.list.answers.is_empty())
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let (list, settings) = (&question.list, context.settings);
@@ -103,7 +112,7 @@ impl Analysis for Designs {
             }
             let n = passages.len();
             asked.orders.insert(RETRIEVER.to_owned(), vec![(0..n).collect()]);
-            asked.orders.insert(RANDOM.to_owned(), random_orders(n, settings)?);
+            asked.orders.insert(RANDOM.to_owned(), random_orders(n, &question.id, settings)?);
             if let Some(relevant) = relevant {
                 let at = |place| (relevant_at(place + 1), vec![moved(n, relevant, place)]);
                 asked.orders.extend((0..PLACES.min(n)).map(at));
@@ -302,9 +311,10 @@ impl Found<'_> {
             return "There is nothing to compare.".to_owned();
         }
         let outcome = match side(&number) {
-            Side::Above => "is better, by",
-            Side::Below => "is worse, by",
-            Side::Within => "differs within the error, by",
+            Side::Above => "is better, by".to_owned(),
+            Side::Below => "is worse, by".to_owned(),
+            Side::Within => "differs within the error, by".to_owned(),
+            Side::Unknown => format!("differs, {UNJUDGED}, by"),
         };
         format!(
             "The paper's cheapest design, {name}, takes {} of the tokens of complete orders; its {what} {outcome} {}, over {} questions.",

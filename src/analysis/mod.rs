@@ -44,7 +44,7 @@ use crate::evaluation::{EvaluationError, Event, write};
 use crate::metrics::resample::Statistics;
 
 /// Format of the results.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The key of what differs between runs. It is kept beside the results, and it is missing where that file is lost.
 pub(crate) const TIMES: &str = "times";
@@ -75,6 +75,11 @@ pub(crate) trait Analysis: Send + Sync {
         Needs::default()
     }
 
+    /// Whether these questions need an engine in this process.
+    fn local(&self, _data: &Data) -> bool {
+        self.needs().local
+    }
+
     /// Passages of each question, from the front of its list, where the settings do not say.
     fn passages(&self) -> usize {
         5
@@ -93,10 +98,12 @@ pub(crate) trait Analysis: Send + Sync {
 pub(crate) struct Needs {
     /// Reference answers.
     pub references: bool,
-    /// A relevant passage among those that are taken.
-    pub relevant: bool,
     /// An entailment model.
     pub entailment: bool,
+    /// An engine in this process, for what the protocol does not carry.
+    pub local: bool,
+    /// Fewest passages among those that are taken.
+    pub passages: usize,
 }
 
 /// How an analysis asks.
@@ -254,10 +261,10 @@ impl Settings {
 /// The questions that an analysis can ask, and how many it cannot.
 pub(crate) fn suitable(analysis: &dyn Analysis, settings: &Settings, data: Data) -> (Data, usize) {
     let (needs, taken, all) = (analysis.needs(), settings.taken(analysis), data.questions.len());
-    let is_relevant = |question: &Question| question.list.labels.iter().take(taken).any(|l| *l >= settings.threshold);
     let mut data = data;
     data.questions.retain(|question| {
-        !(needs.references && question.list.answers.is_empty() || needs.relevant && !is_relevant(question))
+        let too_few = question.list.passages.len().min(taken) < needs.passages;
+        !(too_few || needs.references && question.list.answers.is_empty())
     });
     let left_out = all - data.questions.len();
     (data, left_out)
@@ -280,7 +287,10 @@ pub(crate) async fn run(
             analysis.name()
         )));
     }
-    let manifest = settings.manifest(analysis, &models);
+    let mut manifest = settings.manifest(analysis, &models);
+    if let Backend::Local(engine) = backend {
+        manifest.insert("engine".to_owned(), bounds(engine)?);
+    }
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
         data.questions.iter().map(|one| Ok((one.id.as_str(), fingerprint(one)?))).collect();
     let expected = expected?;
@@ -344,6 +354,19 @@ pub(crate) async fn run(
     Ok(Finished { report, models, refused, page })
 }
 
+/// What of this process's engine decides which requests it takes, how it cuts passages, and what a cell of its cache is.
+fn bounds(engine: &Engine) -> Result<Value, EvaluationError> {
+    let (limits, generator) = (engine.limits(), engine.generator().map_err(BackendError::from)?);
+    Ok(json!({
+        "cell_bytes": generator.info.cell_bytes,
+        "context": generator.context().map_err(BackendError::from)?,
+        "tokens": limits.tokens,
+        "passages": limits.passages,
+        "pairs": limits.pairs,
+        "truncate": limits.truncate,
+    }))
+}
+
 /// The fingerprint of a question and of its labels and references, which some analyses use.
 fn fingerprint(question: &Question) -> Result<String, EvaluationError> {
     let more = serde_json::to_string(&(&question.list.labels, &question.list.answers));
@@ -353,18 +376,4 @@ fn fingerprint(question: &Question) -> Result<String, EvaluationError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_distinct_and_found() {
-        let mut names: Vec<&str> = all().map(Analysis::name).collect();
-        let count = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), count);
-        assert!(all().all(|one| find(one.name()).is_ok()));
-        let error = find("bias").err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(error.contains("position-bias"), "{error}");
-    }
-}
+mod tests;

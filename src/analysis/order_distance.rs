@@ -10,9 +10,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, at_least, difference, percent, read, side, signed};
+use super::readings::{Side, UNJUDGED, at_least, difference, percent, read, side, signed};
 use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, Settings};
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::EngineError;
@@ -56,6 +56,10 @@ impl Analysis for OrderDistance {
 
     fn title(&self) -> &'static str {
         "How far apart two orders of the passages are (MOI, Eq. 11 and Fig. 7)"
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { local: true, passages: 3, ..Needs::default() }
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -147,7 +151,8 @@ impl Analysis for OrderDistance {
         report.tables.insert(0, Table { caption: "Groups of orders by their first passage".to_owned(), head, rows });
         let chance = asked.iter().map(|one| Some(1.0 / real(one.same.len().max(1)))).collect::<Vec<_>>();
         let nearest = mean_of(&column(&|one| one.nearest), &settings.statistics);
-        report.verdict = verdict(&gap, &nearest, mean_of(&chance, &settings.statistics).value, asked.len());
+        let ratio = ratio(&within, &between);
+        report.verdict = verdict(&gap, ratio, &nearest, mean_of(&chance, &settings.statistics).value, asked.len());
         let svg = charts::lines(&curves, &Axes { x: "position", y: "closer by, L1" })?;
         let caption = "How much closer two orders are that have the same passage at a position".to_owned();
         report.charts.push(Chart { caption, svg });
@@ -251,18 +256,25 @@ fn by_beginning(report: &mut Report, asked: &[Distances], settings: &Settings) -
     }
 }
 
-fn verdict(gap: &Mean, nearest: &Mean, chance: Option<f64>, questions: usize) -> String {
-    let apart = signed(gap);
+/// The sum of the first over that of the second, over the questions that have both.
+fn ratio(within: &[Option<f64>], between: &[Option<f64>]) -> Option<f64> {
+    let both = within.iter().zip(between).filter_map(|(within, between)| within.zip(*between));
+    let (within, between) = both.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    (between > 0.0).then(|| within / between)
+}
+
+fn verdict(gap: &Mean, ratio: Option<f64>, nearest: &Mean, chance: Option<f64>, questions: usize) -> String {
+    let ratio = ratio.map_or_else(String::new, |ratio| format!("within / between {ratio:.2}, "));
+    let apart = format!("{ratio}between − within {} of at most 2", signed(gap));
     let found = match side(gap) {
-        Side::Above => format!(
-            "Orders that begin with the same passage are closer than others, by {apart} of at most 2, so one order can stand for its group"
-        ),
-        Side::Below => format!(
-            "Orders that begin with the same passage are further apart than others ({apart} of at most 2), so the first passage is not what decides the answer"
-        ),
-        Side::Within => format!(
-            "Orders that begin with the same passage are no closer than others beyond the error ({apart} of at most 2)"
-        ),
+        Side::Above => format!("Orders that begin with the same passage are closer than others ({apart})"),
+        Side::Below => format!("Orders that begin with the same passage are further apart than others ({apart})"),
+        Side::Within => {
+            format!("Orders that begin with the same passage are as close as others within the error ({apart})")
+        }
+        Side::Unknown => {
+            format!("Orders that begin with the same passage were compared with others {UNJUDGED} ({apart})")
+        }
     };
     let rotation = match (nearest.value, chance) {
         (Some(share), Some(chance)) => {
@@ -357,7 +369,10 @@ mod tests {
         let orders = orders(4, 0).unwrap();
         let measured = measure(&orders, |left, right| if orders[left][0] == orders[right][0] { first } else { other });
         let answer = || Answer { question: &question, value: json!(measured) };
-        let report = OrderDistance.report(&[answer(), answer()], &settings()).unwrap();
+        let answers: Vec<Answer<'_>> = (0..6).map(|_| answer()).collect();
+        let report = OrderDistance.report(&answers, &settings()).unwrap();
+        let few = OrderDistance.report(&answers[..2], &settings()).unwrap();
+        assert!(few.verdict.contains("with too few questions"), "{}", few.verdict);
         let gap = report.figures.iter().find(|figure| figure.name == "between − within").unwrap();
         assert!((gap.mean.value.unwrap() - (other - first)).abs() < 1e-12);
         assert_eq!(report.tables[0].rows.len(), 6);
@@ -370,6 +385,9 @@ mod tests {
         assert!(told(0.5, 1.0).starts_with("Orders that begin with the same passage are closer"), "{}", told(0.5, 1.0));
         assert!(told(0.5, 1.0).contains("nearest one in 100 %, by chance in 25 %"));
         assert!(told(1.0, 0.5).contains("further apart"));
-        assert!(told(1.0, 1.0).contains("no closer"));
+        assert!(told(0.5, 1.0).contains("within / between 0.50, between − within +0.500"), "{}", told(0.5, 1.0));
+        assert!(told(1.0, 1.0).contains("as close as others within the error"));
+        assert_eq!(ratio(&[Some(1.0), None, Some(2.0)], &[Some(3.0), Some(9.0), Some(3.0)]), Some(0.5));
+        assert_eq!(ratio(&[None], &[Some(1.0)]), None);
     }
 }

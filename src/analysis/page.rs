@@ -45,7 +45,8 @@ impl About<'_> {
             let percent = settings.statistics.confidence * 100.0;
             let resamples = settings.statistics.resamples;
             notes.push(format!(
-                "Brackets are {percent:.0} % bootstrap intervals over questions ({resamples} resamples)."
+                "Brackets are {percent:.0} % bootstrap intervals over questions ({resamples} resamples; a fifth of them for correlations \
+                 and ratios)."
             ));
         }
         notes.push(format!("Machine: {}.", machine()));
@@ -106,9 +107,9 @@ pub(super) fn markdown(report: &Report, about: &About<'_>) -> String {
     text
 }
 
-/// Text that cannot end a cell.
+/// Text that cannot end a cell or a line.
 fn escaped(text: &str) -> String {
-    text.replace('|', "\\|")
+    text.replace('\\', "\\\\").replace('|', "\\|").replace(['\r', '\n'], " ")
 }
 
 /// One JSON line a figure, in the form of the benchmarks. An analysis sets no goals.
@@ -130,4 +131,16 @@ pub(super) fn figures(report: &Report, about: &About<'_>) -> String {
 pub(crate) fn lines(analysis: &dyn Analysis, settings: &Settings, finished: &super::Finished) -> String {
     let about = About { analysis, settings, models: &finished.models, answered: 0, refused: finished.refused };
     figures(&finished.report, &about)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn text_cannot_end_a_cell_or_a_line() {
+        assert_eq!(escaped("a|b\nc"), "a\\|b c");
+        // A backslash before a bar would undo the bar's.
+        assert_eq!(escaped("a\\|b"), "a\\\\\\|b");
+    }
 }

@@ -7,11 +7,13 @@
 //! reversed, and of the solutions the one nearest a prior for an end of the prompt is taken, so the curve leans to that end. The
 //! other fit also reads the beginnings of the orders: those settle the direction, and what pulls its weights are equal weights.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, at_least, difference, read, side, signed};
+use super::readings::{Side, UNJUDGED, at_least, difference, read, side, signed};
 use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, Settings};
 use crate::backend::Refusal;
 use crate::engine::methods;
 use crate::engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
@@ -48,6 +50,10 @@ impl Analysis for PositionBias {
         "How much each position weighs (MOI, Fig. 6)"
     }
 
+    fn needs(&self) -> Needs {
+        Needs { passages: 2, ..Needs::default() }
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let passages = context.passages(self, question);
@@ -73,10 +79,14 @@ impl Analysis for PositionBias {
     fn report(&self, answers: &[Answer<'_>], settings: &Settings) -> Result<Report, EvaluationError> {
         let asked = answers.iter().map(read).collect::<Result<Vec<Asked>, _>>()?;
         let mut report = Report::default();
-        let mut lengths: Vec<usize> = asked.iter().map(|one| one.weights.len()).collect();
+        // The length of most questions comes first, and the verdict is about it.
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for one in &asked {
+            *counts.entry(one.weights.len()).or_default() += 1;
+        }
+        let mut lengths: Vec<(usize, usize)> = counts.into_iter().map(|(length, count)| (count, length)).collect();
         lengths.sort_unstable();
-        lengths.dedup();
-        for &length in lengths.iter().rev() {
+        for &(_, length) in lengths.iter().rev() {
             let of_length: Vec<&Asked> = asked.iter().filter(|one| one.weights.len() == length).collect();
             let column = |of: &dyn Fn(&Asked) -> Option<f64>| of_length.iter().map(|one| of(one)).collect::<Vec<_>>();
             let at = |position: usize| column(&|one| one.weights.get(position).copied());
@@ -175,6 +185,7 @@ fn verdict(curve: &[f64], ends: &Mean, questions: usize) -> String {
         Side::Above => "early passages count more",
         Side::Below => "late passages count more",
         Side::Within => "their difference is within the error",
+        Side::Unknown => UNJUDGED,
     };
     format!(
         "The first of {count} positions weighs {:.2} times its share and the last {:.2} times: {found} (first − last {}, {questions} questions).",
@@ -225,7 +236,7 @@ mod tests {
         assert!((of("first − last, 3 passages") - 0.4).abs() < 1e-12);
         assert!((of("ends − middle, 3 passages") - 0.2).abs() < 1e-12);
         assert!(report.verdict.starts_with("The first of 3 positions weighs 1.80 times its share and the last 0.60"));
-        assert!(report.verdict.contains("early passages count more"), "{}", report.verdict);
+        assert!(report.verdict.contains("too few questions"), "{}", report.verdict);
         assert_eq!((report.tables.len(), report.charts.len()), (4, 2));
         assert_eq!(report.tables[0].rows[0][2], "1.80");
         assert!(report.charts[0].svg.contains("no bias"));
@@ -233,11 +244,20 @@ mod tests {
 
     #[test]
     fn equal_and_late_weights_are_told_apart() {
-        let equal = report(&[&[0.5, 0.5], &[0.5, 0.5]]).verdict;
+        let equal = report(&[&[0.5, 0.5][..]; 6]).verdict;
         assert!(equal.contains("within the error"), "{equal}");
-        let late = report(&[&[0.2, 0.8], &[0.3, 0.7]]).verdict;
+        let early = report(&[&[0.8, 0.2][..]; 6]).verdict;
+        assert!(early.contains("early passages count more"), "{early}");
+        let late = report(&[&[0.2, 0.8], &[0.3, 0.7], &[0.2, 0.8], &[0.3, 0.7], &[0.2, 0.8], &[0.3, 0.7]]).verdict;
         assert!(late.contains("late passages count more"), "{late}");
         assert_eq!(ends_less_middle(&[0.5, 0.5]), None);
+    }
+
+    #[test]
+    fn the_verdict_is_about_the_length_of_most_questions() {
+        let report = report(&[&[0.5, 0.3, 0.2], &[0.9, 0.1], &[0.7, 0.3]]);
+        assert!(report.verdict.starts_with("The first of 2 positions weighs 1.60 times"), "{}", report.verdict);
+        assert!(report.tables[0].caption.contains("2 passages, 2 questions"), "{}", report.tables[0].caption);
     }
 
     #[test]

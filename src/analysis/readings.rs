@@ -79,10 +79,15 @@ pub(super) async fn qualities(
     readings.into_iter().map(|reading| quality(reading).ok_or_else(missing)).collect()
 }
 
-/// Distinct random orders of `n` passages, by the seed of the settings.
-pub(super) fn random_orders(n: usize, settings: &Settings) -> Result<Vec<Vec<usize>>, Refusal> {
+/// Distinct random orders of `n` passages, by the seed of the settings and the question's id. Orders that all questions share would
+/// be the same few draws in every question, and their luck would not average out.
+pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<Vec<Vec<usize>>, Refusal> {
+    // FNV-1a.
+    let hash = id
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     // Not the seed of the designs, whose first orders these would be.
-    let seed = settings.seed.wrapping_add(0x52_61_6e_64);
+    let seed = settings.seed.wrapping_add(0x52_61_6e_64) ^ hash;
     Ok(orders(Design::Random, n, RANDOM, seed, &|| false).map_err(EngineError::from)?)
 }
 
@@ -107,21 +112,31 @@ pub(super) fn difference(left: &[Option<f64>], right: &[Option<f64>], statistics
     mean_of(&paired.collect::<Vec<_>>(), statistics)
 }
 
+/// Fewest questions whose interval is taken to tell a side. Six differences of one sign have p < .05 by the sign test; a percentile
+/// interval of fewer leaves out 0 by chance far too often.
+pub(super) const LEAST_QUESTIONS: usize = 6;
+
+/// What is said of [`Side::Unknown`].
+pub(super) const UNJUDGED: &str = "with too few questions, or no interval, to judge it by";
+
 /// Where a difference and its interval lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Above,
     Below,
-    /// The interval holds 0, or there is none.
+    /// The interval holds 0.
     Within,
+    /// There is no interval, or one of fewer than [`LEAST_QUESTIONS`].
+    Unknown,
 }
 
 /// On which side of 0 the interval lies.
 pub(super) fn side(mean: &Mean) -> Side {
-    match (mean.low, mean.high) {
-        (Some(low), _) if low > 0.0 => Side::Above,
-        (_, Some(high)) if high < 0.0 => Side::Below,
-        _ => Side::Within,
+    match mean.low.zip(mean.high).filter(|_| mean.questions >= LEAST_QUESTIONS) {
+        Some((low, _)) if low > 0.0 => Side::Above,
+        Some((_, high)) if high < 0.0 => Side::Below,
+        Some(_) => Side::Within,
+        None => Side::Unknown,
     }
 }
 
@@ -174,11 +189,13 @@ pub(super) mod tests {
             difference(&[Some(3.0), None, Some(1.0)], &[Some(1.0), Some(9.0), Some(2.0)], &Statistics::default());
         assert!((mean.value.unwrap() - 0.5).abs() < 1e-12);
         assert_eq!(mean.questions, 2);
-        let of = |low, high| Mean { value: Some(0.0), low, high, questions: 2 };
+        let of = |low, high| Mean { value: Some(0.0), low, high, questions: LEAST_QUESTIONS };
         assert_eq!(side(&of(Some(0.1), Some(0.2))), Side::Above);
         assert_eq!(side(&of(Some(-0.2), Some(-0.1))), Side::Below);
         assert_eq!(side(&of(Some(-0.2), Some(0.1))), Side::Within);
-        assert_eq!(side(&of(None, None)), Side::Within);
+        assert_eq!(side(&of(None, None)), Side::Unknown);
+        let few = Mean { questions: LEAST_QUESTIONS - 1, ..of(Some(0.1), Some(0.2)) };
+        assert_eq!(side(&few), Side::Unknown, "five questions tell no side");
         assert_eq!(
             signed(&Mean { value: Some(0.5), low: Some(-0.25), high: Some(1.0), questions: 1 }),
             "+0.500 [-0.250, +1.000]"
@@ -199,12 +216,13 @@ pub(super) mod tests {
 
     #[test]
     fn random_orders_repeat_and_are_distinct() {
-        let drawn = random_orders(4, &settings()).unwrap();
+        let drawn = random_orders(6, "q1", &settings()).unwrap();
         assert_eq!(drawn.len(), RANDOM);
-        assert_eq!(drawn, random_orders(4, &settings()).unwrap());
-        assert_eq!(random_orders(2, &settings()).unwrap().len(), 2, "there are only two");
+        assert_eq!(drawn, random_orders(6, "q1", &settings()).unwrap());
+        assert_ne!(drawn, random_orders(6, "q2", &settings()).unwrap(), "each question has its own");
+        assert_eq!(random_orders(2, "q1", &settings()).unwrap().len(), 2, "there are only two");
         let other = Settings { seed: 1, ..settings() };
-        assert_ne!(drawn, random_orders(4, &other).unwrap());
+        assert_ne!(drawn, random_orders(6, "q1", &other).unwrap());
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{MEASURES, Quality, Side, at_least, difference, qualities, random_orders, read, side, signed};
+use super::readings::{
+    MEASURES, Quality, Side, UNJUDGED, at_least, difference, qualities, random_orders, read, side, signed,
+};
 use super::report::{Chart, Report, Table};
 use super::{Analysis, Answer, Asking, Context, Needs, Settings};
 use crate::backend::Refusal;
@@ -57,7 +59,7 @@ impl Analysis for ReversedRanking {
     }
 
     fn needs(&self) -> Needs {
-        Needs { references: true, ..Needs::default() }
+        Needs { references: true, local: true, passages: 2, ..Needs::default() }
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -83,7 +85,7 @@ impl Analysis for ReversedRanking {
                 contexts.push(order.into_iter().rev().collect());
             }
             let ordered = contexts.len();
-            contexts.extend(random_orders(n, settings)?);
+            contexts.extend(random_orders(n, &question.id, settings)?);
             let measured = qualities(engine, question, &passages, contexts, settings).await?;
             let (ordered, random) = measured.split_at(ordered);
             let quality = ordered.iter().copied().chain(Quality::mean(random));
@@ -129,12 +131,16 @@ impl Analysis for ReversedRanking {
             rows.push(row);
         }
         let mut row = vec!["drop of MOI − drop of retriever".to_owned()];
+        let mut drops = None;
         for (number, (measure, unit)) in MEASURES.into_iter().enumerate() {
             let drop = |name: &str| -> Vec<Option<f64>> {
                 let pairs = values(name, number).into_iter().zip(values(&reversed(name), number));
                 pairs.map(|(order, reverse)| Some(order? - reverse?)).collect()
             };
             let mean = difference(&drop(MOI), &drop(RETRIEVER), &settings.statistics);
+            if number == 0 {
+                drops = Some(mean);
+            }
             row.push(report.number(format!("drop of MOI − drop of retriever: {measure}"), unit, mean));
         }
         rows.push(row);
@@ -142,9 +148,8 @@ impl Analysis for ReversedRanking {
         report.tables.push(Table { caption, head: head("difference"), rows });
         let svg = charts::intervals(&points, &Axes { x: "log P(reference) a token, nats", y: "" })?;
         report.charts.push(Chart { caption: "The reference answer's likelihood from each order".to_owned(), svg });
-        let f1 = of(MOI, &reversed(MOI), 1);
         report.verdict =
-            verdict(&of(MOI, &reversed(MOI), 0), &of(RETRIEVER, &reversed(RETRIEVER), 0), &f1, asked.len());
+            drops.map_or_else(String::new, |drops| verdict(&of(MOI, &reversed(MOI), 0), &drops, asked.len()));
         report.notes = notes();
         Ok(report)
     }
@@ -163,19 +168,25 @@ fn rankings(scores: &Preferences, interrupt: &(dyn Fn() -> bool + Sync)) -> Resu
     Ok([fitted(scores.query_after_order.clone(), &fit::Settings::default())?, fitted(joint.collect(), &paper)?])
 }
 
-fn verdict(moi: &Mean, retriever: &Mean, f1: &Mean, questions: usize) -> String {
-    let nats = signed(moi);
-    let found = match side(moi) {
-        Side::Above => format!("Reversing MOI's ranking costs the reference answer {nats} nats a token"),
-        Side::Below => format!(
-            "Reversing MOI's ranking makes the reference answer likelier ({nats} nats a token), so this generator reads the best passage best at the end"
-        ),
-        Side::Within => {
-            format!("Reversing MOI's ranking changes the reference answer by {nats} nats a token, within the error")
-        }
+/// `moi` is MOI's ranking less its reverse, `drops` that less the same of the retriever's order.
+fn verdict(moi: &Mean, drops: &Mean, questions: usize) -> String {
+    let what = match side(moi) {
+        Side::Above => "the reverse is worse",
+        Side::Below => "the reverse is better",
+        Side::Within => "within the error",
+        Side::Unknown => UNJUDGED,
     };
-    let points = f1.value.map(|value| format!(" and token F1 by {value:+.3}")).unwrap_or_default();
-    format!("{found}{points}; reversing the retriever's order {} nats, over {questions} questions.", signed(retriever))
+    let (more, judged) = match side(drops) {
+        Side::Above => ("more than", String::new()),
+        Side::Below => ("less than", String::new()),
+        Side::Within => ("no more and no less beyond the error than", String::new()),
+        Side::Unknown => ("more or less than", format!(", {UNJUDGED}")),
+    };
+    format!(
+        "MOI's ranking less its reverse: {} nats a token of the reference answer ({what}); reversing it costs {more} reversing the retriever's order (difference {}{judged}), over {questions} questions.",
+        signed(moi),
+        signed(drops)
+    )
 }
 
 fn notes() -> Vec<String> {
@@ -226,7 +237,8 @@ mod tests {
         assert!((of("MOI − random orders") - 0.75).abs() < 1e-12);
         assert_eq!((report.tables[0].rows.len(), report.tables[1].rows.len()), (7, 7));
         assert!(
-            report.verdict.starts_with("Reversing MOI's ranking costs the reference answer +1.250"),
+            report.verdict.starts_with("MOI's ranking less its reverse: +1.250")
+                && report.verdict.contains("with too few questions"),
             "{}",
             report.verdict
         );
@@ -238,10 +250,17 @@ mod tests {
         let question = Question::default();
         let of = |forth: f64, back: f64| {
             let answer = || Answer { question: &question, value: value([forth, back, -1.0, -1.0, -1.0, -1.0, -1.0]) };
-            ReversedRanking.report(&[answer(), answer()], &settings()).unwrap().verdict
+            let answers: Vec<Answer<'_>> = (0..6).map(|_| answer()).collect();
+            ReversedRanking.report(&answers, &settings()).unwrap().verdict
         };
-        assert!(of(-2.0, -1.0).contains("best at the end"), "{}", of(-2.0, -1.0));
-        assert!(of(-1.0, -1.0).contains("within the error"), "{}", of(-1.0, -1.0));
+        // The retriever's order is as good as its reverse.
+        let says = |verdict: &str, what: &str, more: &str| {
+            assert!(verdict.contains(&format!("({what})")), "{verdict}");
+            assert!(verdict.contains(&format!("costs {more} reversing the retriever's")), "{verdict}");
+        };
+        says(&of(-1.0, -2.0), "the reverse is worse", "more than");
+        says(&of(-2.0, -1.0), "the reverse is better", "less than");
+        says(&of(-1.0, -1.0), "within the error", "no more and no less beyond the error than");
     }
 
     #[test]

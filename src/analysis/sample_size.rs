@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::coefficient::{Pairs, coefficient};
 use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
 use super::{Analysis, Answer, Asking, Context, Needs, Settings};
@@ -78,7 +79,7 @@ impl Analysis for SampleSize {
     }
 
     fn needs(&self) -> Needs {
-        Needs { references: true, entailment: true, ..Needs::default() }
+        Needs { references: true, entailment: true, local: true, ..Needs::default() }
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -167,7 +168,7 @@ impl Analysis for SampleSize {
             sampled::ANSWER_TOKENS
         ));
         report.notes.push(
-"\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals take passages as independent. \"With F1\" is over questions: SePer of the list and token F1 of the greedy answer from it."
+"\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals draw questions with all their passages. \"With F1\" is over questions: SePer of the list and token F1 of the greedy answer from it."
                 .to_owned(),
         );
         Ok(report)
@@ -237,13 +238,13 @@ fn worth(
     if sepers.0.is_empty() {
         return None;
     }
-    let labelled = answers.iter().zip(questions).flat_map(|(answer, one)| {
+    let labelled = answers.iter().zip(questions).map(|(answer, one)| {
         let passages = one.estimates.get(at).map_or(&[][..], |partial| partial.passages.as_slice());
         let labels = answer.question.list.labels.iter();
-        let labels = labels.map(|label| Some(f64::from(u8::from(*label >= settings.threshold))));
-        passages.iter().map(|both| both.of(kind)).zip(labels)
+        let labels = labels.map(|label| f64::from(u8::from(*label >= settings.threshold)));
+        passages.iter().zip(labels).filter_map(|(both, label)| Some((both.of(kind)?, label))).collect()
     });
-    let (passages, labels) = sampled::pairs(labelled);
+    let labelled: Pairs = labelled.collect();
     let quality =
         questions.iter().map(|one| (one.estimates.get(at).and_then(|partial| partial.seper.of(kind)), Some(one.f1)));
     let (beliefs, f1) = sampled::pairs(quality);
@@ -251,7 +252,7 @@ fn worth(
         samples,
         deviations: [deviation(&sepers), deviation(&deltas)],
         with_all: CORRELATIONS.map(|kind| sampled::correlation(kind, &sepers.0, &sepers.1, statistics)),
-        with_labels: sampled::correlation(Correlation::Pearson, &passages, &labels, statistics),
+        with_labels: coefficient(Correlation::Pearson, &labelled, statistics),
         with_f1: CORRELATIONS.map(|kind| sampled::correlation(kind, &beliefs, &f1, statistics)),
     })
 }

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::readings::{Side, side};
 use super::{Answer, Context};
 use crate::backend::Refusal;
 use crate::engine::belief::SampleOptions;
@@ -110,14 +111,14 @@ pub(super) fn pairs(both: impl Iterator<Item = (Option<f64>, Option<f64>)>) -> (
     both.filter_map(|(left, right)| left.zip(right)).unzip()
 }
 
-/// Whether the interval of a difference lies above 0.
+/// Whether the interval of a difference lies above 0, over enough questions ([`side`]).
 pub(super) fn above(mean: &Mean) -> bool {
-    mean.low.is_some_and(|low| low > 0.0)
+    side(mean) == Side::Above
 }
 
 /// Whether it lies below 0.
 pub(super) fn below(mean: &Mean) -> bool {
-    mean.high.is_some_and(|high| high < 0.0)
+    side(mean) == Side::Below
 }
 
 /// A signed number for a sentence; a dash where there is none.
@@ -169,11 +170,13 @@ mod tests {
 
     #[test]
     fn an_interval_lies_on_one_side_of_zero_or_on_none() {
-        let mean = |low, high| Mean { value: Some(0.1), low, high, questions: 3 };
+        let mean = |low, high| Mean { value: Some(0.1), low, high, questions: 6 };
         let sides = |mean: &Mean| (above(mean), below(mean));
         assert_eq!(sides(&mean(Some(0.01), Some(0.2))), (true, false));
         assert_eq!(sides(&mean(Some(-0.2), Some(-0.01))), (false, true));
         assert_eq!(sides(&mean(Some(-0.1), Some(0.2))), (false, false));
+        let few = Mean { questions: 5, ..mean(Some(0.01), Some(0.2)) };
+        assert_eq!(sides(&few), (false, false), "five questions tell no side");
         assert_eq!(sides(&mean(None, None)), (false, false), "without an interval nothing is beyond the error");
     }
 

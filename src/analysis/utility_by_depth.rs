@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::readings::{Side, UNJUDGED, side, signed};
 use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
 use super::{Analysis, Answer, Asking, Context, Needs, Settings};
@@ -76,7 +77,7 @@ impl Analysis for UtilityByDepth {
                 continue;
             }
             let series = [("retriever's order", 0), ("reranked", 1)].map(|(name, at)| {
-                let point = |(k, means): (usize, &[Mean; 3])| {
+                let point = |(k, means): (usize, &[Mean; 4])| {
                     let mean = &means[at];
                     Some(Estimate { x: real(k + 1), y: mean.value?, bounds: mean.low.zip(mean.high) })
                 };
@@ -88,7 +89,7 @@ impl Analysis for UtilityByDepth {
                 report.verdict = verdict(&depths, kind);
             }
             let name = kind.name();
-            let rows = depths.into_iter().enumerate().map(|(k, [given, reranked, difference])| {
+            let rows = depths.into_iter().enumerate().map(|(k, [given, reranked, difference, _])| {
                 let (k, questions) = (k + 1, given.questions);
                 let mut cell =
                     |what: &str, mean| report.number(format!("{name}, {what}, {k} passages"), "probability", mean);
@@ -143,9 +144,9 @@ fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, 
     if complete { Ok(order) } else { Err(Refusal::Question("the answer does not rank every passage once".to_owned())) }
 }
 
-/// By the number of passages: the mean in the retriever's order, that of the reranked one, and the mean difference. Empty where no
-/// question has this kind.
-fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 3]> {
+/// By the number of passages: the mean in the retriever's order, that of the reranked one, the mean difference, and in the
+/// retriever's order the mean difference to the first passage alone. Empty where no question has this kind.
+fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 4]> {
     let deepest = curves.iter().map(|one| one.retriever.len()).max().unwrap_or(0);
     let at = |k: usize| {
         let both = curves.iter().map(|one| {
@@ -155,7 +156,12 @@ fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 3]> 
         let (given, reranked) = sampled::pairs(both);
         let difference: Vec<Option<f64>> = reranked.iter().zip(&given).map(|(r, g)| Some(r - g)).collect();
         let mean = |values: Vec<f64>| mean_of(&values.into_iter().map(Some).collect::<Vec<_>>(), &settings.statistics);
-        [mean(given), mean(reranked), mean_of(&difference, &settings.statistics)]
+        let gain = curves.iter().map(|one| {
+            let at = |k: usize| one.retriever.get(k).and_then(|both| both.of(kind));
+            Some(at(k)? - at(0)?)
+        });
+        let gain = mean_of(&gain.collect::<Vec<_>>(), &settings.statistics);
+        [mean(given), mean(reranked), mean_of(&difference, &settings.statistics), gain]
     };
     (0..deepest).map(at).take_while(|means| means[0].questions > 0).collect()
 }
@@ -167,25 +173,39 @@ fn capital(kind: Kind) -> &'static str {
     }
 }
 
-/// What the passages gain, how many are enough, and where the orders differ beyond the error.
-fn verdict(depths: &[[Mean; 3]], kind: Kind) -> String {
+/// What the passages gain, how many are enough, and where the orders differ beyond the error. Depths that some lists do not reach
+/// are means over other questions, and are not compared.
+fn verdict(depths: &[[Mean; 4]], kind: Kind) -> String {
     let value = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
-    let best = (0..depths.len()).max_by(|l, r| value(&depths[*l][0]).total_cmp(&value(&depths[*r][0])).then(r.cmp(l)));
+    let reached = depths.iter().take_while(|means| means[0].questions == depths[0][0].questions).count();
+    let best = (0..reached).max_by(|l, r| value(&depths[*l][0]).total_cmp(&value(&depths[*r][0])).then(r.cmp(l)));
     let Some(best) = best else { return "There is nothing to compare.".to_owned() };
     let where_is = |holds: fn(&Mean) -> bool| {
         let places = depths.iter().enumerate().filter(|(_, means)| holds(&means[2]));
         sampled::listed(&places.map(|(k, _)| k + 1).collect::<Vec<_>>())
     };
+    let gain = &depths[best][3];
+    let more = match side(gain) {
+        _ if best == 0 => String::new(),
+        Side::Above => format!(", more than the first alone by {}", signed(gain)),
+        Side::Below => format!(", less than the first alone by {}", signed(gain)),
+        Side::Within => format!(", within the error of the first alone, {}", signed(gain)),
+        Side::Unknown => format!(", {} to the first alone, {UNJUDGED}", signed(gain)),
+    };
+    let orders = if depths.iter().all(|means| side(&means[2]) == Side::Unknown) {
+        "there are too few questions, or no intervals, to judge the reranked order by".to_owned()
+    } else {
+        format!(
+            "the reranked order is better beyond the error at these numbers of passages: {}, and worse at: {}",
+            where_is(sampled::above),
+            where_is(sampled::below)
+        )
+    };
     format!(
-        "In the retriever's order {} of {} passages help most ({} {} DeltaSePer, against {} for the first alone); the reranked order \
-         is better beyond the error at these numbers of passages: {}, and worse at: {}.",
+        "In the retriever's order {} of the {reached} passages that all lists have help most ({} {} DeltaSePer{more}); {orders}.",
         best + 1,
-        depths.len(),
         sampled::signed(depths[best][0].value),
         kind.name(),
-        sampled::signed(depths[0][0].value),
-        where_is(sampled::above),
-        where_is(sampled::below)
     )
 }
 
@@ -223,11 +243,13 @@ mod tests {
         assert_eq!(report.tables[0].rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["2", "1"]);
         assert_eq!(report.tables.len(), 1, "a two-way model has no hard DeltaSePer");
         assert!(
-            report.verdict.starts_with("In the retriever's order 2 of 2 passages help most (+0.300"),
+            report
+                .verdict
+                .starts_with("In the retriever's order 1 of the 1 passages that all lists have help most (+0.050"),
             "{}",
             report.verdict
         );
-        assert!(report.verdict.ends_with("none, and worse at: none."), "{}", report.verdict);
+        assert!(report.verdict.ends_with("or no intervals, to judge the reranked order by."), "{}", report.verdict);
     }
 
     /// Ten questions that all gain .2 at the first passage: the interval has no width.
@@ -238,6 +260,8 @@ mod tests {
         let statistics = crate::metrics::resample::Statistics { resamples: 100, ..Default::default() };
         let report = UtilityByDepth.report(&answers, &Settings { statistics, ..bare_settings() }).unwrap();
         assert!(report.verdict.ends_with("numbers of passages: 1, and worse at: 2."), "{}", report.verdict);
+        assert!(report.verdict.contains("2 of the 2 passages"), "{}", report.verdict);
+        assert!(report.verdict.contains("more than the first alone by +0.200 [+0.200, +0.200]"), "{}", report.verdict);
     }
 
     #[test]

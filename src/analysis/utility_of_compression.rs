@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::readings::{Side, UNJUDGED, side};
 use super::report::{Chart, Report, Table, cell};
 use super::sampled::{self, Both, Kind};
 use super::{Analysis, Answer, Asking, Context, Needs, Settings};
@@ -77,19 +78,15 @@ impl Analysis for UtilityOfCompression {
                     contexts.push(short);
                 }
             }
-            let (mut passages, mut subsets): (Vec<Passage>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
-            for one in contexts {
-                subsets.push((passages.len()..passages.len() + one.len()).collect());
-                passages.extend(one);
-            }
-            let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
-            let answer = context.backend.utility(&request, false).await?;
-            if answer.utilities.len() != rows.len() {
-                let problem = format!("{} contexts of {} were measured", answer.utilities.len(), rows.len());
-                return Err(Refusal::Question(problem));
-            }
-            for (row, utility) in rows.iter_mut().zip(&answer.utilities) {
-                row.delta = Both::delta(utility);
+            // A call each: all contexts of a list in one would exceed the passages that a request may have.
+            for (row, short) in rows.iter_mut().zip(contexts) {
+                let subsets = vec![(0..short.len()).collect()];
+                // Nothing is left of a context whose passages were all dropped, but a request has passages.
+                let passages = if short.is_empty() { whole.clone() } else { short };
+                let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
+                let answer = context.backend.utility(&request, false).await?;
+                let missing = || Refusal::Question("a context was not measured".to_owned());
+                row.delta = Both::delta(answer.utilities.first().ok_or_else(missing)?);
             }
             sampled::kept(rows)
         })
@@ -258,9 +255,15 @@ fn series(rows: &[Row], kind: Kind) -> Vec<Series> {
 fn verdict(rows: &[Row]) -> String {
     let Some(whole) = rows.first() else { return "There is nothing to compare.".to_owned() };
     let worse: Vec<&Row> = rows[1..].iter().filter(|row| sampled::below(&row.differences[0])).collect();
-    let shortest = rows[1..].iter().filter(|row| !sampled::below(&row.differences[0]));
+    let judged = |row: &&Row| matches!(side(&row.differences[0]), Side::Above | Side::Within);
+    let shortest = rows[1..].iter().filter(judged);
     let shortest = shortest.min_by(|l, r| real_share(l).total_cmp(&real_share(r)));
     let gain = sampled::signed(whole.deltas[0].value);
+    if rows[1..].iter().all(|row| side(&row.differences[0]) == Side::Unknown) {
+        return format!(
+            "Whole passages are worth {gain} soft DeltaSePer; what compression loses is in the table, {UNJUDGED}."
+        );
+    }
     let names: Vec<String> = worse.iter().map(|row| row.name()).collect();
     let lost = if names.is_empty() {
         "no compression is worth less beyond the error".to_owned()
@@ -321,6 +324,7 @@ mod tests {
         assert_eq!(report.tables[0].rows[1][2], "0.45");
         assert_eq!(report.tables[0].rows[0][4], "–");
         assert_eq!(report.charts.len(), 2);
+        assert!(report.verdict.ends_with("too few questions, or no interval, to judge it by."), "{}", report.verdict);
     }
 
     /// Ten equal questions: the intervals have no width.

@@ -62,8 +62,8 @@ pub(super) struct AnalyseArgs {
     /// Sampled answers of a prompt, for analyses that sample; at most 100.
     #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     samples: u32,
-    /// Repetitions with other seeds, for analyses of stability.
-    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    /// Repetitions with other seeds, for analyses of stability; at most 100.
+    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     repeats: u32,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
@@ -110,6 +110,11 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     }
     if data.questions.is_empty() {
         return Err(Failure::Input(format!("--data: no question has what {} needs", analysis.name())));
+    }
+    // Before a folder is opened, which --restart empties.
+    if args.server.is_some() && analysis.local(&data) {
+        let problem = format!("{} needs what the protocol does not carry; leave it out", analysis.name());
+        return Err(Failure::Input(format!("--server: {problem}")));
     }
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.questions.len();

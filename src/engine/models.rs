@@ -88,7 +88,7 @@ impl ServedGenerator {
     }
 
     /// Longest prompt in tokens: what the model was trained for and the cache can hold.
-    pub(super) fn context(&self) -> Result<usize, EngineError> {
+    pub(crate) fn context(&self) -> Result<usize, EngineError> {
         let capacity = self.scheduler.capacity().ok_or(EngineError::Unavailable)?;
         Ok(capacity.cells.min(self.info.trained_context))
     }

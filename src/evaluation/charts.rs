@@ -2,6 +2,7 @@
 
 mod estimates;
 
+pub(in crate::evaluation) use estimates::number;
 pub(crate) use estimates::{Column, Estimate, Series, columns, estimates};
 
 use anyhow::anyhow;

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::charts::{Axes, GREY, SERIES, SIZE, bounds, failed, themed};
+use super::charts::{Axes, GREY, SERIES, SIZE, bounds, failed, number, themed};
 
 /// Points of a curve that are still marked one by one.
 const MARKED: usize = 40;
@@ -38,7 +38,7 @@ pub(crate) fn plot(curves: &[Plotted], axes: &Axes<'_>) -> anyhow::Result<String
             .light_line_style(TRANSPARENT)
             .bold_line_style(GREY.mix(0.35))
             .x_labels(12)
-            .x_label_formatter(&|x| if *x > right + 1e-6 { String::new() } else { short(*x) })
+            .x_label_formatter(&|x| if *x > right + 1e-6 { String::new() } else { number(*x) })
             .x_desc(axes.x)
             .y_desc(axes.y)
             .draw()
@@ -66,12 +66,6 @@ pub(crate) fn plot(curves: &[Plotted], axes: &Axes<'_>) -> anyhow::Result<String
     Ok(themed(&svg))
 }
 
-/// A number of an axis, without zeros at its end.
-fn short(number: f64) -> String {
-    let text = format!("{number:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +87,6 @@ mod tests {
 
     #[test]
     fn numbers_of_an_axis_are_short() {
-        assert_eq!([0.0, 0.25, 0.5, 20.0, 100.0].map(short), ["0", "0.25", "0.5", "20", "100"]);
+        assert_eq!([0.0, -0.001, 0.25, 0.5, 20.0, 100.0].map(number), ["0", "0", "0.25", "0.5", "20", "100"]);
     }
 }

@@ -45,7 +45,7 @@ fn figure(report: &Report, name: &str) -> Option<f64> {
 
 #[test]
 fn designs_are_set_against_complete_orders() {
-    let report = report(&[value(true, true), value(true, true)], &[1.0, 0.0]);
+    let report = report(&std::array::from_fn::<_, 6, _>(|_| value(true, true)), &[1.0, 0.0]);
     let of = |name: &str| figure(&report, name).unwrap();
     let second = 1.0 / 3.0_f64.log2();
     assert!((of("cyclic: nDCG@10") - second).abs() < 1e-12);
@@ -69,11 +69,13 @@ fn designs_are_set_against_complete_orders() {
 
 #[test]
 fn lists_without_labels_are_told_apart_by_their_answers() {
-    let report = report(&[value(true, false), value(true, false)], &[0.0, 0.0]);
+    let few = self::report(&[value(true, false), value(true, false)], &[0.0, 0.0]);
+    assert!(few.verdict.contains("differs, with too few questions, or no interval"), "{}", few.verdict);
+    let report = report(&std::array::from_fn::<_, 6, _>(|_| value(true, false)), &[0.0, 0.0]);
     assert_eq!(figure(&report, "cyclic: nDCG@10"), None);
     assert!(report.verdict.contains("its log P(reference) a token is worse, by -0.500"), "{}", report.verdict);
     assert!(!report.verdict.contains("variable"), "{}", report.verdict);
-    assert!(report.notes.iter().any(|note| note.starts_with("2 questions have no variable pruning")));
+    assert!(report.notes.iter().any(|note| note.starts_with("6 questions have no variable pruning")));
     assert!(report.charts.is_empty(), "there is no nDCG to draw");
 }
 

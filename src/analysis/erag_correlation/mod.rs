@@ -4,7 +4,7 @@
 //! The generator answers from each passage alone and from the first k passages. A passage's label by a measure is that measure of
 //! its own answer (Eq. 1). Metrics over the labels of the first k passages are then correlated, over questions, with the
 //! measure of the answer from the first k. The paper's baselines label by whether the passage contains the answer, by given
-//! labels, and by the generator's judgement.
+//! labels, and by the generator's judgement whether the passage is relevant to the query.
 
 mod show;
 #[cfg(test)]
@@ -32,7 +32,7 @@ const ANNOTATORS: [Annotator; 7] = [
     Annotator::Containment,
     Annotator::ContainsAnswer,
     Annotator::Provenance,
-    Annotator::LlmJudgement,
+    Annotator::EragJudgement,
 ];
 
 /// Measures of the answer from the whole list that labels are compared with. The verdict takes the first.

@@ -3,6 +3,7 @@
 use super::{ANNOTATORS, ANSWER_TOKENS, Labelled, QUALITIES};
 use crate::analysis::Settings;
 use crate::analysis::coefficient::{Pairs, coefficient, difference, paired};
+use crate::analysis::readings::{Side, side};
 use crate::analysis::report::{Chart, Report, Table, cell};
 use crate::engine::evaluate::Annotator;
 use crate::evaluation::EvaluationError;
@@ -53,7 +54,7 @@ impl Study<'_> {
                  passages in one prompt. The paper's Table 1 takes a T5-small with Fusion-in-Decoder trained for each data set, and \
                  50 passages; its Fig. 3 has prompts like these."
             ),
-            "The judge is the same generator (its probability of Yes against No); the paper's is Mistral 7B.".to_owned(),
+            "The judge is the same generator (its probability of Yes against No that the passage is relevant to the query); the paper's is Mistral 7B.".to_owned(),
             format!(
                 "P is the mean of the labels and Success their maximum; the other metrics count labels of at least {}. R and the \
                  ideal of nDCG are over the first k passages, as in the paper, so that R says whether any of them counts.",
@@ -184,11 +185,11 @@ impl Study<'_> {
         let pairs = |one: &Best| self.pairs((one.annotator, &one.metric), quality, None);
         let statistics = &self.settings.statistics;
         let less = difference(Correlation::KendallB, &pairs(own), &pairs(baseline), statistics);
-        let what = match (less.low, less.high) {
-            (Some(low), _) if low > 0.0 => "more than",
-            (_, Some(high)) if high < 0.0 => "less than",
-            (Some(_), Some(_)) => "within the error of",
-            _ => "against",
+        let what = match side(&less) {
+            Side::Above => "more than",
+            Side::Below => "less than",
+            Side::Within => "within the error of",
+            Side::Unknown => "against",
         };
         let less = report.number(format!("tau-b of {} less that of {}", own.name(), baseline.name()), "", less);
         format!(

@@ -76,7 +76,7 @@ impl Analysis for RecallCorrelation {
     }
 
     fn needs(&self) -> Needs {
-        Needs { references: true, ..Needs::default() }
+        Needs { references: true, local: true, ..Needs::default() }
     }
 
     fn passages(&self) -> usize {

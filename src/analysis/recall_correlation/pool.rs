@@ -10,6 +10,9 @@ use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
 use crate::metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas, rounded};
 use crate::metrics::resample::Statistics;
 
+/// A measure and the answer's quality by list, one place a sample; `None` where the measure is not defined.
+type Places = Vec<Vec<Option<(f64, f64)>>>;
+
 /// The samples of one list: one a cut-off.
 pub(super) type Listed = Vec<Sample>;
 
@@ -86,7 +89,7 @@ pub(super) struct Reached {
     pub mean: Mean,
     /// Lists and cut-offs where it is defined.
     pub samples: usize,
-    pairs: Pairs,
+    places: Places,
 }
 
 /// Samples that are correlated together, by list.
@@ -115,9 +118,9 @@ impl Pool {
         self.lists.iter().flatten().cloned().collect()
     }
 
-    fn pairs(&self, measure: Measure, alpha: f64) -> Pairs {
+    fn places(&self, measure: Measure, alpha: f64) -> Places {
         let pair = |sample: &Sample| Some((measure.of(sample, alpha)?, sample.response));
-        self.lists.iter().map(|list| list.iter().filter_map(pair).collect()).collect()
+        self.lists.iter().map(|list| list.iter().map(pair).collect()).collect()
     }
 
     /// The measure at the alpha that suits it best.
@@ -127,9 +130,10 @@ impl Pool {
             _ => None,
         };
         // Without a correlation at any alpha there is none at 1/2 either.
-        let pairs = self.pairs(measure, alpha.unwrap_or(0.5));
+        let places = self.places(measure, alpha.unwrap_or(0.5));
+        let pairs: Pairs = places.iter().map(|list| list.iter().flatten().copied().collect()).collect();
         let samples = pairs.iter().map(Vec::len).sum();
-        Reached { measure, alpha, mean: coefficient(kind, &pairs, statistics), samples, pairs }
+        Reached { measure, alpha, mean: coefficient(kind, &pairs, statistics), samples, places }
     }
 
     /// All measures at their best.
@@ -144,8 +148,14 @@ impl Pool {
 }
 
 impl Reached {
-    /// How much more it reaches than another measure, over the lists where both are defined.
+    /// How much more it reaches than another measure, over the lists and cut-offs where both are defined.
     pub fn gain(&self, over: &Self, kind: Correlation, statistics: &Statistics) -> Mean {
-        difference(kind, &self.pairs, &over.pairs, statistics)
+        let lists = self.places.iter().zip(&over.places);
+        let both = |(own, other): (&Vec<Option<(f64, f64)>>, &Vec<Option<(f64, f64)>>)| {
+            let samples = own.iter().zip(other).filter_map(|(own, other)| own.zip(*other));
+            samples.unzip::<_, _, Vec<(f64, f64)>, Vec<(f64, f64)>>()
+        };
+        let (own, other): (Pairs, Pairs) = lists.map(both).unzip();
+        difference(kind, &own, &other, statistics)
     }
 }

@@ -3,6 +3,7 @@
 use super::Quality;
 use super::pool::{Listed, Measure, Pool, Reached};
 use crate::analysis::erag_correlation::ANSWER_TOKENS;
+use crate::analysis::readings::{Side, side};
 use crate::analysis::report::{Chart, Report, Table, cell};
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::Axes;
@@ -250,17 +251,19 @@ fn verdict(reached: &[Reached], about: &About<'_>) -> String {
     let against = |measure: Measure| {
         let other = find(measure)?;
         let gain = t.gain(other, kind, about.statistics);
-        let is = match gain.low.zip(gain.high) {
-            Some((low, _)) if low > 0.0 => "more than",
-            Some((_, high)) if high < 0.0 => "less than",
-            Some(_) => "within the error of",
-            None => "against",
+        let is = match side(&gain) {
+            Side::Above => "more than",
+            Side::Below => "less than",
+            Side::Within => "within the error of",
+            Side::Unknown => "against",
         };
         Some(format!("{is} {} ({})", measure.name(), cell(&other.mean)))
     };
-    let others = [Measure::Weighed(Family::F), Measure::Recall, Measure::Precision, Measure::Ndcg];
+    // Not precision: T at alpha 1 is precision less 1, so the best of its alphas never does worse.
+    let others = [Measure::Weighed(Family::F), Measure::Recall, Measure::Ndcg];
     let others: Vec<String> = others.into_iter().filter_map(against).collect();
-    if others.is_empty() { format!("{begin}.") } else { format!("{begin}: {}.", others.join(", ")) }
+    let others = if others.is_empty() { String::new() } else { format!(": {}", others.join(", ")) };
+    format!("{begin}{others}; T and F have the alpha that suits these lists best, which flatters them.")
 }
 
 pub(super) fn notes() -> Vec<String> {
@@ -277,6 +280,9 @@ pub(super) fn notes() -> Vec<String> {
         "Alpha is chosen for each coefficient and each set of samples, on the same samples, from the 702 of `metrics::recall`, as in \
          the paper; a measure with an alpha is flattered by that. Intervals keep the alpha, draw lists with all their cut-offs, \
          and take a fifth of the resamples."
+            .to_owned(),
+        "A difference is over the lists and cut-offs where both measures are defined, so it need not be that of the numbers shown. T at \
+         alpha 1 is precision less 1, so at its best alpha T is never below precision."
             .to_owned(),
         "At one K, T, T' and precision order lists alike at every alpha, so that they differ only where cut-offs are mixed. – stands \
          where a measure is not defined, or one side is the same everywhere."

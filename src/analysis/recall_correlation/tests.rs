@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
+use super::pool::{Measure, Pool};
 use super::*;
 use crate::files::labelled::LabelledList;
+use crate::metrics::agreement::Correlation;
+use crate::metrics::recall::Family;
 use crate::metrics::resample::Statistics;
 
 fn settings() -> Settings {
@@ -69,6 +72,39 @@ fn measures_are_correlated_over_lists_and_cutoffs() {
     assert!(figure(&report, "rho of T less precision with token F1").unwrap() > 0.0);
 }
 
+/// Fe has no third and fourth cut-off of four passages, so a difference from it has none either.
+#[test]
+fn a_gain_is_over_the_samples_of_both_measures() {
+    let lists = [
+        ([true, false, true, true], [0.9, 0.4, 0.0, 0.0]),
+        ([false, true, false, false], [0.2, 0.5, 0.9, 0.8]),
+        ([true, true, false, true], [0.8, 0.7, 0.1, 0.0]),
+        ([false, false, true, true], [0.0, 0.1, 0.7, 0.2]),
+    ];
+    let listed = |(marks, responses): &([bool; 4], [f64; 4])| {
+        let sample =
+            |(at, response): (usize, &f64)| Sample { marks: marks.to_vec(), k: at + 1, all: None, response: *response };
+        responses.iter().enumerate().map(sample).collect::<Listed>()
+    };
+    let lists: Vec<Listed> = lists.iter().map(listed).collect();
+    let statistics = Statistics { resamples: 0, ..Statistics::default() };
+    let of = |holds: fn(&Sample) -> bool| {
+        let pool = Pool::new("all", &lists, holds);
+        let reach = |measure| pool.reach(measure, Correlation::Spearman, &statistics);
+        let (precision, fe) = (reach(Measure::Precision), reach(Measure::Weighed(Family::Fe)));
+        (
+            precision.mean.value.unwrap(),
+            precision.gain(&fe, Correlation::Spearman, &statistics).value.unwrap(),
+            fe.samples,
+        )
+    };
+    let (every, gain, samples) = of(|_| true);
+    let (first, of_first, _) = of(|sample| sample.k <= 2);
+    assert!((every - first).abs() > 0.1, "the deeper cut-offs differ: {every} {first}");
+    assert!((gain - of_first).abs() < 1e-12, "{gain} {of_first}");
+    assert_eq!(samples, 8);
+}
+
 #[test]
 fn narrow_and_wide_lists_and_cutoffs_stand_apart() {
     let report = report(&four());
@@ -90,6 +126,9 @@ fn answers_that_do_not_vary_have_no_correlation() {
     let report = report(&four());
     assert_eq!(figure(&report, "rho of T with log P(reference), all lists and cut-offs"), None);
     assert!(report.verdict.starts_with("T, which needs no N, agrees with the token F1"), "{}", report.verdict);
+    assert!(report.verdict.ends_with("that suits these lists best, which flatters them."), "{}", report.verdict);
+    // T at alpha 1 orders as precision does, so its best alpha cannot do worse.
+    assert!(!report.verdict.contains("precision"), "{}", report.verdict);
     let constant: Vec<(Question, Value)> = four().into_iter().map(|(list, _)| (list, answered([0.5, 0.5]))).collect();
     let constant = self::report(&constant);
     assert!(constant.verdict.starts_with("Nothing can be compared"), "{}", constant.verdict);

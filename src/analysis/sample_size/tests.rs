@@ -20,6 +20,10 @@ fn drawn(one: (f64, f64, [f64; 2]), all: (f64, f64, [f64; 2]), f1: f64) -> Drawn
 }
 
 fn report() -> Report {
+    report_with(&bare_settings())
+}
+
+fn report_with(settings: &Settings) -> Report {
     let list = LabelledList { labels: vec![1.0, 0.0], ..LabelledList::default() };
     let question = Question { list, ..Question::default() };
     // Deviations of SePer .1, .3 and .2; the first two questions change places.
@@ -30,7 +34,20 @@ fn report() -> Report {
     ];
     let answers: Vec<Answer<'_>> =
         questions.iter().map(|one| Answer { question: &question, value: json!(one) }).collect();
-    SampleSize.report(&answers, &bare_settings()).unwrap()
+    SampleSize.report(&answers, settings).unwrap()
+}
+
+/// The passages of all ten answers agree with their labels in every question, so that every draw of questions has r = 1. A draw of
+/// single passages could have passages of one label only.
+#[test]
+fn intervals_with_labels_draw_whole_questions() {
+    use crate::metrics::resample::Statistics;
+    let statistics = Statistics { resamples: 100, ..Statistics::default() };
+    let report = report_with(&Settings { statistics, ..bare_settings() });
+    let name = "soft, 10 answers, Pearson's r with labels";
+    let mean = report.figures.iter().find(|one| one.name == name).unwrap().mean;
+    assert!(mean.low.is_some_and(|low| low > 1.0 - 1e-9), "{mean:?}");
+    assert_eq!(mean.questions, 3, "questions, not passages");
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(crate) fn estimates(series: &[Series], axes: &Axes<'_>) -> anyhow::Result<St
 }
 
 /// A number of an axis, without digits that it does not need.
-fn number(x: f64) -> String {
+pub(in crate::evaluation) fn number(x: f64) -> String {
     let text = format!("{x:.2}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
     if short == "-0" { "0".to_owned() } else { short.to_owned() }

@@ -1,0 +1,52 @@
+//! What all analyses have in common.
+
+use super::*;
+
+#[test]
+fn names_are_distinct_and_found() {
+    let mut names: Vec<&str> = all().map(Analysis::name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert!(all().all(|one| find(one.name()).is_ok()));
+    let error = find("bias").err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("position-bias"), "{error}");
+}
+
+#[test]
+fn questions_without_what_an_analysis_needs_are_left_out() {
+    let question = |passages: usize, answers: &[&str]| {
+        let mut question = Question::default();
+        question.list.passages = (0..passages).map(|index| Passage::untitled(index, "x".into())).collect();
+        question.list.answers = answers.iter().map(|answer| (*answer).to_owned()).collect();
+        question
+    };
+    let data = || Data {
+        questions: vec![question(1, &["a"]), question(2, &[]), question(3, &["a"]), question(4, &["a"])],
+        ..Data::default()
+    };
+    let of = |kind: &str, passages: Option<usize>| {
+        let settings = Settings { passages, ..readings::tests::settings() };
+        let (data, left_out) = suitable(find(kind).unwrap(), &settings, data());
+        (data.questions.len(), left_out)
+    };
+    assert_eq!(of("position-bias", None), (3, 1));
+    assert_eq!(of("order-distance", None), (2, 2));
+    assert_eq!(of("reversed-ranking", None), (2, 2));
+    assert_eq!(of("recall-correlation", None), (3, 1));
+    assert_eq!(of("order-distance", Some(2)), (0, 4), "fewer are taken than are needed");
+}
+
+#[test]
+fn what_the_protocol_does_not_carry_needs_an_engine() {
+    let mut data = Data { questions: vec![Question::default()], ..Data::default() };
+    let local = |data: &Data| all().filter(|one| one.local(data)).map(Analysis::name).collect::<Vec<_>>();
+    let always = ["reversed-ranking", "order-distance", "sample-size", "erag-cost", "recall-correlation"];
+    assert_eq!(local(&data), always);
+    data.questions[0].list.answers = vec!["a".to_owned()];
+    assert_eq!(
+        local(&data),
+        ["reversed-ranking", "order-distance", "designs", "sample-size", "erag-cost", "recall-correlation"]
+    );
+}
