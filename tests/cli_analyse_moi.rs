@@ -38,7 +38,7 @@ fn data(folder: &Path) -> String {
             passage("c", "Rye needs a cool spring.", 0, 0.5)] }),
     ];
     let path = folder.join("lists.jsonl");
-    let lines: String = lists.iter().map(|list| format!("{list}\n")).collect();
+    let lines = lists.iter().map(|list| format!("{list}\n")).collect::<Vec<_>>().concat();
     std::fs::write(&path, lines).unwrap();
     path.display().to_string()
 }

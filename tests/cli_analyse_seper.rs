@@ -52,7 +52,7 @@ fn judged(folder: &Path) -> String {
 
 fn write(folder: &Path, name: &str, lines: &[Value]) -> String {
     let path = folder.join(name);
-    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let text = lines.iter().map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
 }

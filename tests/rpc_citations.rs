@@ -124,7 +124,7 @@ async fn bad_requests_are_refused_by_field() {
         ("answer", |r| r.answer = "[1] ... [2]".into()),
         ("answer", |r| r.answer = "word ".repeat(600_001)),
         ("answer", |r| r.answer = "Red.\n".repeat(1_001)),
-        ("answer", |r| r.answer = (1..10_002).map(|number| format!("a [{number}] ")).collect()),
+        ("answer", |r| r.answer = (1..10_002).map(|number| format!("a [{number}] ")).collect::<Vec<_>>().concat()),
         ("passages", |r| r.passages.clear()),
         ("passages", |r| r.passages = vec![r.passages[0].clone(); 21]),
         ("passages[1].text", |r| r.passages[1].text = " ".into()),
@@ -137,8 +137,9 @@ async fn bad_requests_are_refused_by_field() {
         // A long premise for each of 300 statements.
         ("passages", |r| {
             r.passages = vec![v1::Passage { text: "x".repeat(175_000), ..Default::default() }; 20];
-            let order = |first: usize| (0..20).map(|at| format!("[{}]", (first + at) % 20 + 1)).collect::<String>();
-            r.answer = (0..300).map(|first| format!("Red {first} {}.\n", order(first))).collect();
+            let order =
+                |first: usize| (0..20).map(|at| format!("[{}]", (first + at) % 20 + 1)).collect::<Vec<_>>().concat();
+            r.answer = (0..300).map(|first| format!("Red {first} {}.\n", order(first))).collect::<Vec<_>>().concat();
         }),
     ];
     for (field, change) in cases {
@@ -148,7 +149,7 @@ async fn bad_requests_are_refused_by_field() {
         assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
     }
     // 401 statements with one citation each: the server's limit is 400 pairs.
-    let many: String = (0..401).map(|number| format!("Red {number} [1].\n")).collect();
+    let many = (0..401).map(|number| format!("Red {number} [1].\n")).collect::<Vec<_>>().concat();
     let status = check(&server, request(&many)).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(judged.load(Ordering::SeqCst), 0);
@@ -162,7 +163,7 @@ async fn bad_requests_are_refused_by_field() {
 #[tokio::test]
 async fn a_deadline_ends_the_check_and_the_next_one_is_answered() {
     let (server, _) = server(Duration::from_millis(20)).await;
-    let many: String = (0..300).map(|number| format!("Red {number} [1].\n")).collect();
+    let many = (0..300).map(|number| format!("Red {number} [1].\n")).collect::<Vec<_>>().concat();
     let mut call = tonic::Request::new(request(&many));
     call.set_timeout(Duration::from_millis(300));
     let status = client(&server).await.check_citations(call).await.unwrap_err();

@@ -121,7 +121,7 @@ async fn labels_have_their_probabilities_in_every_context() {
     let without = format!("Verify the claim. {labels}Claim: which\nLabel:");
     near(&answer.label_probabilities_without_context, &FEVER, &without);
     let with = |passages: &[&str]| {
-        let passages: String = passages.iter().map(|passage| format!("Document: {passage}\n\n")).collect();
+        let passages = passages.iter().map(|passage| format!("Document: {passage}\n\n")).collect::<Vec<_>>().concat();
         format!("Verify the claim with the documents. {labels}{passages}Claim: which\nLabel:")
     };
     near(&answer.utilities[0].label_probabilities, &FEVER, &with(&PASSAGES));
@@ -146,7 +146,7 @@ async fn labels_have_their_probabilities_in_every_context() {
         ..sample.clone()
     };
     let (_, done) = sampled(&server, own).await;
-    let passages: String = PASSAGES.iter().map(|passage| format!("Document: {passage}\n\n")).collect();
+    let passages = PASSAGES.iter().map(|passage| format!("Document: {passage}\n\n")).collect::<Vec<_>>().concat();
     let prompt = format!(
         "Classify the text with the help of the documents. Answer with one of the labels: sports, politics.\n\n\
          {passages}Text: which\nLabel:"

@@ -74,6 +74,12 @@ fn relevant_at(place: usize) -> String {
     format!("relevant passage at place {place}")
 }
 
+/// What is taken of a cost.
+type OfCost = fn(&Cost) -> f64;
+
+/// The two costs that are set beside those of the complete design.
+const COSTS: [(&str, OfCost); 2] = [("tokens", |cost| cost.tokens), ("unshared tokens", |cost| cost.naive)];
+
 impl Analysis for Designs {
     fn name(&self) -> &'static str {
         "designs"
@@ -245,9 +251,7 @@ impl Found<'_> {
             }
             let tokens = self.mean(&self.tokens(&name));
             row.push(tokens.value.map_or_else(|| "–".to_owned(), |tokens| format!("{tokens:.0}")));
-            let costs: [(&str, fn(&Cost) -> f64); 2] =
-                [("tokens", |cost| cost.tokens), ("unshared tokens", |cost| cost.naive)];
-            for (what, of) in costs {
+            for (what, of) in COSTS {
                 let share = self.mean(&self.shares(&name, of));
                 row.push(share.value.map_or_else(|| "–".to_owned(), percent));
                 if share.value.is_some() {

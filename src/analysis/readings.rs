@@ -87,7 +87,7 @@ pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<V
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     // Not the seed of the designs, whose first orders these would be.
-    let seed = settings.seed.wrapping_add(0x52_61_6e_64) ^ hash;
+    let seed = settings.seed.wrapping_add(0x5261_6e64) ^ hash;
     Ok(orders(Design::Random, n, RANDOM, seed, &|| false).map_err(EngineError::from)?)
 }
 

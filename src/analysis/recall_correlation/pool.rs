@@ -11,7 +11,9 @@ use crate::metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas, 
 use crate::metrics::resample::Statistics;
 
 /// A measure and the answer's quality by list, one place a sample; `None` where the measure is not defined.
-type Places = Vec<Vec<Option<(f64, f64)>>>;
+type Places = Vec<Placed>;
+/// One list's samples of a measure: value and quality; `None` where the measure is not defined.
+type Placed = Vec<Option<(f64, f64)>>;
 
 /// The samples of one list: one a cut-off.
 pub(super) type Listed = Vec<Sample>;
@@ -151,7 +153,7 @@ impl Reached {
     /// How much more it reaches than another measure, over the lists and cut-offs where both are defined.
     pub fn gain(&self, over: &Self, kind: Correlation, statistics: &Statistics) -> Mean {
         let lists = self.places.iter().zip(&over.places);
-        let both = |(own, other): (&Vec<Option<(f64, f64)>>, &Vec<Option<(f64, f64)>>)| {
+        let both = |(own, other): (&Placed, &Placed)| {
             let samples = own.iter().zip(other).filter_map(|(own, other)| own.zip(*other));
             samples.unzip::<_, _, Vec<(f64, f64)>, Vec<(f64, f64)>>()
         };

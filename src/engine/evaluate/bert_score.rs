@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::{Annotator, EvaluateRequest};
 use crate::call::Call;
 use crate::engine::models::Role;
 use crate::engine::{Engine, EngineError};
@@ -27,16 +28,21 @@ fn vectors(states: &TokenStates) -> Vectors<'_> {
     Vectors { width: states.width.max(1), values: &states.values }
 }
 
-/// The states of the references. Asked for before the generator works, so that a model that gives none refuses the request at once.
+/// The states of the references; `None` where no annotator needs them. Asked for before the generator works, so that a model that
+/// gives none refuses the request at once.
 ///
 /// # Errors
 /// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens.
 pub(super) async fn references(
     engine: &Engine,
     call: &Call,
-    references: &[String],
-) -> Result<Arc<[TokenStates]>, EngineError> {
-    Ok(engine.models().scorer(Role::Embedding)?.states(references.into(), call).await?.into())
+    request: &EvaluateRequest,
+) -> Result<Option<Arc<[TokenStates]>>, EngineError> {
+    if !request.has(Annotator::needs_embedding) {
+        return Ok(None);
+    }
+    let model = engine.models().scorer(Role::Embedding)?;
+    Ok(Some(model.states(request.references.as_slice().into(), call).await?.into()))
 }
 
 /// F1 of each answer against its best reference, in [0, 1].

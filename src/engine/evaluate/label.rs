@@ -121,10 +121,7 @@ pub(super) async fn label(
     let (owned, inner) = (engine.clone(), Arc::clone(request));
     let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
-    let references = match request.has(Annotator::needs_embedding) {
-        true => Some(bert_score::references(engine, call, &request.references).await?),
-        false => None,
-    };
+    let references = bert_score::references(engine, call, request).await?;
     let plan = std::mem::take(&mut planned.drawing.plan);
     let reserved = planned.reserved();
     let (outcome, mut usage) = if plan.is_empty() {

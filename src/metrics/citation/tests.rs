@@ -131,7 +131,7 @@ proptest! {
         cited in proptest::collection::vec(proptest::collection::vec(0_usize..6, 0..5), 1..6), table: u64,
     ) {
         let sentence = |numbers: &Vec<usize>| {
-            let brackets: String = numbers.iter().map(|number| format!("[{number}]")).collect();
+            let brackets = numbers.iter().map(|number| format!("[{number}]")).collect::<Vec<_>>().concat();
             format!("Word here {brackets}.")
         };
         let answer = cited.iter().map(sentence).collect::<Vec<_>>().join(" ");
