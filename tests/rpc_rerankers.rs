@@ -110,7 +110,8 @@ async fn the_default_mixes_in_an_embedding_model() {
     assert_eq!(utilities(&mixed), utilities(&alone), "utility stays the generator's own");
     // The same mix by hand: standardised cosines and BM25, then the generator's utilities, standardised.
     let cosines: Vec<f64> = cases.iter().map(|case| case["mean"].as_f64().unwrap()).collect();
-    let background = rerankd::fusion::bm25::scores(&request(v1::Method::Cascade, &[]).query, &texts(&passages), None);
+    let texts: Vec<String> = passages.iter().map(|text| format!(" {text}")).collect();
+    let background = rerankd::fusion::bm25::scores(&request(v1::Method::Cascade, &[]).query, &texts, None);
     let share = fusion.embedding_weight.unwrap();
     let other: Vec<f64> =
         standard(&cosines).iter().zip(standard(&background)).map(|(c, b)| share * c + (1.0 - share) * b).collect();
@@ -151,7 +152,6 @@ async fn the_default_mixes_in_an_embedding_model() {
         response.warnings
     );
     // It is not tried again for every request.
-    let restarts = info(&broken).await.embedding.unwrap().problem;
     let again = rerank(&broken, asked(v1::FusionMode::Unspecified)).await.unwrap();
     assert!(
         again.warnings.iter().any(|one| one.ends_with("is left alone for a while")),
@@ -168,10 +168,6 @@ async fn the_default_mixes_in_an_embedding_model() {
     let hurried = v1::RerankRequest { latency_budget_ms: Some(5_000.0), ..asked(v1::FusionMode::Unspecified) };
     assert_eq!(rerank(&running, hurried).await.unwrap().results.len(), passages.len());
     running.stop().await;
-}
-
-fn texts(passages: &[&str]) -> Vec<String> {
-    passages.iter().map(|text| format!(" {text}")).collect()
 }
 
 fn standard(values: &[f64]) -> Vec<f64> {
