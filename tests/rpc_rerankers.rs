@@ -153,11 +153,7 @@ async fn the_default_mixes_in_an_embedding_model() {
     );
     // It is not tried again for every request.
     let again = rerank(&broken, asked(v1::FusionMode::Unspecified)).await.unwrap();
-    assert!(
-        again.warnings.iter().any(|one| one.ends_with("is left alone for a while")),
-        "{:?} {restarts}",
-        again.warnings
-    );
+    assert!(again.warnings.iter().any(|one| one.ends_with("is left alone for a while")), "{:?}", again.warnings);
     broken.stop().await;
 
     // Lists of one passage ask no signal.
