@@ -18,7 +18,7 @@ use crate::rpc::{client, v1};
 
 /// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
 ///
-/// Each input line is a JSON object with "answer", which cites passages as [1] or [1][2]; "passages", a list of texts or of objects
+/// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of objects
 /// with "text" and optional "title", in the order of their numbers; and an optional "question", which precedes every statement that
 /// is judged. Prints one JSON object with the statements of each answer and the means. An answer without citations counts 0 in the
 /// mean precision, as in the authors' program. The generator is not loaded.

@@ -150,7 +150,7 @@ impl PassageScorer {
         self.worker.status()
     }
 
-    /// Whether it could not be loaded less than [`REST`] ago. A caller that can do without the model need not have it tried again.
+    /// Whether it could not be loaded less than half a minute ago. A caller that can do without the model need not have it tried again.
     #[must_use]
     pub fn failed_just_now(&self) -> bool {
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);

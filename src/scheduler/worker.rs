@@ -27,7 +27,7 @@ pub(crate) const LAST_STEP: Duration = Duration::from_secs(2);
 /// Threads of this process that own a model, or are about to load one.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a thread of a worker is still there, because its last step takes longer than [`LAST_STEP`] or a handle is held.
+/// Whether a thread of a worker is still there, because its last step takes longer than two seconds or a handle is held.
 #[must_use]
 pub fn any_left() -> bool {
     THREADS.load(Ordering::SeqCst) > 0
