@@ -134,7 +134,7 @@ async fn bad_requests_are_refused_by_field() {
         ("threshold", |r| r.threshold = Some(f64::NAN)),
         // A statement with very many citations.
         ("answer", |r| {
-            r.answer = format!("Red {}.\n", (1..302).map(|at| format!("[{at}]")).collect::<Vec<_>>().concat())
+            r.answer = format!("Red {}.\n", (1..302).map(|at| format!("[{at}]")).collect::<Vec<_>>().concat());
         }),
         // A long premise for each of 300 statements.
         ("passages", |r| {
