@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::connection::ConnectionArgs;
+use super::following::Following;
 use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, backend, output};
 use crate::evaluation::Event;
@@ -117,30 +118,10 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let data = sources.load()?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.questions.len();
-    let (bar, mut spinner, mut started) = (output::progress(questions, "questions"), None, false);
-    let show = |event: Event<'_>| match event {
-        Event::Done(done) => {
-            bar.set_position(done as u64);
-            // Questions of an earlier command say nothing about this one's speed.
-            if !std::mem::replace(&mut started, true) {
-                bar.reset_eta();
-            }
-        }
-        Event::Failed { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
-        Event::Stopped { done } => {
-            bar.finish_and_clear();
-            let kept = if args.out.is_some() { "the same command continues" } else { "nothing was kept without --out" };
-            output::complain(&format!("{done} of {questions} questions are done; {kept}"));
-        }
-        Event::Summarising => {
-            bar.finish_and_clear();
-            spinner = Some(output::spinner("intervals and comparisons"));
-        }
-    };
+    let mut following = Following::with_optional_folder(questions, args.out.is_some(), "intervals and comparisons");
+    let show = |event: Event<'_>| following.show(&event);
     let finished = compare::run(&settings, &data, &backend, (args.out.as_deref(), args.restart), show).await;
-    if let Some(spinner) = spinner {
-        spinner.finish_and_clear();
-    }
+    following.finish();
     let finished = finished?;
     if args.json || !output::on_terminal() {
         output::print(&figures::text(&finished.summary, &finished.models))?;

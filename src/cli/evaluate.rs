@@ -6,6 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::connection::ConnectionArgs;
+use super::following::Following;
 use super::metrics::StatisticsArgs;
 use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, measure, output};
@@ -157,30 +158,11 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let plan = Plan::new(settings, &data)?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.queries.len();
-    let (bar, mut spinner, mut started) = (output::progress(questions, "questions"), None, false);
-    let show = |event: Event<'_>| match event {
-        Event::Done(done) => {
-            bar.set_position(done as u64);
-            // Questions of an earlier command say nothing about this one's speed.
-            if !std::mem::replace(&mut started, true) {
-                bar.reset_eta();
-            }
-        }
-        Event::Failed { id, problem } => bar.suspend(|| output::complain(&format!("question {id:?}: {problem}"))),
-        Event::Stopped { done } => {
-            bar.finish_and_clear();
-            let folder = args.out.display();
-            output::complain(&format!("{done} of {questions} questions are done; the same command continues {folder}"));
-        }
-        Event::Summarising => {
-            bar.finish_and_clear();
-            spinner = Some(output::spinner("intervals, correlations and comparisons"));
-        }
-    };
+    let kept = format!("the same command continues {}", args.out.display());
+    let mut following = Following::new(questions, kept, "intervals, correlations and comparisons");
+    let show = |event: Event<'_>| following.show(&event);
     let finished = evaluation::run(&plan, &data, &backend, (&args.out, args.restart), show).await;
-    if let Some(spinner) = spinner {
-        spinner.finish_and_clear();
-    }
+    following.finish();
     let finished = finished?;
     if output::on_terminal() {
         output::print(&table(&finished.summary))?;

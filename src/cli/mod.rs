@@ -12,6 +12,7 @@ mod connection;
 mod distil;
 mod evaluate;
 mod fit;
+mod following;
 mod health;
 mod measure;
 mod metrics;
