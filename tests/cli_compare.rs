@@ -288,7 +288,9 @@ fn methods_are_calibrated_on_labelled_lists() {
     let folder = tempfile::tempdir().unwrap();
     let name = "smollm2-135m-instruct";
     let own = rerankd::config::Config::load(None, &[]).unwrap().store;
-    std::os::unix::fs::symlink(own.root().join(name), folder.path().join(name)).unwrap();
+    for model in [name, "all-minilm-l6-v2", "onnxruntime"] {
+        std::os::unix::fs::symlink(own.root().join(model), folder.path().join(model)).unwrap();
+    }
     let store = format!("models.store={}", folder.path().display());
     let data = folder.path().join("lists.jsonl");
     lists(&data, 12);
@@ -302,6 +304,9 @@ fn methods_are_calibrated_on_labelled_lists() {
         ["cascade", "query-generation"]
     );
     assert_eq!((&lines[0]["fused_with"], &lines[1]["fused_with"]), (&json!("retriever"), &Value::Null));
+    // The default mixes in the cosines of the embedding model, and its calibration belongs to that model's file.
+    let sha256 = |line: &Value| line["embedding_sha256"].as_str().map(str::len);
+    assert_eq!((sha256(&lines[0]), sha256(&lines[1])), (Some(64), None));
     for line in &lines {
         assert_eq!((line["lists"].as_u64(), line["passages"].as_u64()), (Some(12), Some(47)));
         assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");

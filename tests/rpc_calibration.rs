@@ -16,8 +16,10 @@ mod common;
 
 use std::time::Duration;
 
+use common::passage_models::{changed, folder, serve_model};
 use common::{Running, Scripted, wire};
 use rerankd::config::Config;
+use rerankd::engine::models::Role;
 use rerankd::fusion::calibration::{Calibration, Mix, Source};
 use rerankd::fusion::platt::Platt;
 use rerankd::rpc::v1;
@@ -33,7 +35,15 @@ fn request() -> v1::RerankRequest {
 
 fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
     let score = Platt { intercept: -2.0, slope: 3.0 };
-    Calibration { method: method.into(), mix, score, lists: 40, passages: 800, calibration_error: Some(0.04) }
+    Calibration {
+        method: method.into(),
+        mix,
+        embedding: None,
+        score,
+        lists: 40,
+        passages: 800,
+        calibration_error: Some(0.04),
+    }
 }
 
 async fn ask(server: &Running, request: v1::RerankRequest) -> v1::RerankResponse {
@@ -106,4 +116,38 @@ async fn wait_until(done: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
+}
+
+/// Beside an embedding model the cascade has a calibration of its own, which belongs to that model's file.
+#[tokio::test]
+async fn beside_an_embedding_model_its_own_calibration_applies() {
+    let server = serve_model("embedding", &folder("embedding")).await;
+    let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().model().sha256.clone();
+    assert_eq!(sha256.len(), 64);
+    let generator = server.engine.generator().unwrap();
+    let mix = |weight| Some(Mix { source: Source::Retriever, weight });
+    let plain = calibration("cascade", mix(0.85));
+    let beside = |sha256: &str| Calibration { embedding: Some(sha256.into()), ..calibration("cascade", mix(0.15)) };
+    generator.calibrations.replace(vec![plain.clone(), beside("of another file")]);
+    let before = ask(&server, request()).await;
+    assert!(!before.score_calibrated && before.fusion.unwrap().embedding_weight.is_some());
+    generator.calibrations.replace(vec![plain.clone(), beside(&sha256)]);
+    let after = ask(&server, request()).await;
+    assert!(after.score_calibrated);
+    assert_eq!(after.fusion.unwrap().weight, 0.15);
+    let mut client = ModelServiceClient::new(server.channel().await);
+    let info = client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
+    let told: Vec<&str> = info.calibrations.iter().map(|one| one.embedding_sha256.as_str()).collect();
+    assert_eq!(told, ["", &sha256]);
+    server.stop().await;
+
+    // A model that cannot be asked: neither its calibration's scores nor its weight.
+    let copy = changed("embedding", "modules.json", |text| text.replace("Pooling", "Dense"));
+    let server = serve_model("embedding", copy.path()).await;
+    server.engine.generator().unwrap().calibrations.replace(vec![beside(&sha256)]);
+    let alone = ask(&server, request()).await;
+    let fusion = alone.fusion.unwrap();
+    assert_eq!((alone.score_calibrated, fusion.embedding_weight), (false, None));
+    assert!(fusion.weight > 0.5, "{}", fusion.weight);
+    server.stop().await;
 }

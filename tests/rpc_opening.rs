@@ -213,6 +213,7 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     let server = common::serve(common::with_position_bias(&engine, bias), observed, queue_length).await;
     let generator = server.engine.generator().unwrap();
     generator.calibrations.replace(vec![Calibration {
+        embedding: None,
         method: "query-generation".into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

@@ -19,7 +19,7 @@ mod common;
 use std::time::Duration;
 
 use common::fields;
-use common::passage_models::{assert_close, folder, info, request, rerank, serve, serve_model, utilities};
+use common::passage_models::{assert_close, changed, folder, info, request, rerank, serve, serve_model, utilities};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::watch_rerank_response::Event;
 use serde_json::Value;
@@ -182,7 +182,18 @@ async fn an_embedding_model_gives_the_cosine() {
     let response = rerank(&plain, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_close(TOLERANCE, &utilities(&response), &expected("mean"));
     assert_eq!(info(&plain).await.embedding.unwrap().output, "cosine, mean pooling");
+    // Vectors of passages are kept: the same cosines to the last bit, for the tokens of the query.
+    let again = rerank(&plain, request(v1::Method::Embedding, &passages)).await.unwrap();
+    assert_eq!(utilities(&again), utilities(&response));
+    let tokens = |response: &v1::RerankResponse| response.usage.unwrap().tokens;
+    assert!(tokens(&again) > 0 && tokens(&again) < tokens(&response) / 2, "{} {}", tokens(&again), tokens(&response));
     plain.stop().await;
+    let forgetful = serve(&[model, ("embedding.cache_entries", "0")]).await;
+    for _ in 0..2 {
+        let one = rerank(&forgetful, request(v1::Method::Embedding, &passages)).await.unwrap();
+        assert_eq!((utilities(&one), tokens(&one)), (utilities(&response), tokens(&response)));
+    }
+    forgetful.stop().await;
     let prefixed = serve(&[model, ("embedding.query_prefix", "who "), ("embedding.passage_prefix", "far ")]).await;
     let response = rerank(&prefixed, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_close(TOLERANCE, &utilities(&response), &expected("prefixed"));
@@ -310,17 +321,6 @@ async fn fusion_threshold_and_events_are_those_of_other_methods() {
     }
     assert_eq!(seen, ["planned 30 12", "30 of 30", "final 3"]);
     running.stop().await;
-}
-
-/// A copy of a model whose file `name` is written by `change` from what it was; empty where it was not there.
-fn changed(model: &str, name: &str, change: impl Fn(String) -> String) -> tempfile::TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for file in std::fs::read_dir(folder(model)).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
-        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-    }
-    let path = copy.path().join(name);
-    std::fs::write(&path, change(std::fs::read_to_string(&path).unwrap_or_default())).unwrap();
-    copy
 }
 
 /// A text that the tokenizer cannot read was scored as an empty one.

@@ -57,13 +57,14 @@ fn main() -> anyhow::Result<()> {
         let mut tables = Tables::new(Path::new(file));
         for (number, list) in lists.iter().enumerate() {
             tables.add(&runtime.block_on(measure::question(&engine, list, number as u64, settings))?);
+            // After every question: a run of an hour that is cut off leaves what it has.
+            if let Some(out) = data::option(&arguments, "out") {
+                std::fs::write(out, format!("{text}{}", tables.markdown()))?;
+            }
             eprintln!("{} of {} questions of {file}", number + 1, lists.len());
         }
         tables.print();
         text.push_str(&tables.markdown());
-    }
-    if let Some(out) = data::option(&arguments, "out") {
-        std::fs::write(out, text)?;
     }
     Ok(())
 }

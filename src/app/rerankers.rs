@@ -42,6 +42,8 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
         // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.model.clone(), sha256: String::new() },
     };
+    // What a network gives a text depends in its last digits on the texts of the same step.
+    let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
     let (model, library, gpu_layers) = (model.clone(), config.entailment.library.clone(), config.generator.gpu_layers);
     let loader: Loader = Box::new(move |serve| {
         let unusable =
@@ -58,6 +60,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
             Role::Embedding => PassageNetwork::Embedding {
                 query_prefix: model.query_prefix.clone(),
                 passage_prefix: model.passage_prefix.clone(),
+                cache_entries,
             },
             _ => PassageNetwork::CrossEncoder,
         };

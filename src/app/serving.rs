@@ -20,9 +20,11 @@ use crate::engine::models::{Role, ServedGenerator};
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::{Engine, Limits, methods};
 use crate::http::{self, HttpOptions};
+use crate::model::reranker::Shortening;
 use crate::observe::{self, Metrics};
 use crate::rpc::server::{self, Ended, ServerOptions};
 use crate::rpc::tei::TeiOptions;
+use crate::scheduler::reranker::List;
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
@@ -257,6 +259,7 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
     for model in engine.models().generators() {
         warm_up(&engine, model.role()).await;
     }
+    load_embedding(&engine).await;
     heat.send_replace(true);
     manager.ready();
     let mut following = JoinSet::new();
@@ -291,6 +294,24 @@ async fn warm_up(engine: &Engine, role: Role) {
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Loads the embedding model, which the default method asks, so that no caller waits for it. Without it the default ranks worse, and
+/// says so in each answer; the server serves.
+async fn load_embedding(engine: &Engine) {
+    let Some(embedding) = engine.models().scorer_if_any(Role::Embedding) else { return };
+    let trial = trial(Role::Embedding);
+    let list = List {
+        query: trial.query.into(),
+        passages: trial.passages.into_iter().map(|passage| passage.text).collect(),
+        shortening: Shortening { passage_tokens: None, truncate: true, from_start: false },
+        tokens: 1_000,
+    };
+    if let Err(error) = embedding.score(list, &Call::local(), None).await {
+        let advice =
+            "`rerankd models pull` fetches the model of the configuration; an empty embedding.model does without";
+        tracing::warn!(model = %embedding.model().name, %error, advice, "the default method ranks without the embedding model");
     }
 }
 

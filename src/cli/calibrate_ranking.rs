@@ -7,7 +7,6 @@ use super::{Failure, SettingsArgs, output};
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::methods::MethodRef;
-use crate::engine::models::Role;
 use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
@@ -26,14 +25,6 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     if let Some(other) = methods.iter().find(by_another) {
         // A calibration is stored for the generator, and would be applied after the other model was replaced.
         let problem = format!("{} is not calibrated: its scores depend on a model beside the generator", other.name());
-        return Err(Failure::Input(format!("--methods: {problem}")));
-    }
-    if let Some(mixing) = methods.iter().find(|method| method.signal() == Some(Role::Embedding))
-        && config.rerankers.embedding.is_some()
-    {
-        // For the same reason.
-        let problem =
-            format!("{} is not calibrated beside an embedding model: leave embedding.model out", mixing.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
     let sources = Sources { files: args.data.clone(), skip: 0, questions: args.questions, threshold };
@@ -116,6 +107,7 @@ fn line(one: &Fitted) -> Value {
     json!({
         "method": calibration.method,
         "fused_with": calibration.mix.map(|mix| mix.source.name()),
+        "embedding_sha256": calibration.embedding,
         "fusion_weight": calibration.mix.map(|mix| mix.weight),
         "intercept": calibration.score.intercept,
         "slope": calibration.score.slope,
@@ -142,7 +134,7 @@ fn table(fitted: &[Fitted]) -> String {
     for Fitted { calibration, worth } in fitted {
         table.add_row(vec![
             calibration.method.clone(),
-            calibration.mix.map_or("-", |mix| mix.source.name()).to_owned(),
+            calibration.fused_with(),
             calibration.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
             format!("{:.3}, {:.3}", worth.ndcg_before, worth.ndcg_after),
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),

@@ -289,6 +289,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
     let usage = answer.usage.as_ref().map(|inner| {
         json!({
             "tokens": inner.tokens, "naive_tokens": inner.naive_tokens, "cached_tokens": inner.cached_tokens,
+            "embedding_tokens": inner.embedding_tokens,
             "steps": inner.steps, "tokenise_ms": inner.tokenise_ms, "queue_ms": inner.queue_ms,
             "score_ms": inner.score_ms, "fit_ms": inner.fit_ms, "total_ms": inner.total_ms,
         })

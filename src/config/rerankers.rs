@@ -20,6 +20,8 @@ pub struct PassageModel {
     pub query_prefix: String,
     /// Text before every passage; empty for a cross-encoder.
     pub passage_prefix: String,
+    /// Texts whose vectors are kept; 0 for a cross-encoder.
+    pub cache_entries: usize,
 }
 
 /// The two sections before validation.
@@ -39,6 +41,8 @@ struct Section {
     max_tokens: usize,
     threads: usize,
     batch: usize,
+    #[serde(default)]
+    cache_entries: usize,
 }
 
 /// The models of the two sections.
@@ -46,7 +50,7 @@ struct Section {
 pub struct Rerankers {
     /// The model of the method `cross-encoder`; `None` turns the method off.
     pub reranker: Option<PassageModel>,
-    /// The model of the method `embedding`; `None` turns the method off.
+    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns both off.
     pub embedding: Option<PassageModel>,
 }
 
@@ -66,6 +70,7 @@ impl Section {
             ("max_tokens", self.max_tokens, LEAST_TOKENS, 131_072),
             ("threads", self.threads, 0, 1024),
             ("batch", self.batch, 0, 256),
+            ("cache_entries", self.cache_entries, 0, 100_000_000),
         ];
         for (key, value, least, most) in bounds {
             if value < least || value > most {
@@ -79,6 +84,7 @@ impl Section {
             batch: self.batch,
             query_prefix: self.query_prefix,
             passage_prefix: self.passage_prefix,
+            cache_entries: self.cache_entries,
         })
     }
 }
@@ -93,9 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn both_models_are_off_until_they_are_named() {
+    fn the_embedding_model_is_the_built_in_one_and_the_reranker_is_off_until_it_is_named() {
         let config = load(&[]).unwrap();
-        assert_eq!((config.rerankers.reranker, config.rerankers.embedding), (None, None));
+        assert_eq!(config.rerankers.reranker, None);
+        let model = config.rerankers.embedding.unwrap();
+        assert!(config.store.catalog().find(&model.model).is_some(), "{} is not in the catalogue", model.model);
+        assert!(model.cache_entries > 0);
+        assert_eq!(load(&[("embedding.model", "")]).unwrap().rerankers.embedding, None);
         let flags = [("embedding.model", "x"), ("embedding.query_prefix", "query: "), ("generator.threads", "3")];
         let model = load(&flags).unwrap().rerankers.embedding.unwrap();
         assert_eq!((&*model.model, &*model.query_prefix, model.threads), ("x", "query: ", 3));

@@ -2,13 +2,34 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fusing::Fusion;
+use super::fusing::{Fusion, Learnt};
 use super::rerank::RerankRequest;
 use crate::fusion::calibration::Calibration;
 
 /// The calibrations of one generator. They may change while it serves.
 #[derive(Debug, Default)]
 pub struct Calibrations(Mutex<Vec<Calibration>>);
+
+/// The calibrations of a method. Which one holds is known once the embedding model was asked, or could not be.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Applicable {
+    /// Where no cosines are mixed in.
+    pub alone: Option<Calibration>,
+    /// Where they are.
+    pub beside_embedding: Option<Calibration>,
+}
+
+impl Applicable {
+    pub fn is_empty(&self) -> bool {
+        self.alone.is_none() && self.beside_embedding.is_none()
+    }
+
+    /// The model's shares in the fusion.
+    pub fn learnt(&self) -> Learnt {
+        let weight = |calibration: &Option<Calibration>| Some(calibration.as_ref()?.mix?.weight);
+        Learnt { alone: weight(&self.alone), beside_embedding: weight(&self.beside_embedding) }
+    }
+}
 
 impl Calibrations {
     /// Replaces all of them. True where the new ones differ.
@@ -25,17 +46,23 @@ impl Calibrations {
         self.lock().clone()
     }
 
-    /// The calibration that applies to a request. None does where the request sets the fusion itself, or another model's
-    /// scores are mixed in (`signalled`): the scores were calibrated for another mix.
-    pub(super) fn of(&self, request: &RerankRequest, signalled: bool) -> Option<Calibration> {
-        if signalled || !request.fusion.is_default() {
-            return None;
+    /// The calibrations that apply to a request. None do where the request sets the fusion itself: scores were calibrated for
+    /// another mix. `embedding` is the SHA-256 of the embedding model whose cosines the method mixes in.
+    pub(super) fn of(&self, request: &RerankRequest, embedding: Option<&str>) -> Applicable {
+        if !request.fusion.is_default() {
+            return Applicable::default();
         }
         let (method, (source, _)) = (request.method(), Fusion::source(request));
-        let applies = |calibration: &&Calibration| {
-            calibration.method == method.name() && calibration.mix.is_none_or(|mix| mix.source == source)
+        let all = self.lock();
+        let of = |embedding: Option<&str>| {
+            let applies = |calibration: &&Calibration| {
+                calibration.method == method.name()
+                    && calibration.mix.is_none_or(|mix| mix.source == source)
+                    && calibration.embedding.as_deref() == embedding
+            };
+            all.iter().find(applies).cloned()
         };
-        self.lock().iter().find(applies).cloned()
+        Applicable { alone: of(None), beside_embedding: embedding.and_then(|sha256| of(Some(sha256))) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Calibration>> {
@@ -57,6 +84,7 @@ mod tests {
         Calibration {
             method: method.into(),
             mix: source.map(|source| Mix { source, weight: 0.7 }),
+            embedding: None,
             score: Platt { intercept: -1.0, slope: 2.0 },
             lists: 10,
             passages: 100,
@@ -73,18 +101,27 @@ mod tests {
         assert!(!calibrations.replace(vec![cascade.clone(), alone.clone()]));
         let passage = Passage { text: "x".into(), retriever_score: Some(1.0), ..Passage::default() };
         let request = RerankRequest { passages: vec![passage], ..RerankRequest::default() };
-        assert_eq!(calibrations.of(&request, false), Some(cascade));
-        assert_eq!(calibrations.of(&request, true), None, "another model's scores are mixed in");
+        let alone_of = |request: &RerankRequest| calibrations.of(request, None).alone;
+        assert_eq!(alone_of(&request), Some(cascade.clone()));
         let own = FusionOptions { weight: Some(0.5), ..FusionOptions::default() };
-        assert_eq!(calibrations.of(&RerankRequest { fusion: own, ..request.clone() }, false), None);
+        assert_eq!(alone_of(&RerankRequest { fusion: own, ..request.clone() }), None);
         let off = FusionOptions { mode: FusionMode::Off, ..FusionOptions::default() };
-        assert_eq!(calibrations.of(&RerankRequest { fusion: off, ..request.clone() }, false), None);
+        assert_eq!(alone_of(&RerankRequest { fusion: off, ..request.clone() }), None);
         let mut unscored = request.clone();
         unscored.passages[0].retriever_score = None;
-        assert_eq!(calibrations.of(&unscored, false), None, "BM25 in place of the retriever's scores");
+        assert_eq!(alone_of(&unscored), None, "BM25 in place of the retriever's scores");
         let method = methods::find("query-generation");
-        assert_eq!(calibrations.of(&RerankRequest { method, ..unscored }, false), Some(alone));
+        assert_eq!(alone_of(&RerankRequest { method, ..unscored }), Some(alone.clone()));
         let method = methods::find("moi");
-        assert_eq!(calibrations.of(&RerankRequest { method, ..request }, false), None);
+        assert_eq!(alone_of(&RerankRequest { method, ..request.clone() }), None);
+        // Beside an embedding model, that of this model's file; the other one is for the case that it fails.
+        let mix = Some(Mix { source: Source::Retriever, weight: 0.2 });
+        let beside = Calibration { embedding: Some("ab".into()), mix, ..cascade.clone() };
+        assert!(!beside.replaces(&cascade));
+        calibrations.replace(vec![cascade.clone(), beside.clone(), alone]);
+        let both = calibrations.of(&request, Some("ab"));
+        assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(0.2) });
+        assert_eq!(both, Applicable { alone: Some(cascade.clone()), beside_embedding: Some(beside) });
+        assert_eq!(calibrations.of(&request, Some("cd")), Applicable { alone: Some(cascade), beside_embedding: None });
     }
 }

@@ -49,12 +49,33 @@ pub struct FusionOptions {
     pub scaling: Option<Scaling>,
     /// Document frequencies of the collection, for BM25.
     pub background: Option<Arc<Background>>,
+    /// The shares that calibrations found, where `weight` is `None`. The engine sets them.
+    pub learnt: Learnt,
+}
+
+/// The model's shares that calibrations found.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Learnt {
+    /// Where the other side is the retriever's, or that of BM25.
+    pub alone: Option<f64>,
+    /// Where the cosines of an embedding model are a part of it.
+    pub beside_embedding: Option<f64>,
 }
 
 impl FusionOptions {
     /// Whether scaling and weight are left to the method and its calibration.
     pub(super) fn is_default(&self) -> bool {
         self.mode == FusionMode::ByMethod && self.weight.is_none() && self.scaling.is_none()
+    }
+
+    /// The model's share, where the other side has, or has not, a part by an embedding model.
+    fn share(&self, embedding: bool) -> f64 {
+        let (learnt, built_in) = if embedding {
+            (self.learnt.beside_embedding, WEIGHT_BESIDE_EMBEDDING)
+        } else {
+            (self.learnt.alone, WEIGHT)
+        };
+        self.weight.or(learnt).unwrap_or(built_in)
     }
 
     pub(super) fn check(&self) -> Result<(), EngineError> {
@@ -108,7 +129,7 @@ impl Fusion {
     #[must_use]
     pub fn of(request: &RerankRequest) -> Self {
         let options = &request.fusion;
-        let weight = options.weight.unwrap_or(WEIGHT);
+        let weight = options.share(false);
         let scaling = options.scaling.unwrap_or_default();
         let report = |source| FusionReport { source, scaling, weight, embedding: None };
         let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
@@ -128,13 +149,13 @@ impl Fusion {
     }
 
     /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
-    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. `weight` is the model's share
-    /// that the request asks for.
+    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. The model's share is that of
+    /// `options`.
     #[must_use]
-    pub fn with_embedding(mut self, cosines: &[f64], weight: Option<f64>) -> Self {
+    pub fn with_embedding(mut self, cosines: &[f64], options: &FusionOptions) -> Self {
         let side = |scores| Side { scores, floor: None };
         self.scores = fuse(Scaling::Standard, EMBEDDING_SHARE, side(cosines), side(&self.scores));
-        self.report.weight = weight.unwrap_or(WEIGHT_BESIDE_EMBEDDING);
+        self.report.weight = options.share(true);
         self.report.embedding = Some(EMBEDDING_SHARE);
         self
     }
@@ -199,7 +220,8 @@ mod tests {
 
     #[test]
     fn an_embedding_model_is_a_part_of_the_other_side() {
-        let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.2, 0.4, 0.6], None);
+        let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
+            .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
         // Both are a standard deviation and a half apart, in opposite directions: .7 · (-1.2247, 0, 1.2247) + .3 · (1.2247, 0, -1.2247)
         let expected = [-0.489_898, 0.0, 0.489_898];
         assert!(
@@ -210,8 +232,16 @@ mod tests {
         assert_eq!((fusion.report.weight, fusion.report.embedding), (WEIGHT_BESIDE_EMBEDDING, Some(EMBEDDING_SHARE)));
         assert_eq!(fusion.order(), [2, 1, 0]);
         // Cosines that tell nothing apart leave the retriever's order.
-        let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], Some(0.9));
+        let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
+        let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], &asked);
         assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
+        // A learnt share is for the other side that it was learnt with.
+        let learnt = Learnt { alone: Some(0.7), beside_embedding: None };
+        let learnt = FusionOptions { learnt, ..FusionOptions::default() };
+        assert_eq!((learnt.share(false), learnt.share(true)), (0.7, WEIGHT_BESIDE_EMBEDDING));
+        let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
+        let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
+        assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(true), asked.share(true)), (0.2, 0.9));
     }
 
     #[test]

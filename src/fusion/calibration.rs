@@ -41,6 +41,9 @@ pub struct Calibration {
     pub method: String,
     /// What is fused; `None` for a method that does not fuse by itself.
     pub mix: Option<Mix>,
+    /// SHA-256 of the embedding model whose cosines are a part of the other side; `None` where none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.
     pub score: Platt,
     /// Labelled lists that it rests on.
@@ -55,7 +58,16 @@ impl Calibration {
     /// Whether this is of the same method and other side, so that one takes the other's place.
     #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
-        self.method == other.method && self.mix.map(|mix| mix.source) == other.mix.map(|mix| mix.source)
+        self.method == other.method
+            && self.mix.map(|mix| mix.source) == other.mix.map(|mix| mix.source)
+            && self.embedding == other.embedding
+    }
+
+    /// What the model's scores are fused with, for people.
+    #[must_use]
+    pub fn fused_with(&self) -> String {
+        let source = self.mix.map_or("-", |mix| mix.source.name());
+        format!("{source}{}", if self.embedding.is_some() { " and embedding" } else { "" })
     }
 
     /// Whether its numbers can be used.

@@ -92,6 +92,11 @@ pub trait Reranker {
     /// Tokens that the query costs beside the passages; 0 where every pair holds it.
     fn query_cost(&self, query: &Encoded) -> usize;
 
+    /// Whether the passage can be scored without evaluating it, because its vector was kept.
+    fn is_known(&self, _passage: &Encoded) -> bool {
+        false
+    }
+
     /// Scores of passages, in input order: a logit for a cross-encoder, the cosine for an embedding model. The call blocks the
     /// model's thread, so callers pass short lists. A score that is not a number is returned as it is.
     ///

@@ -29,7 +29,7 @@ pub(super) fn options(wire: Option<v1::Fusion>) -> Result<FusionOptions, EngineE
         .background
         .map(|background| Background { documents: background.documents, frequencies: background.frequencies })
         .map(Arc::new);
-    Ok(FusionOptions { mode, weight: wire.weight, scaling, background })
+    Ok(FusionOptions { mode, weight: wire.weight, scaling, background, ..FusionOptions::default() })
 }
 
 pub(super) fn options_to_wire(options: &FusionOptions) -> v1::Fusion {

@@ -200,6 +200,7 @@ pub(super) fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalib
         lists: narrow(calibration.lists),
         passages: narrow(calibration.passages),
         calibration_error: calibration.calibration_error,
+        embedding_sha256: calibration.embedding.clone().unwrap_or_default(),
     }
 }
 

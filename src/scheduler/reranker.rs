@@ -92,6 +92,8 @@ struct Work {
     passages: Vec<Encoded>,
     /// Whether all passages are tokenised and their cost was checked.
     planned: bool,
+    /// Tokens that each passage costs. Filled when all are tokenised.
+    costs: Vec<usize>,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
     scores: Vec<f64>,
@@ -239,6 +241,7 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
                 query,
                 passages: Vec::with_capacity(list.passages.len()),
                 planned: false,
+                costs: Vec::new(),
                 open: Vec::new(),
                 scores: vec![f64::NAN; list.passages.len()],
                 progress: Progress { done: 0, total: 0, longest: 0 },
@@ -253,7 +256,7 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
         if work.passages.len() < list.passages.len() {
             return Ok(None);
         }
-        work.plan(list, model.query_cost(&work.query))?;
+        work.plan(list, model)?;
     }
     if let Some(listener) = &asked.listener {
         // A listener that left is the caller's business; the work goes on until its call stops.
@@ -287,10 +290,12 @@ impl Work {
         Ok(())
     }
 
-    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together.
-    fn plan(&mut self, list: &List, query_cost: usize) -> Result<(), ScoreError> {
+    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. Passages that
+    /// the model knows cost nothing.
+    fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
-        let total = lengths().sum::<usize>() + query_cost;
+        self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
+        let total = self.costs.iter().sum::<usize>() + model.query_cost(&self.query);
         if total > list.tokens {
             return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
         }
@@ -308,7 +313,7 @@ impl Work {
         while chosen.len() < TURN
             && let Some(&index) = self.open.last()
         {
-            let length = self.passages[index].ids.len();
+            let length = self.costs[index];
             if !chosen.is_empty() && tokens + length > TURN_TOKENS {
                 break;
             }

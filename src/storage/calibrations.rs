@@ -78,6 +78,7 @@ mod tests {
         Calibration {
             method: "cascade".into(),
             mix: Some(Mix { source: Source::Retriever, weight: 0.65 }),
+            embedding: None,
             score: Platt { intercept: -5.25, slope },
             lists: 80,
             passages: 1_600,

@@ -17,7 +17,10 @@ pub fn folder(name: &str) -> PathBuf {
 
 /// A scripted generator beside the models that these settings name.
 pub async fn serve(settings: &[(&str, &str)]) -> Running {
-    let flags: Vec<_> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    // Later flags win: no model but those that are asked for.
+    let none = [("embedding.model", "")];
+    let flags = none.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let flags: Vec<_> = flags.collect();
     let config = Config::load(None, &flags).unwrap();
     let (engine, observed, queue_length) = Scripted::default().engine().await;
     let models = app::with_passage_models(engine.models().clone(), &config).unwrap();
@@ -27,6 +30,17 @@ pub async fn serve(settings: &[(&str, &str)]) -> Running {
 /// The same with one model.
 pub async fn serve_model(section: &str, path: &Path) -> Running {
     serve(&[(&format!("{section}.model"), path.to_str().unwrap())]).await
+}
+
+/// A copy of a model whose file `name` is written by `change` from what it was; empty where it was not there.
+pub fn changed(model: &str, name: &str, change: impl Fn(String) -> String) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(folder(model)).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    let path = copy.path().join(name);
+    std::fs::write(&path, change(std::fs::read_to_string(&path).unwrap_or_default())).unwrap();
+    copy
 }
 
 /// A request whose query the golden values have.

@@ -234,8 +234,8 @@ impl Ranking for Running {
         if self.signal.take().is_some() {
             // None are there where the model failed.
             if !scores.passages().is_empty() {
-                let weight = self.task.request.fusion.weight;
-                self.fusion = self.fusion.take().map(|fusion| fusion.with_embedding(scores.passages(), weight));
+                let options = &self.task.request.fusion;
+                self.fusion = self.fusion.take().map(|fusion| fusion.with_embedding(scores.passages(), options));
                 self.choose();
             }
             return Ok(());

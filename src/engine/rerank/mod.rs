@@ -29,6 +29,7 @@ pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
 pub use usage::Usage;
 
+use super::calibrations::Applicable;
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
 use super::models::{Role, ServedGenerator};
@@ -270,10 +271,10 @@ impl Engine {
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
-        let calibration = scorer.calibrations.of(&request, self.signal_of(&request).is_some());
-        let passed_over = calibration.is_some() && !request.opening.is_built_in();
-        let calibration = calibration.filter(|_| !passed_over);
-        request.fusion.weight = request.fusion.weight.or(calibration.as_ref().and_then(|it| Some(it.mix?.weight)));
+        let calibrations = scorer.calibrations.of(&request, self.signal_sha256(&request).as_deref());
+        let passed_over = !calibrations.is_empty() && !request.opening.is_built_in();
+        let calibrations = if passed_over { Applicable::default() } else { calibrations };
+        request.fusion.learnt = calibrations.learnt();
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
         let works = method.asks_generator() || request.compression_reads();
@@ -306,6 +307,8 @@ impl Engine {
             let bias = Arc::clone(&scorer.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
+        let mixed = driven.scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
+        let calibration = if mixed { calibrations.beside_embedding } else { calibrations.alone };
         if passed_over {
             driven.scored.warnings.push(opening::NOT_CALIBRATED.to_owned());
         }

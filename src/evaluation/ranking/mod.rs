@@ -11,7 +11,8 @@ use observed::Observed;
 
 use super::EvaluationError;
 use crate::call::Call;
-use crate::engine::methods::MethodRef;
+use crate::engine::methods::{self, MethodRef};
+use crate::engine::models::Role;
 use crate::engine::rerank::{MoiOptions, RerankRequest};
 use crate::engine::{Engine, EngineError, fusing};
 use crate::evaluation::compare::data::Question;
@@ -67,11 +68,13 @@ pub(crate) struct Fitted {
 pub(crate) struct Answers {
     method: MethodRef,
     observed: Vec<Observed>,
+    /// SHA-256 of the embedding model whose cosines the method mixed in.
+    embedding: Option<String>,
 }
 
 impl Answers {
     pub fn new(method: MethodRef) -> Self {
-        Self { method, observed: Vec::new() }
+        Self { method, observed: Vec::new(), embedding: None }
     }
 
     /// Ranks one list with an engine that has no calibration.
@@ -94,7 +97,16 @@ impl Answers {
             ..RerankRequest::default()
         };
         let answer = engine.rerank(call, request.clone(), None).await?;
-        self.observed.push(Observed::new(&request, &answer, &question.list.labels, settings.threshold));
+        let mut cosines = None;
+        if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
+            // The answer has the mixture alone. The model keeps the vectors, so that the passages are not read again.
+            let alone = RerankRequest { method: methods::find("embedding"), ..request.clone() };
+            let mut passages = engine.rerank(call, alone, None).await?.passages;
+            passages.sort_by_key(|passage| passage.index);
+            cosines = Some(passages.iter().map(|passage| passage.utility).collect());
+            self.embedding = engine.models().scorer(Role::Embedding)?.info().map(|info| info.sha256);
+        }
+        self.observed.push(Observed::new(&request, &answer, cosines, &question.list.labels, settings.threshold));
         Ok(())
     }
 
@@ -112,7 +124,12 @@ impl Answers {
         let mut sources: Vec<_> = all.iter().map(|one| one.source()).collect();
         sources.dedup();
         if sources.len() > 1 {
-            let problem = "some lists have retriever scores and some have not: calibrate on one kind";
+            let kinds: Vec<_> = sources.iter().map(|source| source.map(|(source, _)| source)).collect();
+            let problem = if kinds.iter().any(|kind| *kind != kinds[0]) {
+                "some lists have retriever scores and some have not: calibrate on one kind"
+            } else {
+                "the embedding model was asked for some lists and could not be asked for others"
+            };
             return refused(problem.to_owned());
         }
         let Some((weight, score)) = fit(&all) else {
@@ -123,7 +140,8 @@ impl Answers {
         let worth = judge(&all);
         let calibration = Calibration {
             method: name.to_owned(),
-            mix: sources[0].map(|source| Mix { source, weight }),
+            mix: sources[0].map(|(source, _)| Mix { source, weight }),
+            embedding: self.embedding.clone(),
             score,
             lists: all.len(),
             passages: all.iter().map(|one| one.relevant.len()).sum(),
@@ -149,14 +167,15 @@ fn pairs(lists: &[&Observed], weight: f64) -> (Vec<f64>, Vec<bool>) {
 /// The weight with the best mean nDCG@10, or the built-in one where the gain is within a standard error: the maximum over
 /// many weights would follow noise. Of equal weights, the one nearest to the built-in one.
 fn weight(lists: &[&Observed]) -> f64 {
+    let preset = built_in(lists);
     let ranked: Vec<&&Observed> = lists.iter().filter(|one| one.relevant.contains(&true)).collect();
     if lists.iter().all(|one| one.source().is_none()) || ranked.is_empty() {
-        return fusing::WEIGHT;
+        return preset;
     }
     let ndcg = |weight: f64| -> Vec<f64> { ranked.iter().filter_map(|one| one.ndcg(weight)).collect() };
-    let built_in = ndcg(fusing::WEIGHT);
-    let distance = |weight: f64| (weight - fusing::WEIGHT).abs();
-    let (mut best, mut most) = (fusing::WEIGHT, mean(&built_in));
+    let before = ndcg(preset);
+    let distance = |weight: f64| (weight - preset).abs();
+    let (mut best, mut most) = (preset, mean(&before));
     for weight in (0..=WEIGHTS).map(|step| real(step) / real(WEIGHTS)) {
         let value = mean(&ndcg(weight));
         let (higher, equal) = (value > most + 1e-12, (value - most).abs() <= 1e-12);
@@ -164,24 +183,30 @@ fn weight(lists: &[&Observed]) -> f64 {
             (best, most) = (weight, value);
         }
     }
-    let gains: Vec<f64> = ndcg(best).iter().zip(&built_in).map(|(learnt, before)| learnt - before).collect();
+    let gains: Vec<f64> = ndcg(best).iter().zip(&before).map(|(learnt, before)| learnt - before).collect();
     let error = standard_deviation(&gains) / real(gains.len().saturating_sub(1).max(1)).sqrt();
-    if mean(&gains) > error { best } else { fusing::WEIGHT }
+    if mean(&gains) > error { best } else { preset }
+}
+
+/// The weight of these lists without a calibration.
+fn built_in(lists: &[&Observed]) -> f64 {
+    lists.first().map_or(fusing::WEIGHT, |one| one.built_in())
 }
 
 /// What fits to half of the lists are worth on the other half.
 fn judge(lists: &[&Observed]) -> Worth {
+    let preset = built_in(lists);
     let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let (mut logits, mut probabilities, mut relevant) = (Vec::new(), Vec::new(), Vec::new());
     let (mut best, mut whole) = (Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
         let Some((weight, platt)) = fit(&seen) else { continue };
-        before.extend(unseen.iter().filter_map(|one| one.ndcg(fusing::WEIGHT)));
+        before.extend(unseen.iter().filter_map(|one| one.ndcg(preset)));
         after.extend(unseen.iter().filter_map(|one| one.ndcg(weight)));
         let (own, labels) = pairs(&unseen, weight);
         probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
-        logits.extend(pairs(&unseen, fusing::WEIGHT).0);
+        logits.extend(pairs(&unseen, preset).0);
         relevant.extend(labels);
         for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
             let top = |logits: Vec<f64>| platt.probability(logits.into_iter().fold(f64::NEG_INFINITY, f64::max));

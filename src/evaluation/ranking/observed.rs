@@ -1,6 +1,6 @@
 //! One list as a method answered it, to be mixed anew with any weight.
 
-use crate::engine::fusing::{Fusion, Source};
+use crate::engine::fusing::{Fusion, FusionOptions, Source, WEIGHT, WEIGHT_BESIDE_EMBEDDING};
 use crate::engine::methods::Stage;
 use crate::engine::rerank::{Passage, RerankRequest, Reranked};
 use crate::fusion::bm25;
@@ -18,8 +18,10 @@ pub(super) struct Observed {
     read: Vec<bool>,
     /// What one unit of the logit is.
     unit: f64,
-    /// The other side of the fusion; `None` for a method that does not fuse.
-    fusion: Option<Fusion>,
+    /// The retriever's side of the fusion; `None` for a method that does not fuse.
+    retriever: Option<Fusion>,
+    /// The cosine of each passage, where the method mixes in those of an embedding model.
+    cosines: Option<Vec<f64>>,
     /// Query and texts, for BM25 of a part of the list.
     texts: (String, Vec<String>),
     /// Gains of nDCG.
@@ -29,8 +31,14 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// `answer` ranks every passage of `request`.
-    pub fn new(request: &RerankRequest, answer: &Reranked, labels: &[f64], threshold: f64) -> Self {
+    /// `answer` ranks every passage of `request`. `cosines` are those that the method mixed in.
+    pub fn new(
+        request: &RerankRequest,
+        answer: &Reranked,
+        cosines: Option<Vec<f64>>,
+        labels: &[f64],
+        threshold: f64,
+    ) -> Self {
         let n = request.passages.len();
         let (mut utilities, mut read) = (vec![0.0; n], vec![true; n]);
         for passage in &answer.passages {
@@ -42,27 +50,41 @@ impl Observed {
             has_zero: answer.none_helps.is_some(),
             read,
             unit: answer.unit,
-            fusion: answer.fusion.map(|_| Fusion::of(request)),
+            retriever: answer.fusion.map(|_| Fusion::of(request)),
+            cosines,
             texts: (request.query.clone(), request.passages.iter().map(Passage::whole_text).collect()),
             labels: labels.to_vec(),
             relevant: labels.iter().map(|label| *label >= threshold).collect(),
         }
     }
 
-    /// The other side of the fusion.
-    pub fn source(&self) -> Option<Source> {
-        self.fusion.as_ref().map(|fusion| fusion.report.source)
+    /// The other side of the fusion, and whether cosines are a part of it.
+    pub fn source(&self) -> Option<(Source, bool)> {
+        self.retriever.as_ref().map(|fusion| (fusion.report.source, self.cosines.is_some()))
+    }
+
+    /// The model's share without a calibration.
+    pub fn built_in(&self) -> f64 {
+        if self.cosines.is_some() { WEIGHT_BESIDE_EMBEDDING } else { WEIGHT }
+    }
+
+    fn fusion(&self) -> Option<Fusion> {
+        let retriever = self.retriever.clone()?;
+        Some(match &self.cosines {
+            Some(cosines) => retriever.with_embedding(cosines, &FusionOptions::default()),
+            None => retriever,
+        })
     }
 
     /// The value of each passage over the unit: the logit of the uncalibrated score. A passage that was not read has the
     /// lowest value of those that were, and not above 0, as in the server.
     pub fn logits(&self, weight: f64) -> Vec<f64> {
-        let values = match &self.fusion {
+        let values = match self.fusion() {
             None => self.utilities.clone(),
             Some(fusion) => {
                 let chosen: Vec<usize> = (0..self.read.len()).filter(|&index| self.read[index]).collect();
                 let of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|&index| values[index]).collect() };
-                let mut fusion = Fusion { scores: of(&fusion.scores), ..fusion.clone() };
+                let mut fusion = Fusion { scores: of(&fusion.scores), ..fusion };
                 fusion.report.weight = weight;
                 let (mixed, _) = fusion.values(&of(&self.utilities), self.has_zero);
                 let mut all = vec![mixed.iter().copied().fold(0.0, f64::min); self.read.len()];
@@ -91,7 +113,7 @@ impl Observed {
         let kept: Vec<usize> = (0..self.relevant.len()).filter(|&index| !self.relevant[index]).collect();
         let of = |values: &[f64]| -> Vec<f64> { kept.iter().map(|&index| values[index]).collect() };
         let texts: Vec<String> = kept.iter().map(|&index| self.texts.1[index].clone()).collect();
-        let fusion = self.fusion.as_ref().map(|fusion| {
+        let retriever = self.retriever.as_ref().map(|fusion| {
             let scores = match fusion.report.source {
                 Source::Retriever => of(&fusion.scores),
                 Source::Bm25 => bm25::scores(&self.texts.0, &texts, None),
@@ -103,7 +125,8 @@ impl Observed {
             has_zero: self.has_zero,
             read: kept.iter().map(|&index| self.read[index]).collect(),
             unit: self.unit,
-            fusion,
+            retriever,
+            cosines: self.cosines.as_deref().map(of),
             texts: (self.texts.0.clone(), texts),
             labels: of(&self.labels),
             relevant: vec![false; kept.len()],

@@ -7,6 +7,11 @@ use crate::fusion::Scaling;
 
 /// A list whose passages have these utilities and retriever scores; the labels are 1 and 0.
 fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
+    list_beside(rows, fuses, None)
+}
+
+/// The same beside an embedding model that gives these cosines.
+fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>) -> Observed {
     let passages = rows
         .iter()
         .enumerate()
@@ -44,11 +49,11 @@ fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
         model: crate::model::GeneratorInfo::default(),
     };
     let labels: Vec<f64> = rows.iter().map(|row| f64::from(u8::from(row.2))).collect();
-    Observed::new(&request, &answer, &labels, 0.5)
+    Observed::new(&request, &answer, cosines, &labels, 0.5)
 }
 
 fn answers(lists: Vec<Observed>) -> Answers {
-    Answers { method: crate::engine::methods::find("cascade").unwrap(), observed: lists }
+    Answers { method: crate::engine::methods::find("cascade").unwrap(), observed: lists, embedding: None }
 }
 
 /// Lists in which the retriever is right and the model is wrong, and the reverse.
@@ -89,6 +94,21 @@ fn a_method_that_does_not_fuse_has_no_weight() {
     assert_eq!(fitted.worth.none_helps, Some(1.0), "a list without its relevant passage has a lower best score");
 }
 
+/// The model and the retriever are wrong, the cosines are right: .7 of the other side.
+#[test]
+fn cosines_are_a_part_of_the_other_side() {
+    let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false)];
+    let beside = |_| list_beside(&rows, true, Some(vec![0.1, 0.9, 0.1]));
+    let fitted = answers((0..20).map(beside).collect()).fit().unwrap();
+    let weight = fitted.calibration.mix.unwrap().weight;
+    assert!(weight < fusing::WEIGHT_BESIDE_EMBEDDING, "{weight}");
+    assert!(fitted.worth.ndcg_after > fitted.worth.ndcg_before, "{fitted:?}");
+    // Without the relevant passage the cosines of the others tell nothing apart, and their own are used.
+    let left = beside(0).without_relevant();
+    assert!(left.logits(0.0)[0] > left.logits(0.0)[1], "the retriever alone");
+    assert_eq!(left.source(), Some((Source::Retriever, true)));
+}
+
 #[test]
 fn what_cannot_be_calibrated_says_why() {
     let problem = |lists: Vec<Observed>| answers(lists).fit().unwrap_err().to_string();
@@ -98,4 +118,7 @@ fn what_cannot_be_calibrated_says_why() {
     let mut mixed = lists(true);
     mixed.push(list(&[(4.0, 1.0, true), (1.0, 2.0, false)], false));
     assert!(problem(mixed).contains("some lists have retriever scores"));
+    let mut failed = lists(true);
+    failed.push(list_beside(&[(4.0, 1.0, true), (1.0, 2.0, false)], true, Some(vec![0.5, 0.1])));
+    assert!(problem(failed).contains("the embedding model was asked for some lists"));
 }

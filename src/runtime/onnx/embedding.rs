@@ -1,7 +1,9 @@
 //! An embedding model: the cosine of a query and a passage that are read apart.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 
+use lru::LruCache;
 use ort::session::SessionOutputs;
 use serde::Deserialize;
 
@@ -88,12 +90,19 @@ pub(super) struct Embedder {
     query_prefix: String,
     passage_prefix: String,
     /// The query that was embedded last: its list takes several turns.
-    last: Option<(Vec<u32>, Vec<f64>)>,
+    last: Option<(Vec<u32>, Vec<f32>)>,
+    /// Vectors of passages by their tokens; `None` where none are kept.
+    kept: Option<LruCache<Vec<u32>, Vec<f32>>>,
     info: RerankerInfo,
 }
 
 impl Embedder {
-    pub fn load(settings: &PassageSettings, query_prefix: &str, passage_prefix: &str) -> Result<Self, ModelError> {
+    pub fn load(
+        settings: &PassageSettings,
+        query_prefix: &str,
+        passage_prefix: &str,
+        cache_entries: usize,
+    ) -> Result<Self, ModelError> {
         let unusable =
             |path: &Path, problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
         let mut encoder = Encoder::load(settings)?;
@@ -120,7 +129,8 @@ impl Embedder {
             most_tokens: encoder.most_tokens,
         };
         let (query_prefix, passage_prefix) = (query_prefix.to_owned(), passage_prefix.to_owned());
-        Ok(Self { encoder, output, pooled, pooling, query_prefix, passage_prefix, last: None, info })
+        let kept = NonZeroUsize::new(cache_entries).map(LruCache::new);
+        Ok(Self { encoder, output, pooled, pooling, query_prefix, passage_prefix, last: None, kept, info })
     }
 
     /// Tokens that a text may have.
@@ -128,8 +138,9 @@ impl Embedder {
         self.encoder.most_tokens.saturating_sub(self.encoder.added(false))
     }
 
-    /// Embeddings of length 1; of length 0 for a text without a direction.
-    fn embed(&mut self, texts: &[&Encoded]) -> Result<Vec<Vec<f64>>, ModelError> {
+    /// Embeddings of length 1; of length 0 for a text without a direction. Single precision, so that a vector that was kept is the
+    /// one that was computed.
+    fn embed(&mut self, texts: &[&Encoded]) -> Result<Vec<Vec<f32>>, ModelError> {
         let (output, pooling) = (self.output, self.pooling);
         self.encoder.run(texts, |outputs, batch| {
             let (width, rows) = rows(outputs, output, batch.len())?;
@@ -137,7 +148,9 @@ impl Embedder {
             let pool = |(row, text): (&[f32], &&Encoded)| {
                 let tokens: Vec<&[f32]> = row.chunks_exact(width).collect();
                 let own = &tokens[..text.ids.len().clamp(1, tokens.len())];
-                normalised(if pooled { pool(Pooling::First, own) } else { pool(pooling, own) })
+                let vector = normalised(if pooled { pool(Pooling::First, own) } else { pool(pooling, own) });
+                #[allow(clippy::cast_possible_truncation, reason = "the components are at most 1")]
+                vector.into_iter().map(|x| x as f32).collect()
             };
             Ok(rows.zip(batch).map(pool).collect())
         })
@@ -188,6 +201,10 @@ fn pool(pooling: Pooling, tokens: &[&[f32]]) -> Vec<f64> {
     }
 }
 
+fn cosine(query: &[f32], passage: &[f32]) -> f64 {
+    query.iter().zip(passage).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
+}
+
 fn normalised(mut vector: Vec<f64>) -> Vec<f64> {
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
     // A NaN is kept, so that the request fails.
@@ -230,10 +247,28 @@ impl Reranker for Embedder {
             Some((_, vector)) => vector,
             None => self.embed(&[query])?.pop().unwrap_or_default(),
         };
-        let cosine = |passage: Vec<f64>| passage.iter().zip(&vector).map(|(x, y)| x * y).sum();
-        let scores = self.embed(passages)?.into_iter().map(cosine).collect();
+        let mut scores = vec![f64::NAN; passages.len()];
+        let mut open = Vec::new();
+        for (index, passage) in passages.iter().enumerate() {
+            match self.kept.as_mut().and_then(|kept| kept.get(&passage.ids)) {
+                Some(known) => scores[index] = cosine(&vector, known),
+                None => open.push(index),
+            }
+        }
+        let texts: Vec<&Encoded> = open.iter().map(|&index| passages[index]).collect();
+        for (&index, embedded) in open.iter().zip(self.embed(&texts)?) {
+            scores[index] = cosine(&vector, &embedded);
+            // A vector that is not a number fails this request; the next one has it computed again.
+            if let Some(kept) = self.kept.as_mut().filter(|_| scores[index].is_finite()) {
+                kept.put(passages[index].ids.clone(), embedded);
+            }
+        }
         self.last = Some((query.ids.clone(), vector));
         Ok(scores)
+    }
+
+    fn is_known(&self, passage: &Encoded) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.contains(&passage.ids))
     }
 
     fn states(&mut self, texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {

@@ -51,6 +51,8 @@ pub enum PassageNetwork {
         query_prefix: String,
         /// Text before every passage.
         passage_prefix: String,
+        /// Texts whose vectors are kept.
+        cache_entries: usize,
     },
 }
 
@@ -113,8 +115,8 @@ pub fn with_passage_model(
 ) -> Result<(), ModelError> {
     match &settings.kind {
         PassageNetwork::CrossEncoder => serve(&mut CrossEncoder::load(settings)?),
-        PassageNetwork::Embedding { query_prefix, passage_prefix } => {
-            serve(&mut Embedder::load(settings, query_prefix, passage_prefix)?);
+        PassageNetwork::Embedding { query_prefix, passage_prefix, cache_entries } => {
+            serve(&mut Embedder::load(settings, query_prefix, passage_prefix, *cache_entries)?);
         }
     }
     Ok(())
