@@ -90,9 +90,9 @@ bench-ranking: setup
 
 # What a ranking does to answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all passages, against
 # the retriever's order, a random one, and the relevant passages first. DATA as for bench-ranking, with answers. Takes about a
-# minute a question.
+# minute a question; with WHOLE=8, which has all passages as a context for eight questions only, and SAMPLES=0 a quarter of it.
 bench-answers: setup
-	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(OUT),--out $(OUT))
+	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(OUT),--out $(OUT))
 
 # What compression does to answers: tokens, log P(reference) and DeltaSePer of the first five passages at .75, .5 and .25 of their
 # tokens, by both methods, against the whole passages and two shorter contexts of the same tokens. DATA as for bench-answers.

@@ -24,7 +24,7 @@ use common::{Running, Scripted, fields, wire};
 use program::{error, run, succeeded};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -203,7 +203,7 @@ async fn the_real_model_finds_the_passage_that_supports() {
     let file = folder.path().join("answers.jsonl");
     let passages = [json!(PASSAGES[0]), json!({ "text": PASSAGES[1], "title": "" })];
     let lines = [json!({ "answer": ANSWER, "passages": passages }), json!({ "answer": "No.", "passages": passages })];
-    std::fs::write(&file, lines.map(|line| line.to_string()).join("\n")).unwrap();
+    std::fs::write(&file, lines.each_ref().map(ToString::to_string).join("\n")).unwrap();
     let (file, address) = (file.to_str().unwrap().to_owned(), server.address.clone());
     let programs = tokio::task::spawn_blocking(move || {
         let here = succeeded(&run(&["citations", "--input", &file]));
@@ -219,6 +219,17 @@ async fn the_real_model_finds_the_passage_that_supports() {
         let bad = run(&["citations", "--input", &file]);
         assert_eq!(bad.status.code(), Some(2));
         assert!(error(&bad).contains("answers.jsonl:2: "), "{}", error(&bad));
+        // An answer that is refused loses nothing of the others.
+        let refused = json!({ "answer": "[1]", "passages": passages }).to_string();
+        std::fs::write(&file, [lines[0].to_string(), refused, lines[1].to_string()].join("\n")).unwrap();
+        let some = run(&["citations", "--input", &file]);
+        assert_eq!(some.status.code(), Some(2));
+        for told in ["answers.jsonl:2: answer: must hold a statement", "1 of 3 answers were refused"] {
+            assert!(error(&some).contains(told), "{}", error(&some));
+        }
+        let found: Value = serde_json::from_slice(&some.stdout).unwrap();
+        assert_eq!(found["answers"].as_array().unwrap().iter().map(|one| &one["line"]).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(found["recall"], 0.25);
         std::fs::write(&file, "{\"answer\": \"[1]\", \"passages\": [\"b\"]}").unwrap();
         let bad = run(&["citations", "--input", &file]);
         assert_eq!(bad.status.code(), Some(2));

@@ -5,7 +5,8 @@
 //! `cargo bench --bench answers -- --data FILE --questions 40 --skip 60 --samples 5`. FILE holds labelled lists as
 //! `rerankd compare` reads them, gzipped, with `answers`. Prints JSON lines, and with `--out FILE` writes tables. `--moi 10`
 //! adds the order of MOI as published (3 N whole random orders, its own objective) of the retriever's first ten passages, which
-//! takes minutes a question. Without samples there is no DeltaSePer.
+//! takes minutes a question. Without samples there is no DeltaSePer. `--whole 8` has all passages as a context for the first eight
+//! questions only: these contexts take most of the time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,7 +45,9 @@ fn main() -> anyhow::Result<()> {
         passage_tokens: number("passage-tokens", 96)?,
         samples: number("samples", 5)?,
         moi: number("moi", 0)?,
+        whole: true,
     };
+    let whole = number("whole", usize::MAX)?;
     let (questions, skip) = (number("questions", 40)?, number("skip", 0)?);
     let config = Config::load(None, &[])?;
     rerankd::telemetry::install(&config, false);
@@ -56,6 +59,7 @@ fn main() -> anyhow::Result<()> {
         let lists = list::read(Path::new(file), skip, questions)?;
         let mut tables = Tables::new(Path::new(file));
         for (number, list) in lists.iter().enumerate() {
+            let settings = measure::Settings { whole: number < whole, ..settings };
             tables.add(&runtime.block_on(measure::question(&engine, list, number as u64, settings))?);
             // After every question: a run of an hour that is cut off leaves what it has.
             if let Some(out) = data::option(&arguments, "out") {

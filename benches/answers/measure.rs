@@ -28,6 +28,8 @@ pub struct Settings {
     pub samples: usize,
     /// Passages that MOI as published orders; 0 for none.
     pub moi: usize,
+    /// Whether all passages are a context, too, which takes most of the time.
+    pub whole: bool,
 }
 
 /// Passages of a context; `None` for all.
@@ -88,7 +90,7 @@ async fn orders(
 pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Settings) -> anyhow::Result<Values> {
     let mut wanted: Vec<(String, usize, Vec<usize>)> = Vec::new();
     for (name, order) in orders(engine, list, seed, settings).await? {
-        for (at, size) in SIZES.iter().enumerate() {
+        for (at, size) in SIZES.iter().enumerate().filter(|(_, size)| size.is_some() || settings.whole) {
             let context = order[..size.unwrap_or(order.len()).min(order.len())].to_vec();
             // The same passages with the best one last: where the generator reads the end of a prompt best, this wins.
             if name == "default" && context.len() > 1 {

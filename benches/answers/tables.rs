@@ -91,10 +91,13 @@ impl Tables {
     pub fn markdown(&self) -> String {
         let mut text = format!("### {}, {} questions\n\n", self.file, self.questions.len());
         for (measure, (name, _)) in MEASURES.iter().enumerate() {
-            let heads: Vec<String> = SIZES
-                .iter()
-                .map(|size| size.map_or_else(|| "all".to_owned(), |size| format!("first {size}")))
-                .collect();
+            let head = |(at, size): (usize, &Option<usize>)| {
+                let has = |values: &&Values| values.contains_key(&(BASE.to_owned(), at));
+                let some = self.questions.iter().filter(has).count();
+                let name = size.map_or_else(|| "all".to_owned(), |size| format!("first {size}"));
+                if some < self.questions.len() { format!("{name}, {some} questions") } else { name }
+            };
+            let heads: Vec<String> = SIZES.iter().enumerate().map(head).collect();
             let mut rows = String::new();
             for order in self.orders() {
                 let cells: Vec<String> = (0..SIZES.len())

@@ -20,7 +20,8 @@ use crate::rpc::{client, v1};
 ///
 /// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of objects
 /// with "text" and optional "title", in the order of their numbers; and an optional "question", which precedes every statement that
-/// is judged. Prints one JSON object with the statements of each answer and the means. An answer without citations counts 0 in the
+/// is judged. Prints one JSON object with the statements of each answer, its line, and the means. Answers that are refused are told and left
+/// out; the exit code is then 2. An answer without citations counts 0 in the
 /// mean precision, as in the authors' program. The generator is not loaded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
@@ -98,36 +99,58 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     }
     let server = args.server.as_ref().map(|address| args.connection.server(address)).transpose()?;
     let judge = if server.is_none() { app::judge(&config)? } else { None };
-    let mut answers = Vec::with_capacity(requests.len());
+    let bar = output::progress(requests.len(), "answers");
+    let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok(()));
     for (number, request) in requests {
-        let at_line = |failure: Failure| match failure {
-            Failure::Input(problem) => Failure::Input(format!("{name}:{number}: {problem}")),
-            other => other,
-        };
-        let answer = match (&server, &judge) {
-            (Some(server), _) => client::check_citations(server, &request, config.server.message_bytes)
-                .await
-                .map_err(|error| at_line(error.into()))?,
+        let checked = match (&server, &judge) {
+            (Some(server), _) => {
+                let checked = client::check_citations(server, &request, config.server.message_bytes).await;
+                checked.map_err(Failure::from)
+            }
             (None, Some(judge)) => {
                 let checked = check_citations(&Call::local(), &config.limits, request, judge).await;
-                client::local_citations(checked.map_err(|error| at_line(error.into()))?)
+                checked.map(client::local_citations).map_err(Failure::from)
             }
-            (None, None) => {
-                return Err(Failure::Input("no entailment model is configured: set entailment.model".into()));
-            }
+            (None, None) => return Err(no_model()),
         };
-        answers.push(answer);
+        bar.inc(1);
+        match checked {
+            Ok(answer) => answers.push((number, answer)),
+            // The other answers have verdicts all the same.
+            Err(Failure::Input(problem)) => {
+                refused += 1;
+                bar.suspend(|| output::complain(&format!("{name}:{number}: {problem}")));
+            }
+            Err(failure) => {
+                ended = Err(failure);
+                break;
+            }
+        }
     }
-    let all = |measure: fn(&v1::CheckCitationsResponse) -> f64| mean(&answers.iter().map(measure).collect::<Vec<_>>());
-    output::json(&json!({
-        "recall": all(|answer| answer.recall),
-        "precision": all(|answer| answer.precision.unwrap_or(0.0)),
-        "answers": answers.iter().map(document).collect::<Vec<_>>(),
-    }))
+    bar.finish_and_clear();
+    if !answers.is_empty() {
+        let all = |measure: fn(&v1::CheckCitationsResponse) -> f64| {
+            mean(&answers.iter().map(|(_, answer)| measure(answer)).collect::<Vec<_>>())
+        };
+        output::json(&json!({
+            "recall": all(|answer| answer.recall),
+            "precision": all(|answer| answer.precision.unwrap_or(0.0)),
+            "answers": answers.iter().map(|(line, answer)| document(*line, answer)).collect::<Vec<_>>(),
+        }))?;
+    }
+    ended?;
+    match refused {
+        0 => Ok(()),
+        _ => Err(Failure::Input(format!("{name}: {refused} of {} answers were refused", refused + answers.len()))),
+    }
+}
+
+fn no_model() -> Failure {
+    Failure::Input("no entailment model is configured: set entailment.model".to_owned())
 }
 
 /// Converts a response to JSON with the field names of the protocol.
-fn document(answer: &v1::CheckCitationsResponse) -> Value {
+fn document(line: usize, answer: &v1::CheckCitationsResponse) -> Value {
     let citation = |one: &v1::CheckedCitation| json!({ "number": one.number, "exists": one.exists, "precise": one.precise, "entailment": one.entailment });
     let statement = |one: &v1::CheckedStatement| {
         json!({
@@ -136,7 +159,7 @@ fn document(answer: &v1::CheckCitationsResponse) -> Value {
         })
     };
     json!({
-        "recall": answer.recall, "precision": answer.precision, "citations": answer.citations,
+        "line": line, "recall": answer.recall, "precision": answer.precision, "citations": answer.citations,
         "statements": answer.statements.iter().map(statement).collect::<Vec<_>>(),
         "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,
         "model_sha256": answer.model_sha256,
