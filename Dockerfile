@@ -4,7 +4,7 @@
 #   docker build -t rerankd:0.1.0 .                      the server: no shell, no Python, no models
 #   docker build -t rerankd:0.1.0-pull --target pull .   with Python and pip, for `rerankd models pull` of catalogue models
 #
-# MODELS lists names of the catalogue to include, for example --build-arg MODELS="smollm2-135m-instruct". Read their licences before you
+# MODELS lists names of the catalogue to include, for example --build-arg MODELS="smollm2-135m-instruct all-minilm-l6-v2 onnxruntime". Read their licences before you
 # distribute such an image.
 
 FROM rust:1.95-slim-trixie AS build

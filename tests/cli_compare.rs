@@ -301,12 +301,14 @@ fn methods_are_calibrated_on_labelled_lists() {
     let lines = figures(&output);
     assert_eq!(
         lines.iter().map(|line| line["method"].as_str().unwrap()).collect::<Vec<_>>(),
-        ["cascade", "query-generation"]
+        ["cascade", "cascade", "query-generation"]
     );
-    assert_eq!((&lines[0]["fused_with"], &lines[1]["fused_with"]), (&json!("retriever"), &Value::Null));
-    // The default mixes in the cosines of the embedding model, and its calibration belongs to that model's file.
+    let fused: Vec<&Value> = lines.iter().map(|line| &line["fused_with"]).collect();
+    assert_eq!(fused, [&json!("retriever"), &json!("retriever"), &Value::Null]);
+    // The default mixes in the cosines of the embedding model, and that calibration belongs to the model's file; the other one is
+    // for where it cannot be asked.
     let sha256 = |line: &Value| line["embedding_sha256"].as_str().map(str::len);
-    assert_eq!((sha256(&lines[0]), sha256(&lines[1])), (Some(64), None));
+    assert_eq!(lines.iter().map(sha256).collect::<Vec<_>>(), [Some(64), None, None]);
     for line in &lines {
         assert_eq!((line["lists"].as_u64(), line["passages"].as_u64()), (Some(12), Some(47)));
         assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");
@@ -323,6 +325,16 @@ fn methods_are_calibrated_on_labelled_lists() {
     assert!(ranked.status.success(), "{}", error(&ranked));
     let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();
     assert_eq!(ranked["score_calibrated"], json!(true), "{ranked}");
+    let calibrated = |settings: &[&str]| {
+        let ranked = run(&[&rerank[..], settings].concat());
+        assert!(ranked.status.success(), "{}", error(&ranked));
+        serde_json::from_slice::<Value>(&ranked.stdout).unwrap()
+    };
+    std::fs::remove_file(folder.path().join("all-minilm-l6-v2")).unwrap();
+    let without = calibrated(&[]);
+    assert_eq!(without["score_calibrated"], json!(true), "{without}");
+    let warnings = without["warnings"].to_string();
+    assert!(warnings.contains("ranked without the embedding model") && warnings.contains("models pull"), "{warnings}");
     let few = run(&[&calibrate[..], &["--questions", "9"]].concat());
     assert_eq!(few.status.code(), Some(2));
     assert!(error(&few).contains("cascade: 9 lists, at least 10 are needed"), "{}", error(&few));

@@ -147,6 +147,7 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
     let store = rerankd::config::Config::load(None, &flags).unwrap().store;
     let file = rerankd::app::calibration_file(&store, "scripted");
     let calibration = |method: &str| Calibration {
+        embedding: None,
         method: method.into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

@@ -185,6 +185,7 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
         app::profile_file(&store, owner, Origin::Calibrated).save(&profiles).unwrap();
     }
     let calibration = rerankd::fusion::calibration::Calibration {
+        embedding: None,
         method: "cascade".into(),
         mix: None,
         score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },

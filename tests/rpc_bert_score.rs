@@ -76,7 +76,6 @@ async fn scores_are_those_of_an_independent_program() {
 
 /// Its weights are of 8 bits. Processors round such products differently.
 #[tokio::test]
-#[ignore = "needs `rerankd models pull all-minilm-l6-v2`"]
 async fn a_real_network_gives_the_scores_of_an_independent_program() {
     compare("all-minilm-l6-v2", "all-minilm-l6-v2", 0.02).await;
 }

@@ -131,6 +131,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     generator.calibrations.replace(vec![plain.clone(), beside("of another file")]);
     let before = ask(&server, request()).await;
     assert!(!before.score_calibrated && before.fusion.unwrap().embedding_weight.is_some());
+    assert!(before.warnings.iter().any(|one| one.contains("calibrate --ranking")), "{:?}", before.warnings);
     generator.calibrations.replace(vec![plain.clone(), beside(&sha256)]);
     let after = ask(&server, request()).await;
     assert!(after.score_calibrated);
@@ -141,13 +142,17 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     assert_eq!(told, ["", &sha256]);
     server.stop().await;
 
-    // A model that cannot be asked: neither its calibration's scores nor its weight.
+    // A model that cannot be asked: the calibration without it.
     let copy = changed("embedding", "modules.json", |text| text.replace("Pooling", "Dense"));
     let server = serve_model("embedding", copy.path()).await;
-    server.engine.generator().unwrap().calibrations.replace(vec![beside(&sha256)]);
+    let generator = server.engine.generator().unwrap();
+    generator.calibrations.replace(vec![beside(&sha256)]);
     let alone = ask(&server, request()).await;
     let fusion = alone.fusion.unwrap();
     assert_eq!((alone.score_calibrated, fusion.embedding_weight), (false, None));
     assert!(fusion.weight > 0.5, "{}", fusion.weight);
+    generator.calibrations.replace(vec![plain, beside(&sha256)]);
+    let alone = ask(&server, request()).await;
+    assert_eq!((alone.score_calibrated, alone.fusion.unwrap().weight), (true, 0.85));
     server.stop().await;
 }

@@ -185,13 +185,15 @@ async fn an_embedding_model_gives_the_cosine() {
     // Vectors of passages are kept: the same cosines to the last bit, for the tokens of the query.
     let again = rerank(&plain, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_eq!(utilities(&again), utilities(&response));
-    let tokens = |response: &v1::RerankResponse| response.usage.unwrap().tokens;
-    assert!(tokens(&again) > 0 && tokens(&again) < tokens(&response) / 2, "{} {}", tokens(&again), tokens(&response));
+    let (first, second) = (response.usage.unwrap(), again.usage.unwrap());
+    assert_eq!((first.cached_tokens, second.cached_tokens), (0, first.tokens - second.tokens));
+    assert!(second.tokens > 0 && second.tokens < first.tokens / 2, "{first:?} {second:?}");
+    assert_eq!(first.naive_tokens, second.naive_tokens);
     plain.stop().await;
     let forgetful = serve(&[model, ("embedding.cache_entries", "0")]).await;
     for _ in 0..2 {
         let one = rerank(&forgetful, request(v1::Method::Embedding, &passages)).await.unwrap();
-        assert_eq!((utilities(&one), tokens(&one)), (utilities(&response), tokens(&response)));
+        assert_eq!((utilities(&one), one.usage.unwrap().tokens), (utilities(&response), first.tokens));
     }
     forgetful.stop().await;
     let prefixed = serve(&[model, ("embedding.query_prefix", "who "), ("embedding.passage_prefix", "far ")]).await;

@@ -232,6 +232,7 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
         app::profile_file(&store, &hash(owner), Origin::Calibrated).save(&profiles).unwrap();
     }
     let calibration = rerankd::fusion::calibration::Calibration {
+        embedding: None,
         method: "query-generation".into(),
         mix: None,
         score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },

@@ -19,7 +19,8 @@ use crate::storage::store::{Located, Store, StoreError};
 /// Files that a model folder is searched for, in this order.
 const NETWORKS: [&str; 4] = ["model.onnx", "onnx/model.onnx", "model_quantized.onnx", "onnx/model_quantized.onnx"];
 
-/// Adds the configured rerankers and embedding models, each with its own worker. They load at their first use.
+/// Adds the configured rerankers and embedding models, each with its own worker. They load at their first use;
+/// a server uses the embedding model when it starts.
 ///
 /// # Errors
 /// No thread could be started.
@@ -42,7 +43,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
         // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.model.clone(), sha256: String::new() },
     };
-    // What a network gives a text depends in its last digits on the texts of the same step.
+    // The last digits of a vector depend on the other texts of its step.
     let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
     let (model, library, gpu_layers) = (model.clone(), config.entailment.library.clone(), config.generator.gpu_layers);
     let loader: Loader = Box::new(move |serve| {

@@ -240,7 +240,7 @@ async fn reload(
     }
 }
 
-/// Logs the properties of generator and scorer when they are ready, tries them, starts learning, and follows their calibration
+/// Logs the properties of generator and scorer when they are ready, tries them, loads the embedding model, starts learning, and follows their calibration
 /// files.
 async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, heat: watch::Sender<bool>) {
     if first_load(&engine).await.is_err() {
@@ -256,10 +256,12 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
         tracing::info!(model = %info.name, sha256 = %info.sha256, encoding = %info.encoding, running_sha256 = %info.running_sha256, chat_template = info.chat, "{role} ready");
         loaded.push(generator);
     }
-    for model in engine.models().generators() {
-        warm_up(&engine, model.role()).await;
-    }
-    load_embedding(&engine).await;
+    let generators = async {
+        for model in engine.models().generators() {
+            warm_up(&engine, model.role()).await;
+        }
+    };
+    tokio::join!(generators, load_embedding(&engine));
     heat.send_replace(true);
     manager.ready();
     let mut following = JoinSet::new();
@@ -297,8 +299,8 @@ async fn warm_up(engine: &Engine, role: Role) {
     }
 }
 
-/// Loads the embedding model, which the default method asks, so that no caller waits for it. Without it the default ranks worse, and
-/// says so in each answer; the server serves.
+/// Loads the embedding model, which the default method asks, so that no caller waits for it. Without it the server serves: the
+/// default method ranks worse, and each of its answers has a warning.
 async fn load_embedding(engine: &Engine) {
     let Some(embedding) = engine.models().scorer_if_any(Role::Embedding) else { return };
     let trial = trial(Role::Embedding);
@@ -306,13 +308,16 @@ async fn load_embedding(engine: &Engine) {
         query: trial.query.into(),
         passages: trial.passages.into_iter().map(|passage| passage.text).collect(),
         shortening: Shortening { passage_tokens: None, truncate: true, from_start: false },
-        tokens: 1_000,
+        tokens: usize::MAX,
     };
-    if let Err(error) = embedding.score(list, &Call::local(), None).await {
-        let advice =
-            "`rerankd models pull` fetches the model of the configuration; an empty embedding.model does without";
-        tracing::warn!(model = %embedding.model().name, %error, advice, "the default method ranks without the embedding model");
-    }
+    let problem = match tokio::time::timeout(LONGEST_PAUSE, embedding.score(list, &Call::local(), None)).await {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("not loaded after {} s", LONGEST_PAUSE.as_secs()),
+    };
+    let advice =
+        "`rerankd models pull` fetches the model of the configuration; with an empty embedding.model none is asked";
+    tracing::warn!(model = %embedding.model().name, problem, advice, "the default method ranks without the embedding model");
 }
 
 fn trial(role: Role) -> RerankRequest {

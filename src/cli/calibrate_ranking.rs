@@ -57,10 +57,13 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
             }
             bar.inc(1);
         }
+        if let Some(warning) = answers.without() {
+            bar.suspend(|| output::complain(&format!("{}: {warning}", method.name())));
+        }
         match answers.fit() {
-            Ok(one) => {
-                fitted.push(one);
-                roles.push(role);
+            Ok(some) => {
+                roles.extend(some.iter().map(|_| role));
+                fitted.extend(some);
             }
             Err(problem) => problems.push(problem.to_string()),
         }

@@ -63,8 +63,14 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
     }
     let entries = if names.is_empty() { configured(config) } else { named(store, names)? };
     for entry in &entries {
-        let path = store.pull(entry, output::progress_wanted()).await.map_err(failed)?;
-        output::print(&format!("{}  {}\n", entry.name, path.display()))?;
+        match store.pull(entry, output::progress_wanted()).await {
+            Ok(path) => output::print(&format!("{}  {}\n", entry.name, path.display()))?,
+            // The server does without it; a mirror may not have it.
+            Err(error) if names.is_empty() && entry.role == Role::Embedding => {
+                say(&format!("{error}; the default method ranks without {}", entry.name));
+            }
+            Err(error) => return Err(failed(error)),
+        }
     }
     if names.is_empty() {
         for (section, generator) in config.generators() {

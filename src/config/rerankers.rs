@@ -50,7 +50,7 @@ struct Section {
 pub struct Rerankers {
     /// The model of the method `cross-encoder`; `None` turns the method off.
     pub reranker: Option<PassageModel>,
-    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns both off.
+    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns the method off, and the default does without.
     pub embedding: Option<PassageModel>,
 }
 
@@ -70,7 +70,7 @@ impl Section {
             ("max_tokens", self.max_tokens, LEAST_TOKENS, 131_072),
             ("threads", self.threads, 0, 1024),
             ("batch", self.batch, 0, 256),
-            ("cache_entries", self.cache_entries, 0, 100_000_000),
+            ("cache_entries", self.cache_entries, 0, 10_000_000),
         ];
         for (key, value, least, most) in bounds {
             if value < least || value > most {

@@ -6,6 +6,10 @@ use super::fusing::{Fusion, Learnt};
 use super::rerank::RerankRequest;
 use crate::fusion::calibration::Calibration;
 
+/// What a caller is told whose scores are not calibrated, though the method has a calibration.
+pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model and is not applied: \
+                                           run `rerankd calibrate --ranking` again";
+
 /// The calibrations of one generator. They may change while it serves.
 #[derive(Debug, Default)]
 pub struct Calibrations(Mutex<Vec<Calibration>>);

@@ -10,7 +10,7 @@ use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
 use crate::fusion::{Scaling, Side, applied, fuse};
-use crate::numeric::descending;
+use crate::numeric::{descending, mean, standard_deviation};
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
@@ -161,23 +161,34 @@ impl Fusion {
     }
 
     /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
-    /// combination, `f` and the utilities span the same range: the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the
-    /// largest utility and `f_0` is 0 where both sides have a floor, else the smallest `f`. The order is that of `f`; the best
-    /// passage keeps the largest utility, so that values stay comparable between queries. Where no utility is above 0, only
-    /// the retriever tells passages apart, and every value stays at or below the largest utility. Also says what was mixed.
+    /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps it, so
+    /// that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor. Standardised, it is that of
+    /// a utility of 0 and an average score of the other side; the divisor is then at least half of the range of `f`, so that a list with
+    /// its best passage near zero is not torn apart. Without a zero of the utilities it is the smallest `f`. The order is that of `f`.
+    /// Where no utility is above 0, only the retriever tells passages apart, and every value stays at or below the largest
+    /// utility. Also says what was mixed.
     #[must_use]
     pub fn values(&self, utilities: &[f64], has_zero: bool) -> (Vec<f64>, FusionReport) {
-        let FusionReport { scaling, weight, .. } = self.report;
+        let FusionReport { scaling, weight, embedding, .. } = self.report;
         let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
-        let retriever = Side::retriever(&self.scores);
+        // A mixture with cosines has no floor, even where all that is left of a list lies above its mean.
+        let unbounded = Side { scores: &self.scores, floor: None };
+        let retriever = if embedding.is_some() { unbounded } else { Side::retriever(&self.scores) };
         let scaling = applied(scaling, model, retriever);
         let fused = fuse(scaling, weight, model, retriever);
         let top = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (most, best) = (top(utilities), top(&fused));
         let least = fused.iter().copied().fold(f64::INFINITY, f64::min);
-        let zero = if scaling == Scaling::Floor { 0.0 } else { least };
+        let (zero, range) = match scaling {
+            Scaling::Floor => (0.0, best),
+            Scaling::Standard if has_zero => {
+                let zero = weight * standardised_zero(utilities);
+                (zero, (best - zero).max((best - least) / 2.0))
+            }
+            _ => (least, best - least),
+        };
         let value = |fused: f64| {
-            let share = if best > zero { (fused - zero) / (best - zero) } else { 1.0 };
+            let share = if range > 0.0 { (fused - zero) / range } else { 1.0 };
             if most > 0.0 { most * share } else { most + fused - best }
         };
         (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
@@ -188,6 +199,12 @@ impl Fusion {
     pub fn order(&self) -> Vec<usize> {
         descending(&self.scores)
     }
+}
+
+/// Where 0 lies among standardised values.
+fn standardised_zero(values: &[f64]) -> f64 {
+    let spread = standard_deviation(values);
+    if spread > 0.0 { -mean(values) / spread } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -242,6 +259,28 @@ mod tests {
         let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
         let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
         assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(true), asked.share(true)), (0.2, 0.9));
+    }
+
+    /// Of a long list the best are read: all of them above the list's mean. They are standardised all the same.
+    #[test]
+    fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
+        let mut fusion = Fusion::of(&request(&[Some(9.0), Some(8.0), Some(7.0)]));
+        fusion.scores = vec![1.5, 0.9, 0.3];
+        fusion.report.embedding = Some(EMBEDDING_SHARE);
+        fusion.report.weight = 0.5;
+        let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true);
+        assert_eq!(report.scaling, Scaling::Standard);
+        // Utilities less their mean 1 over 3.5590: 1.4049, -.8429, -.5620, zero at -.2810; the others 1.2247, 0, -1.2247.
+        // f = 1.3148, -.4215, -.8933, and -.1405 at the zero: values 6 · (1, -.1931, -.5173).
+        let expected = [6.0, -1.1585, -3.1039];
+        assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
+        // A best passage near the zero does not throw the others far away: half of the range is the least divisor.
+        let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true);
+        assert!(near.iter().all(|value| value.abs() <= 0.03), "{near:?}");
+        // A gain of all passages alike has no spread: only the other side tells them apart.
+        let (flat, _) = fusion.values(&[2.0; 3], true);
+        assert_eq!(descending(&flat), [0, 1, 2]);
+        assert!(flat.iter().all(|value| value.is_finite()), "{flat:?}");
     }
 
     #[test]

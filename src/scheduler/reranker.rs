@@ -1,7 +1,7 @@
 //! Scores of passages by a reranker or an embedding model: a queue in front of the worker thread that owns the model.
 //!
-//! The model is loaded when the first list comes. Lists take `turns`. Those of a list depend on the list alone, so equal requests
-//! get equal scores. A score that is not a finite number fails its own request.
+//! The model is loaded when the first list comes. Lists take `turns`. Scores depend on the list alone, where a model that keeps
+//! vectors reads each text by itself or keeps none; so equal requests get equal scores, else equal to rounding. A score that is not a finite number fails its own request.
 
 mod error;
 mod states;
@@ -65,6 +65,8 @@ pub struct Scored {
     pub cut: Vec<usize>,
     /// Tokens evaluated.
     pub tokens: usize,
+    /// Tokens of passages whose vectors were kept.
+    pub known: usize,
     /// Turns with the model.
     pub steps: usize,
     /// Time before the first turn.
@@ -92,8 +94,8 @@ struct Work {
     passages: Vec<Encoded>,
     /// Whether all passages are tokenised and their cost was checked.
     planned: bool,
-    /// Tokens that each passage costs. Filled when all are tokenised.
-    costs: Vec<usize>,
+    /// Tokens of passages that the model knew.
+    known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
     scores: Vec<f64>,
@@ -241,7 +243,7 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
                 query,
                 passages: Vec::with_capacity(list.passages.len()),
                 planned: false,
-                costs: Vec::new(),
+                known: 0,
                 open: Vec::new(),
                 scores: vec![f64::NAN; list.passages.len()],
                 progress: Progress { done: 0, total: 0, longest: 0 },
@@ -256,7 +258,7 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
         if work.passages.len() < list.passages.len() {
             return Ok(None);
         }
-        work.plan(list, model)?;
+        work.plan(list, model.query_cost(&work.query))?;
     }
     if let Some(listener) = &asked.listener {
         // A listener that left is the caller's business; the work goes on until its call stops.
@@ -268,7 +270,8 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
     Ok(Some(Scored {
         scores: std::mem::take(&mut work.scores),
         cut: work.passages.iter().map(|passage| passage.cut).collect(),
-        tokens: work.progress.total,
+        tokens: work.progress.total - work.known,
+        known: work.known,
         steps: work.steps,
         queued: work.started.duration_since(asked.submitted),
         running: work.started.elapsed(),
@@ -290,12 +293,11 @@ impl Work {
         Ok(())
     }
 
-    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. Passages that
-    /// the model knows cost nothing.
-    fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
+    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. What the model
+    /// knows counts, so that a budget does not depend on the requests before.
+    fn plan(&mut self, list: &List, query_cost: usize) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
-        self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
-        let total = self.costs.iter().sum::<usize>() + model.query_cost(&self.query);
+        let total = lengths().sum::<usize>() + query_cost;
         if total > list.tokens {
             return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
         }
@@ -313,7 +315,7 @@ impl Work {
         while chosen.len() < TURN
             && let Some(&index) = self.open.last()
         {
-            let length = self.costs[index];
+            let length = self.passages[index].ids.len();
             if !chosen.is_empty() && tokens + length > TURN_TOKENS {
                 break;
             }
@@ -322,6 +324,7 @@ impl Work {
             tokens += length;
         }
         let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
+        self.known += passages.iter().filter(|one| model.is_known(one)).map(|one| one.ids.len()).sum::<usize>();
         let scores = model.score(&self.query, &passages)?;
         if scores.len() != chosen.len() {
             return Err(ModelError::Decode(format!("{} scores for {} passages", scores.len(), chosen.len())).into());

@@ -27,9 +27,10 @@ pub use compress::{CompressedPassage, Compression, CompressionReport};
 use driver::{Driven, Driver, Quota};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
+pub(crate) use passages::RANKED_WITHOUT;
 pub use usage::Usage;
 
-use super::calibrations::Applicable;
+use super::calibrations::{Applicable, WITHOUT_EMBEDDING};
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
 use super::models::{Role, ServedGenerator};
@@ -308,6 +309,9 @@ impl Engine {
             tokio::task::spawn_blocking(move || bias.save());
         }
         let mixed = driven.scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
+        if mixed && calibrations.beside_embedding.is_none() && calibrations.alone.is_some() {
+            driven.scored.warnings.push(WITHOUT_EMBEDDING.to_owned());
+        }
         let calibration = if mixed { calibrations.beside_embedding } else { calibrations.alone };
         if passed_over {
             driven.scored.warnings.push(opening::NOT_CALIBRATED.to_owned());

@@ -15,6 +15,9 @@ use crate::model::reranker::Shortening;
 use crate::plan::Cost;
 use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
 
+/// How the warning begins that a ranking lacks the scores of a model.
+pub(crate) const RANKED_WITHOUT: &str = "ranked without";
+
 /// The scores of all passages, and the tokens cut from each.
 pub(super) struct PassageScores {
     pub scores: Scores,
@@ -130,28 +133,33 @@ impl Driver<'_> {
                     return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "it takes more than half of latency_budget_ms".to_owned(),
+                Err(_) => "it takes more than half of the time that is left".to_owned(),
             }
         };
         // A call that ended gets its own error.
         self.call.check()?;
-        warnings.push(format!("ranked without the {} model: {problem}", role.name()));
+        warnings.push(format!("{RANKED_WITHOUT} the {} model: {problem}", role.name()));
         Ok(Scores::default())
     }
 
-    /// Half of what is left of a latency budget, because the generator needs the rest; `None` for no bound.
+    /// Half of what is left of a latency budget and of the deadline, because the generator needs the rest; `None` for no bound.
     fn time_for_signal(&self, request: &RerankRequest) -> Option<Duration> {
-        let (budget, _) = request.latency_budget_ms.zip(self.speed)?;
-        Duration::try_from_secs_f64((budget - self.elsewhere.1).max(0.0) / 2e3).ok()
+        let budget = request.latency_budget_ms.zip(self.speed);
+        let budgeted = budget.map(|(budget, _)| (budget - self.elsewhere.1).max(0.0) / 2e3);
+        let within = budgeted.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()) / 2);
+        within.into_iter().chain(left).min()
     }
 
     /// Adds the cost of the scores to what the request took.
     fn account(&mut self, scored: Scored) -> PassageScores {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
-        self.planned += scored.tokens;
-        self.quota.add(scored.tokens);
+        let all = scored.tokens + scored.known;
+        self.planned += all;
+        self.quota.add(all);
         self.usage.tokens += scored.tokens;
-        self.usage.naive_tokens += scored.tokens;
+        self.usage.cached_tokens += scored.known;
+        self.usage.naive_tokens += all;
         self.usage.steps += scored.steps;
         self.usage.pairs += scored.scores.len();
         self.usage.queue_ms += milliseconds(scored.queued);

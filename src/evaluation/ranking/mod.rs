@@ -1,8 +1,8 @@
 //! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the weight of its fusion, and its
 //! scores as probabilities of relevance.
 //!
-//! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]);
-//! nothing is scored again. What the fit is worth is measured on lists that it did not see: the lists at even places are
+//! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]) and the
+//! cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not see: the lists at even places are
 //! judged by the fit to those at odd places, and the reverse.
 
 mod observed;
@@ -13,7 +13,7 @@ use super::EvaluationError;
 use crate::call::Call;
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::models::Role;
-use crate::engine::rerank::{MoiOptions, RerankRequest};
+use crate::engine::rerank::{MoiOptions, RANKED_WITHOUT, RerankRequest};
 use crate::engine::{Engine, EngineError, fusing};
 use crate::evaluation::compare::data::Question;
 use crate::fusion::calibration::{Calibration, Mix};
@@ -70,11 +70,13 @@ pub(crate) struct Answers {
     observed: Vec<Observed>,
     /// SHA-256 of the embedding model whose cosines the method mixed in.
     embedding: Option<String>,
+    /// See [`Self::without`].
+    without: Option<String>,
 }
 
 impl Answers {
     pub fn new(method: MethodRef) -> Self {
-        Self { method, observed: Vec::new(), embedding: None }
+        Self { method, observed: Vec::new(), embedding: None, without: None }
     }
 
     /// Ranks one list with an engine that has no calibration.
@@ -99,52 +101,67 @@ impl Answers {
         let answer = engine.rerank(call, request.clone(), None).await?;
         let mut cosines = None;
         if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
-            // The answer has the mixture alone. The model keeps the vectors, so that the passages are not read again.
-            let alone = RerankRequest { method: methods::find("embedding"), ..request.clone() };
+            // The answer has the mixture alone. Where the model keeps vectors, the passages are not read again.
+            let method = methods::find("embedding");
+            let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
             let mut passages = engine.rerank(call, alone, None).await?.passages;
             passages.sort_by_key(|passage| passage.index);
             cosines = Some(passages.iter().map(|passage| passage.utility).collect());
-            self.embedding = engine.models().scorer(Role::Embedding)?.info().map(|info| info.sha256);
+            let scorer = engine.models().scorer(Role::Embedding)?;
+            self.embedding = Some(scorer.info().map_or_else(|| scorer.model().sha256.clone(), |info| info.sha256));
+        } else if let Some(warning) = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)) {
+            self.without.get_or_insert_with(|| warning.clone());
         }
         self.observed.push(Observed::new(&request, &answer, cosines, &question.list.labels, settings.threshold));
         Ok(())
     }
 
-    /// Fits weight and probabilities.
+    /// Why a list was ranked without the model whose scores the method mixes in; `None` where all were ranked with it.
+    pub fn without(&self) -> Option<&str> {
+        self.without.as_deref()
+    }
+
+    /// Fits weight and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
+    /// server applies where the embedding model cannot be asked, and to lists of one passage.
     ///
     /// # Errors
     /// [`EvaluationError::Input`] where the lists do not determine them, with the reason.
-    pub fn fit(&self) -> Result<Fitted, EvaluationError> {
+    pub fn fit(&self) -> Result<Vec<Fitted>, EvaluationError> {
+        let mut fitted = Vec::new();
+        let beside: Vec<&Observed> = self.observed.iter().filter(|one| one.has_cosines()).collect();
+        if !beside.is_empty() {
+            fitted.push(self.fit_to(&beside, self.embedding.clone())?);
+        }
+        let alone: Vec<Observed> = self.observed.iter().map(Observed::without_cosines).collect();
+        fitted.push(self.fit_to(&alone.iter().collect::<Vec<_>>(), None)?);
+        Ok(fitted)
+    }
+
+    fn fit_to(&self, lists: &[&Observed], embedding: Option<String>) -> Result<Fitted, EvaluationError> {
         let name = self.method.name();
         let refused = |problem: String| Err(EvaluationError::Input(format!("{name}: {problem}")));
-        let all: Vec<&Observed> = self.observed.iter().collect();
-        if all.len() < LEAST_LISTS {
-            return refused(format!("{} lists, at least {LEAST_LISTS} are needed", all.len()));
+        if lists.len() < LEAST_LISTS {
+            return refused(format!("{} lists, at least {LEAST_LISTS} are needed", lists.len()));
         }
-        let mut sources: Vec<_> = all.iter().map(|one| one.source()).collect();
+        let mut sources: Vec<_> = lists.iter().map(|one| one.source()).collect();
         sources.dedup();
         if sources.len() > 1 {
-            let kinds: Vec<_> = sources.iter().map(|source| source.map(|(source, _)| source)).collect();
-            let problem = if kinds.iter().any(|kind| *kind != kinds[0]) {
-                "some lists have retriever scores and some have not: calibrate on one kind"
-            } else {
-                "the embedding model was asked for some lists and could not be asked for others"
-            };
+            let problem = "some lists have retriever scores and some have not: calibrate on one kind";
             return refused(problem.to_owned());
         }
-        let Some((weight, score)) = fit(&all) else {
+        let Some((weight, score)) = fit(lists) else {
             return refused(
                 "higher scores are not more relevant, or all or no passages are: nothing to fit".to_owned(),
             );
         };
-        let worth = judge(&all);
+        let worth = judge(lists);
         let calibration = Calibration {
             method: name.to_owned(),
-            mix: sources[0].map(|(source, _)| Mix { source, weight }),
-            embedding: self.embedding.clone(),
+            mix: sources[0].map(|source| Mix { source, weight }),
+            embedding,
             score,
-            lists: all.len(),
-            passages: all.iter().map(|one| one.relevant.len()).sum(),
+            lists: lists.len(),
+            passages: lists.iter().map(|one| one.relevant.len()).sum(),
             calibration_error: worth.error_after,
         };
         Ok(Fitted { calibration, worth })

@@ -58,9 +58,19 @@ impl Observed {
         }
     }
 
-    /// The other side of the fusion, and whether cosines are a part of it.
-    pub fn source(&self) -> Option<(Source, bool)> {
-        self.retriever.as_ref().map(|fusion| (fusion.report.source, self.cosines.is_some()))
+    /// The retriever's side of the fusion.
+    pub fn source(&self) -> Option<Source> {
+        self.retriever.as_ref().map(|fusion| fusion.report.source)
+    }
+
+    /// Whether the method mixed in the cosines of an embedding model.
+    pub const fn has_cosines(&self) -> bool {
+        self.cosines.is_some()
+    }
+
+    /// The list as the method mixes it where no embedding model can be asked.
+    pub fn without_cosines(&self) -> Self {
+        Self { cosines: None, ..self.clone() }
     }
 
     /// The model's share without a calibration.

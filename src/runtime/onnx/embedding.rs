@@ -6,6 +6,7 @@ use std::path::Path;
 use lru::LruCache;
 use ort::session::SessionOutputs;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use super::PassageSettings;
 use super::encoder::{Encoder, beside, json};
@@ -80,6 +81,17 @@ fn check_modules(modules: &[Module]) -> Result<(), String> {
     }
 }
 
+/// SHA-256 of a passage's tokens: a memory image does not hold its text.
+type Key = [u8; 32];
+
+fn key(passage: &Encoded) -> Key {
+    let mut hash = Sha256::new();
+    for id in &passage.ids {
+        hash.update(id.to_le_bytes());
+    }
+    hash.finalize().into()
+}
+
 pub(super) struct Embedder {
     encoder: Encoder,
     /// Index of the output that is read.
@@ -91,8 +103,8 @@ pub(super) struct Embedder {
     passage_prefix: String,
     /// The query that was embedded last: its list takes several turns.
     last: Option<(Vec<u32>, Vec<f32>)>,
-    /// Vectors of passages by their tokens; `None` where none are kept.
-    kept: Option<LruCache<Vec<u32>, Vec<f32>>>,
+    /// Vectors of passages by the hash of their tokens; `None` where none are kept.
+    kept: Option<LruCache<Key, Vec<f32>>>,
     info: RerankerInfo,
 }
 
@@ -250,7 +262,7 @@ impl Reranker for Embedder {
         let mut scores = vec![f64::NAN; passages.len()];
         let mut open = Vec::new();
         for (index, passage) in passages.iter().enumerate() {
-            match self.kept.as_mut().and_then(|kept| kept.get(&passage.ids)) {
+            match self.kept.as_mut().and_then(|kept| kept.get(&key(passage))) {
                 Some(known) => scores[index] = cosine(&vector, known),
                 None => open.push(index),
             }
@@ -260,7 +272,7 @@ impl Reranker for Embedder {
             scores[index] = cosine(&vector, &embedded);
             // A vector that is not a number fails this request; the next one has it computed again.
             if let Some(kept) = self.kept.as_mut().filter(|_| scores[index].is_finite()) {
-                kept.put(passages[index].ids.clone(), embedded);
+                kept.put(key(passages[index]), embedded);
             }
         }
         self.last = Some((query.ids.clone(), vector));
@@ -268,7 +280,7 @@ impl Reranker for Embedder {
     }
 
     fn is_known(&self, passage: &Encoded) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.contains(&passage.ids))
+        self.kept.as_ref().is_some_and(|kept| kept.contains(&key(passage)))
     }
 
     fn states(&mut self, texts: &[&str]) -> Result<Vec<TokenStates>, ModelError> {
