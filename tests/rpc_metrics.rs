@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use common::{Running, Scripted, fields};
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::metrics_service_client::MetricsServiceClient;
+use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use tonic::Code;
 use tonic::transport::Channel;
 
@@ -263,11 +264,18 @@ async fn messages_that_ask_for_more_than_they_hold_are_refused_at_once() {
     asked.queries[0].documents = vec![v1::RankedDocument::default(); 1_000_001];
     let expected = ("message", "more than 1000000 fields given");
     refused_at_once("rows", expected, metrics(&server).await.evaluate_ranking(asked)).await;
+    let frequencies = (0..1_000_001).map(|word| (word.to_string(), 1)).collect();
+    let fusion = v1::Fusion { background: Some(v1::Background { documents: 1, frequencies }), ..v1::Fusion::default() };
+    let asked = v1::RerankRequest { fusion: Some(fusion), ..v1::RerankRequest::default() };
+    let asked = v1::WatchRerankRequest { request: Some(asked) };
+    let mut reranking = RerankServiceClient::new(server.channel().await);
+    refused_at_once("words", expected, reranking.watch_rerank(asked)).await;
     let long = |count: usize| (1..=count).map(|cutoff| format!("P(rel=0.12345678,judged_only=True)@{cutoff}"));
     let expected = ("queries", "the response may need");
     refused_at_once("response", expected, metrics(&server).await.evaluate_ranking(named(9_000, long(100)))).await;
     let expected = ("metrics[0]", "metric \"");
-    let asked = named(1, std::iter::once("x".repeat(1 << 20)));
+    // Every `t` would be a field if the name were a message.
+    let asked = named(1, std::iter::once("t".repeat(2 << 20)));
     refused_at_once("name", expected, metrics(&server).await.evaluate_ranking(asked)).await;
     let mut asked = named(1, cutoffs(1));
     let id = "d".repeat(2 << 20);

@@ -7,7 +7,7 @@ use rerankd::config::Config;
 use rerankd::files::{labelled, passages, questions, trec};
 use rerankd::fit::profile::Origin;
 use rerankd::model::ModelError;
-use rerankd::runtime::llama::{Adapter, reencoded_bytes, verify_adapter};
+use rerankd::runtime::llama::{Adapter, backend, reencoded_bytes, verify_adapter};
 use rerankd::storage::calibrations::CalibrationFile;
 use rerankd::storage::catalog::Catalog;
 use rerankd::storage::fetch::Hub;
@@ -52,6 +52,8 @@ pub fn run(input: &[u8]) {
 
 /// Reads the header of a GGUF file, and the file as an adapter of one small model.
 pub fn gguf(input: &[u8]) {
+    // Sends what llama.cpp says of every damaged file to tracing, where nobody listens.
+    backend().unwrap();
     with_file(input, |path| {
         drop(reencoded_bytes(path));
         named(path, adapts(path));

@@ -71,8 +71,9 @@ pub fn draw(logits: &[f32], how: &Sampling, uniform: f64) -> Option<Drawn> {
         logits.to_vec()
     } else {
         #[expect(clippy::cast_possible_truncation, reason = "logits are single precision")]
-        let scale = (1.0 / how.temperature) as f32;
-        // The shift comes first, so that a small temperature does not turn finite logits into infinities.
+        let scale = ((1.0 / how.temperature) as f32).min(f32::MAX);
+        // The shift comes first, so that a small temperature does not turn finite logits into infinities. An infinite scale
+        // would make the likeliest token's 0 a NaN.
         logits.iter().map(|logit| (logit - logits[likeliest]) * scale).collect()
     };
     let normaliser = logsumexp(&scaled);
@@ -210,6 +211,20 @@ mod tests {
         // p^2 over its sum: .01, .25, .0225, .0625 of .345.
         let drawn = draw(&logs(&ROW), &Sampling { temperature: 0.5, ..Sampling::default() }, 0.0).unwrap();
         assert!((drawn.log_probability - (0.01_f64 / 0.345).ln()).abs() < 1e-5);
+    }
+
+    /// 1/temperature exceeds single precision, and for the last ones double precision.
+    #[test]
+    fn temperatures_next_to_zero_take_the_likeliest() {
+        for temperature in [1e-30, 1e-39, f64::MIN_POSITIVE, 5e-324] {
+            for cuts in [Sampling::default(), Sampling { top_k: 2, top_p: 0.9, min_p: 0.1, ..Sampling::default() }] {
+                let drawn = draw(&logs(&ROW), &Sampling { temperature, ..cuts }, 0.99).unwrap();
+                assert_eq!((drawn.token, drawn.log_probability), (1, 0.0), "{temperature}");
+                let equal = draw(&[2.0, 1.0, 2.0], &Sampling { temperature, ..cuts }, 0.75).unwrap();
+                assert_eq!(equal.token, 2, "{temperature}");
+                assert!((equal.log_probability - 0.5_f64.ln()).abs() < 1e-12, "{temperature}");
+            }
+        }
     }
 
     /// Tokens 0 and 3 have .1 and .25: among themselves 2/7 and 5/7.
