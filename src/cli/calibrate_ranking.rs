@@ -60,13 +60,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         if let Some(warning) = answers.without() {
             bar.suspend(|| output::complain(&format!("{}: {warning}", method.name())));
         }
-        match answers.fit() {
-            Ok(some) => {
-                roles.extend(some.iter().map(|_| role));
-                fitted.extend(some);
-            }
-            Err(problem) => problems.push(problem.to_string()),
-        }
+        let (some, failed) = answers.fit();
+        roles.extend(some.iter().map(|_| role));
+        fitted.extend(some);
+        problems.extend(failed.iter().map(ToString::to_string));
     }
     bar.finish_and_clear();
     for problem in &problems {
@@ -101,7 +98,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     output::complain(&format!("written: {}", written.join(", ")));
     match problems.len() {
         0 => Ok(()),
-        failed => Err(Failure::Other(anyhow::anyhow!("{failed} methods could not be calibrated"))),
+        failed => Err(Failure::Other(anyhow::anyhow!("{failed} calibrations could not be fitted"))),
     }
 }
 

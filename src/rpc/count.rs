@@ -41,10 +41,12 @@ impl Walk<'_> {
     fn message(&mut self, behind: usize, shape: Option<&Shape>, depth: usize) -> Result<(), Stop> {
         while self.rest.len() > behind {
             let (number, kind) = self.key()?;
+            let inner = shape.and_then(|shape| shape.field(number));
+            // prost does not look at the wire type of a map: whatever it is, an entry with a length follows.
+            let kind = if kind < 6 && inner.is_some_and(|inner| inner.is_entry) { 2 } else { kind };
             match kind {
                 2 => {
                     let length = self.length()?;
-                    let inner = shape.and_then(|shape| shape.field(number));
                     // Deeper messages without lists are no more than a few fields for each element of a list.
                     match inner.filter(|inner| depth == 0 || inner.holds_lists) {
                         Some(_) if depth == DEEPEST => return Err(Stop::Malformed),
@@ -215,6 +217,13 @@ mod tests {
                 v1::WatchRerankRequest::decode(&faulty[..]).unwrap_err();
                 assert_eq!(counted_bytes::<v1::WatchRerankRequest>(&faulty, 42), None);
             }
+        }
+        // Entries of a map under another wire type.
+        for kind in [0, 1, 3, 4, 5] {
+            let entries = [2 << 3 | kind, 3, 0x0a, 1, b'a'].repeat(40);
+            let request = delimited(11, &delimited(4, &entries));
+            v1::RerankRequest::decode(&request[..]).unwrap();
+            assert_eq!(counted_bytes::<v1::RerankRequest>(&request, 100), Some(1 + 1 + 40), "{kind}");
         }
         // The request says that it has one byte; prost reads its fusion to the end before it notices.
         let mut short = words(40);

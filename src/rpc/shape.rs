@@ -14,6 +14,8 @@ pub(super) struct Shape {
     messages: Vec<(u64, usize)>,
     /// Whether this message or one in it has a repeated field.
     pub holds_lists: bool,
+    /// Whether this is the entry of a map.
+    pub is_entry: bool,
 }
 
 impl Shape {
@@ -63,7 +65,8 @@ fn collect<'a>(within: &str, messages: &'a [DescriptorProto], all: &mut Vec<(Str
 }
 
 fn shape(message: &DescriptorProto, places: &BTreeMap<String, usize>) -> Shape {
-    let mut shape = Shape::default();
+    let is_entry = message.options.as_ref().is_some_and(prost_types::MessageOptions::map_entry);
+    let mut shape = Shape { is_entry, ..Shape::default() };
     for field in &message.field {
         shape.holds_lists |= field.label() == Label::Repeated;
         if let (Type::Message, Some(at)) = (field.r#type(), places.get(field.type_name().trim_start_matches('.'))) {
@@ -100,7 +103,7 @@ mod tests {
         let background = fusion.field(4).unwrap();
         assert!(fusion.holds_lists && background.holds_lists);
         let word = background.field(2).unwrap();
-        assert!(!word.holds_lists && word.messages.is_empty());
+        assert!(!word.holds_lists && word.messages.is_empty() && word.is_entry && !background.is_entry);
         assert!(Shape::of("rerankd.v1.Nothing").is_none());
     }
 }

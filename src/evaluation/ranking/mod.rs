@@ -122,23 +122,26 @@ impl Answers {
     }
 
     /// Fits weight and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
-    /// server applies where the embedding model cannot be asked, and to lists of one passage.
-    ///
-    /// # Errors
-    /// [`EvaluationError::Input`] where the lists do not determine them, with the reason.
-    pub fn fit(&self) -> Result<Vec<Fitted>, EvaluationError> {
-        let mut fitted = Vec::new();
+    /// server applies where the embedding model cannot be asked, and to lists of one passage. Also returns why a fit failed:
+    /// [`EvaluationError::Input`] where the lists do not determine it.
+    pub fn fit(&self) -> (Vec<Fitted>, Vec<EvaluationError>) {
         let beside: Vec<&Observed> = self.observed.iter().filter(|one| one.has_cosines()).collect();
-        if !beside.is_empty() {
-            fitted.push(self.fit_to(&beside, self.embedding.clone())?);
-        }
         let alone: Vec<Observed> = self.observed.iter().map(Observed::without_cosines).collect();
-        fitted.push(self.fit_to(&alone.iter().collect::<Vec<_>>(), None)?);
-        Ok(fitted)
+        let with = (!beside.is_empty()).then(|| self.fit_to(&beside, self.embedding.clone()));
+        let without = self.fit_to(&alone.iter().collect::<Vec<_>>(), None);
+        let (mut fitted, mut problems) = (Vec::new(), Vec::new());
+        for outcome in with.into_iter().chain([without]) {
+            match outcome {
+                Ok(one) => fitted.push(one),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        (fitted, problems)
     }
 
     fn fit_to(&self, lists: &[&Observed], embedding: Option<String>) -> Result<Fitted, EvaluationError> {
-        let name = self.method.name();
+        let beside = if embedding.is_some() { " beside the embedding model" } else { "" };
+        let name = format!("{}{beside}", self.method.name());
         let refused = |problem: String| Err(EvaluationError::Input(format!("{name}: {problem}")));
         if lists.len() < LEAST_LISTS {
             return refused(format!("{} lists, at least {LEAST_LISTS} are needed", lists.len()));
@@ -156,7 +159,7 @@ impl Answers {
         };
         let worth = judge(lists);
         let calibration = Calibration {
-            method: name.to_owned(),
+            method: self.method.name().to_owned(),
             mix: sources[0].map(|source| Mix { source, weight }),
             embedding,
             score,

@@ -62,8 +62,8 @@ fn answers(lists: Vec<Observed>) -> Answers {
 }
 
 fn only(answers: &Answers) -> Fitted {
-    let fitted = answers.fit().unwrap();
-    assert_eq!(fitted.len(), 1);
+    let (fitted, problems) = answers.fit();
+    assert!(fitted.len() == 1 && problems.is_empty(), "{problems:?}");
     fitted[0].clone()
 }
 
@@ -112,14 +112,23 @@ fn cosines_are_a_part_of_the_other_side() {
     let beside = |_| list_beside(&rows, true, Some(vec![0.1, 0.9, 0.1]));
     let mut some = answers((0..20).map(beside).collect());
     some.embedding = Some("ab".into());
-    // A list of one passage asks for no cosines.
-    some.observed.push(list(&[(3.0, 1.0, true)], true));
-    let [fitted, alone] = &some.fit().unwrap()[..] else { panic!("two calibrations") };
-    let weight = fitted.calibration.mix.unwrap().weight;
+    // The fit without cosines fails, and does not take the other one with it.
+    let (fitted, problems) = some.fit();
+    assert_eq!((fitted.len(), problems.len()), (1, 1), "{problems:?}");
+    let (calibration, worth) = (&fitted[0].calibration, &fitted[0].worth);
+    let weight = calibration.mix.unwrap().weight;
     assert!(weight < fusing::WEIGHT_BESIDE_EMBEDDING, "{weight}");
-    assert!(fitted.worth.ndcg_after > fitted.worth.ndcg_before, "{fitted:?}");
-    assert_eq!((fitted.calibration.embedding.as_deref(), fitted.calibration.lists), (Some("ab"), 20));
-    assert_eq!((&alone.calibration.embedding, alone.calibration.lists), (&None, 21));
+    assert!(worth.ndcg_after > worth.ndcg_before, "{worth:?}");
+    assert_eq!(calibration.embedding.as_deref(), Some("ab"));
+
+    // Both fits; a list of one passage asks for no cosines.
+    let right = [(6.0, 2.0, true), (1.0, 9.0, false), (0.5, 0.5, false)];
+    let beside_right = |_| list_beside(&right, true, Some(vec![0.9, 0.1, 0.1]));
+    some.observed = (0..20).map(beside_right).chain([list(&[(3.0, 1.0, true)], true)]).collect();
+    let (fitted, problems) = some.fit();
+    let kinds: Vec<_> =
+        fitted.iter().map(|one| (one.calibration.embedding.as_deref(), one.calibration.lists)).collect();
+    assert_eq!(kinds, [(Some("ab"), 20), (None, 21)], "{problems:?}");
     // Without the relevant passage the cosines of the others tell nothing apart, and their own are used.
     let left = beside(0).without_relevant();
     assert!(left.logits(0.0)[0] > left.logits(0.0)[1], "the retriever alone");
@@ -128,7 +137,7 @@ fn cosines_are_a_part_of_the_other_side() {
 
 #[test]
 fn what_cannot_be_calibrated_says_why() {
-    let problem = |lists: Vec<Observed>| answers(lists).fit().unwrap_err().to_string();
+    let problem = |lists: Vec<Observed>| answers(lists).fit().1[0].to_string();
     assert!(problem(lists(true)[..9].to_vec()).contains("cascade: 9 lists, at least 10"));
     let wrong: Vec<Observed> = (0..12).map(|_| list(&[(4.0, 1.0, false), (1.0, 2.0, true)], false)).collect();
     assert!(problem(wrong).contains("higher scores are not more relevant"));
