@@ -240,8 +240,8 @@ async fn reload(
     }
 }
 
-/// Logs the properties of generator and scorer when they are ready, tries them, loads the embedding model, starts learning, and follows their calibration
-/// files.
+/// Logs the properties of generator and scorer when they are ready, tries them, loads the embedding model, starts learning, and
+/// follows their calibration files.
 async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, heat: watch::Sender<bool>) {
     if first_load(&engine).await.is_err() {
         return;

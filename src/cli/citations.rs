@@ -18,11 +18,11 @@ use crate::rpc::{client, v1};
 
 /// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
 ///
-/// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of objects
-/// with "text" and optional "title", in the order of their numbers; and an optional "question", which precedes every statement that
-/// is judged. Prints one JSON object with the statements of each answer, its line, and the means. Answers that are refused are told and left
-/// out; the exit code is then 2. An answer without citations counts 0 in the
-/// mean precision, as in the authors' program. The generator is not loaded.
+/// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of
+/// objects with "text" and optional "title", in the order of their numbers; and an optional "question", which precedes every
+/// statement that is judged. Prints one JSON object with the statements of each answer, its line, and the means. Answers that are
+/// refused are told and left out; the exit code is then 2. An answer without citations counts 0 in the mean precision, as in the
+/// authors' program. The generator is not loaded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
                         rerankd citations --input answers.jsonl --threshold 0.5 --server 127.0.0.1:50051")]

@@ -24,8 +24,8 @@ pub(super) fn progress_wanted() -> bool {
 /// How often long work says how far it is where standard error is no terminal.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
-/// A progress bar over so many questions, or whatever is counted, with a message and the time left. Where standard error is no terminal, such as a
-/// log, a line now and then instead.
+/// A progress bar over so many questions, or whatever is counted, with a message and the time left. Where standard error is no
+/// terminal, such as a log, a line now and then instead.
 pub(super) fn progress(count: usize, of: &'static str) -> ProgressBar {
     let target = if progress_wanted() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(count as u64), target).with_prefix(of);

@@ -50,7 +50,8 @@ struct Section {
 pub struct Rerankers {
     /// The model of the method `cross-encoder`; `None` turns the method off.
     pub reranker: Option<PassageModel>,
-    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns the method off, and the default does without.
+    /// The model of the method `embedding`, whose cosines the default method mixes in; `None` turns the method off, and the
+    /// default does without.
     pub embedding: Option<PassageModel>,
 }
 

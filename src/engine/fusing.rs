@@ -161,12 +161,12 @@ impl Fusion {
     }
 
     /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
-    /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps it, so
-    /// that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor. Standardised, it is that of
-    /// a utility of 0 and an average score of the other side; the divisor is then at least half of the range of `f`, so that a list with
-    /// its best passage near zero is not torn apart. Without a zero of the utilities it is the smallest `f`. The order is that of `f`.
-    /// Where no utility is above 0, only the retriever tells passages apart, and every value stays at or below the largest
-    /// utility. Also says what was mixed.
+    /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
+    /// it, so that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor.
+    /// Standardised, it is that of a utility of 0 and an average score of the other side; the divisor is then at least half of
+    /// the range of `f`, so that a list with its best passage near zero is not torn apart. Without a zero of the utilities it is
+    /// the smallest `f`. The order is that of `f`. Where no utility is above 0, only the retriever tells passages apart, and
+    /// every value stays at or below the largest utility. Also says what was mixed.
     #[must_use]
     pub fn values(&self, utilities: &[f64], has_zero: bool) -> (Vec<f64>, FusionReport) {
         let FusionReport { scaling, weight, embedding, .. } = self.report;
@@ -239,7 +239,8 @@ mod tests {
     fn an_embedding_model_is_a_part_of_the_other_side() {
         let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
             .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
-        // Both are a standard deviation and a half apart, in opposite directions: .7 · (-1.2247, 0, 1.2247) + .3 · (1.2247, 0, -1.2247)
+        // Both are a standard deviation and a half apart, in opposite directions: .7 · (-1.2247, 0, 1.2247) + .3 · (1.2247, 0,
+        // -1.2247)
         let expected = [-0.489_898, 0.0, 0.489_898];
         assert!(
             fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6),

@@ -1,8 +1,8 @@
 //! Fields of an encoded message, as far as prost would decode it.
 //!
-//! Counted are the fields of a message, of the messages in it, and deeper those of messages that hold lists. The shapes say
-//! which fields are messages, so that a text is one field whatever its bytes. The walk must not end before prost does, or
-//! what follows is decoded without having been counted. It therefore reads on beyond the end of a nested message where a field in it is
+//! Counted are the fields of a message, of the messages in it, and deeper those of messages that hold lists. The shapes say which
+//! fields are messages, so that a text is one field whatever its bytes. The walk must not end before prost does, or what follows
+//! is decoded without having been counted. It therefore reads on beyond the end of a nested message where a field in it is
 //! longer, and steps over groups that nobody knows, as prost does; it ends early only where prost finds the fault, too.
 
 use super::shape::Shape;

@@ -1,7 +1,8 @@
 //! Scores of passages by a reranker or an embedding model: a queue in front of the worker thread that owns the model.
 //!
 //! The model is loaded when the first list comes. Lists take `turns`. Scores depend on the list alone, where a model that keeps
-//! vectors reads each text by itself or keeps none; so equal requests get equal scores, else equal to rounding. A score that is not a finite number fails its own request.
+//! vectors reads each text by itself or keeps none; so equal requests get equal scores, else equal to rounding. A score that is
+//! not a finite number fails its own request.
 
 mod error;
 mod states;
@@ -154,7 +155,8 @@ impl PassageScorer {
         self.worker.status()
     }
 
-    /// Whether it could not be loaded less than half a minute ago. A caller that can do without the model need not have it tried again.
+    /// Whether it could not be loaded less than half a minute ago. A caller that can do without the model need not have it tried
+    /// again.
     #[must_use]
     pub fn failed_just_now(&self) -> bool {
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);

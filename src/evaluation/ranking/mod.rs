@@ -1,9 +1,9 @@
 //! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the weight of its fusion, and its
 //! scores as probabilities of relevance.
 //!
-//! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]) and the
-//! cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not see: the lists at even places are
-//! judged by the fit to those at odd places, and the reverse.
+//! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]) and
+//! the cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not
+//! see: the lists at even places are judged by the fit to those at odd places, and the reverse.
 
 mod observed;
 

@@ -1,5 +1,5 @@
-//! Entailment models, cross-encoders and embedding models in ONNX Runtime. The shared library is loaded at the first use, from the store or from
-//! `entailment.library`. A process has one environment.
+//! Entailment models, cross-encoders and embedding models in ONNX Runtime. The shared library is loaded at the first use, from
+//! the store or from `entailment.library`. A process has one environment.
 
 mod cross_encoder;
 mod embedding;
