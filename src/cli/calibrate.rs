@@ -88,7 +88,7 @@ struct Measured {
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     if args.ranking {
-        return calibrate_ranking::run(args, settings).await;
+        return Box::pin(calibrate_ranking::run(args, settings)).await;
     }
     let [data] = &args.data[..] else {
         return Err(Failure::Input("--data: given more than once; only --ranking takes several files".to_owned()));

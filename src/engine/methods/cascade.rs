@@ -2,13 +2,12 @@
 //!
 //! 0. **Signal.** Where the server has an embedding model, its cosines are mixed into the retriever's scores, or those of BM25
 //!    inside the list.
-//! 1. **Choice.** These scores choose which passages the generator reads: all of up to
-//!    twenty, the first of a longer list ([`read_at_most`]).
+//! 1. **Choice.** These scores choose which passages the generator reads: all of up to twenty, the first of a longer list
+//!    ([`read_at_most`]).
 //! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
 //!    retriever's scores (`fusing`).
 //! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
-//! utilities and
-//!    position bias fitted, and the refined utilities take the place of those of stage 2.
+//!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
 //!
 //! A passage that was not read comes after those that were, in the retriever's order.
 
