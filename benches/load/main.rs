@@ -123,9 +123,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let capacity = match arguments.capacity {
         Some(capacity) => capacity,
         None => {
+            // What comes too late for its caller is work, too: a server that is slower than the deadlines has a capacity.
+            let patient = |caller: &Caller| Caller { deadline: None, ..caller.clone() };
+            let patient: Vec<Caller> = arguments.callers.iter().map(patient).collect();
+            let closed = |period| offer::run(&target, &patient, Arrivals::Closed(SATURATING), arguments.seed, period);
             // The first requests are slower than those after them.
-            offer(Arrivals::Closed(SATURATING), Duration::from_secs(3)).await?;
-            let shots = offer(Arrivals::Closed(SATURATING), period / 2).await?;
+            closed(Duration::from_secs(3)).await?;
+            let shots = closed(period / 2).await?;
             goodput(&shots, period / 2)
         }
     };

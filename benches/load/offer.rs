@@ -58,8 +58,9 @@ enum Connection {
 }
 
 /// A request that is made and not yet sent.
+#[allow(clippy::large_enum_variant, reason = "each is on the stack of its own task")]
 enum Ready {
-    Grpc(Channel, Box<Request<v1::RerankRequest>>),
+    Grpc(Channel, Request<v1::RerankRequest>),
     Http(reqwest::RequestBuilder),
 }
 
@@ -86,7 +87,7 @@ impl Client {
                 for (key, value) in self.caller.metadata()? {
                     request.metadata_mut().insert(key, value);
                 }
-                Ok(Ready::Grpc(channel.clone(), Box::new(request)))
+                Ok(Ready::Grpc(channel.clone(), request))
             }
         }
     }
@@ -101,7 +102,7 @@ impl Client {
                 if let Some(left) = left {
                     request.set_timeout(left);
                 }
-                match RerankServiceClient::new(channel).rerank(*request).await {
+                match RerankServiceClient::new(channel).rerank(request).await {
                     Ok(_) => (Code::Ok, String::new()),
                     Err(status) => (status.code(), status.message().to_owned()),
                 }
