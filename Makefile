@@ -104,7 +104,8 @@ bench-hostile: setup
 	@$(CARGO) bench --locked --bench hostile
 
 # Offers .5 to 10 times what the server can do, open loop, and measures the cost of a refusal. LOAD has further options
-# (docs/overload.md). Reports in ghz's schema go to target/load. Makes its own requests.
+# (docs/overload.md): --http URL measures any server of the rerank API. Reports in ghz's schema go to target/load. Makes its own
+# requests.
 bench-load: setup
 	@$(CARGO) bench --locked --bench load -- $(LOAD)
 	@$(CARGO) bench --locked --bench load -- --refusal

@@ -29,6 +29,8 @@ class Shape:
     epsilon: float
     biases: bool  # of query, key and value
     tied: bool  # whether the output matrix is the embedding matrix
+    normed: bool = False  # whether queries and keys are normalised
+    reranker: bool = False  # whether it has the head of yes and no, and the template of a pair, of Qwen3-Reranker
 
 
 SHAPES = {
@@ -36,6 +38,8 @@ SHAPES = {
     "tiny": Shape("llama", "llama-bpe", 512, 8192, 4, 256, 768, 4, 2, 10_000.0, 1e-5, False, False),
     "qwen2.5-0.5b": Shape("qwen2", "qwen2", 151_936, 32_768, 24, 896, 4864, 14, 2, 1_000_000.0, 1e-6, True, True),
     "qwen2.5-1.5b": Shape("qwen2", "qwen2", 151_936, 32_768, 28, 1536, 8960, 12, 2, 1_000_000.0, 1e-6, True, True),
+    # The dimensions of the default generator, SmolLM2-135M, in the form of Qwen3-Reranker.
+    "reranker-135m": Shape("qwen3", "qwen2", 49_152, 8192, 30, 576, 1536, 9, 3, 1_000_000.0, 1e-6, False, True, True, True),
     "llama-3.1-8b": Shape("llama", "llama-bpe", 128_256, 131_072, 32, 4096, 14_336, 32, 8, 500_000.0, 1e-5, False, False),
 }
 TYPES = ["F16", "BF16", "F32", "Q8_0", "Q4_0"]
@@ -44,6 +48,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+RERANK_TEMPLATE = "<|im_start|>query: {query}\ndocument: {document}<|im_end|>\nanswer:"
 
 
 def tensors(shape):
@@ -58,6 +63,8 @@ def tensors(shape):
             yield f"{block}.attn_{name}.weight", (rows, shape.width)
             if shape.biases:
                 yield f"{block}.attn_{name}.bias", (rows,)
+            if shape.normed and name != "v":
+                yield f"{block}.attn_{name}_norm.weight", (head,)
         yield f"{block}.attn_output.weight", (shape.width, shape.width)
         yield f"{block}.ffn_norm.weight", (shape.width,)
         yield f"{block}.ffn_gate.weight", (shape.feed_forward, shape.width)
@@ -66,6 +73,8 @@ def tensors(shape):
     yield "output_norm.weight", (shape.width,)
     if not shape.tied:
         yield "output.weight", (shape.vocabulary, shape.width)
+    if shape.reranker:
+        yield "cls.output.weight", (2, shape.width)
 
 
 def byte_tokens():
@@ -115,7 +124,12 @@ def write(shape, name, kind, seed, path):
     writer.add_token_merges(["Ġ t"])
     writer.add_bos_token_id(tokens.index("<|endoftext|>"))
     writer.add_eos_token_id(tokens.index("<|im_end|>"))
-    writer.add_chat_template(CHAT_TEMPLATE)
+    if shape.reranker:
+        writer.add_chat_template([{"name": "rerank", "template": RERANK_TEMPLATE}])
+        writer.add_pooling_type(gguf.PoolingType.RANK)
+        writer.add_classifier_output_labels(["yes", "no"])
+    else:
+        writer.add_chat_template(CHAT_TEMPLATE)
 
     def encoded(dimensions):
         return gguf.GGMLQuantizationType.F32 if len(dimensions) == 1 else quantization

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::offer::Shot;
+use super::offer::{Shot, Target};
 
 /// Marks of the histogram after the first.
 const BUCKETS: usize = 10;
@@ -36,8 +36,8 @@ fn error(shot: &Shot) -> String {
 
 /// What a run was asked for.
 pub struct Options<'a> {
-    /// Address of the server.
-    pub address: &'a str,
+    /// The server.
+    pub target: &'a Target,
     /// Whether requests were sent at their times, whatever became of those before.
     pub open_loop: bool,
     /// For how long requests were sent.
@@ -47,6 +47,11 @@ pub struct Options<'a> {
 /// The report of a run. As in ghz, `date` is that of its end; `options` has no metadata, so no token is in it.
 pub fn report(run: &str, shots: &[Shot], options: &Options<'_>) -> Value {
     let period = options.period;
+    let (call, host) = match options.target {
+        Target::Grpc(address) => ("rerankd.v1.RerankService.Rerank", address),
+        // Over HTTP the statuses of the report are those that gRPC has for the same.
+        Target::Http { url, .. } => ("POST", url),
+    };
     let mut shots: Vec<&Shot> = shots.iter().collect();
     shots.sort_by_key(|shot| shot.date);
     let mut answered: Vec<Duration> =
@@ -81,7 +86,7 @@ pub fn report(run: &str, shots: &[Shot], options: &Options<'_>) -> Value {
         "date": prost_types::Timestamp::from(std::time::SystemTime::now()).to_string(),
         "endReason": "timeout",
         "options": {
-            "call": "rerankd.v1.RerankService.Rerank", "host": options.address, "insecure": true, "total": shots.len(),
+            "call": call, "host": host, "insecure": true, "total": shots.len(),
             "async": options.open_loop, "duration": nanoseconds(period), "load-schedule": "const",
             "concurrency-schedule": "const", "binary": false,
             "CPUs": std::thread::available_parallelism().map_or(1, usize::from),

@@ -1,7 +1,8 @@
 //! Load on a server, from one client or several: goodput, latency and refusals at multiples of what it can do.
 //!
 //! `cargo bench --bench load` starts a server, measures its capacity with a closed loop, and offers .5, 1, 2, 5 and 10 times as
-//! much in an open loop. `--address` takes a server that runs. Each point is written to a file in the JSON schema of ghz
+//! much in an open loop. `--address` takes a server that runs; `--http` takes any server of the rerank API, so that others can be
+//! measured in the same way (`llama-server.py` starts one). Each point is written to a file in the JSON schema of ghz
 //! (`ghz -O json`), and its figures are printed as JSON lines.
 //!
 //! In the open loop requests arrive at times drawn in advance (Poisson, seeded), whether or not earlier ones were answered, and
@@ -21,6 +22,7 @@
 
 mod caller;
 mod ghz;
+mod http;
 mod offer;
 mod refusal;
 #[path = "../scoring/report.rs"]
@@ -34,7 +36,7 @@ use std::time::Duration;
 use caller::Caller;
 use clap::Parser;
 use ghz::Options;
-use offer::{Arrivals, Shot};
+use offer::{Arrivals, Shot, Target};
 use report::Line;
 use server::Server;
 use tonic::Code;
@@ -45,6 +47,12 @@ struct Arguments {
     /// Address of a server that runs, `host:port`. Without it one is started, and stopped at the end.
     #[arg(long)]
     address: Option<String>,
+    /// URL that ranks over HTTP, such as http://127.0.0.1:8080/v1/rerank: any server that runs and reads {"query", "documents"}.
+    #[arg(long, conflicts_with_all = ["address", "program", "settings"])]
+    http: Option<String>,
+    /// Name of the model in the body of requests over HTTP. Without it they name none.
+    #[arg(long, requires = "http")]
+    model: Option<String>,
     /// Program to start instead of the one that was built, to compare two versions.
     #[arg(long)]
     program: Option<PathBuf>,
@@ -94,19 +102,19 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.refusal {
         return refusal::measure().await;
     }
-    let started = match &arguments.address {
-        Some(_) => None,
-        None => Some(Server::start(arguments.program.as_deref(), &arguments.settings).await?),
-    };
-    let address = match (&arguments.address, &started) {
-        (Some(address), _) => address.clone(),
-        (None, Some(server)) => server.address.clone(),
-        (None, None) => anyhow::bail!("no server"),
+    let mut started = None;
+    let target = match (&arguments.http, &arguments.address) {
+        (Some(url), _) => Target::Http { url: url.clone(), model: arguments.model.clone() },
+        (None, Some(address)) => Target::Grpc(address.clone()),
+        (None, None) => {
+            let server = started.insert(Server::start(arguments.program.as_deref(), &arguments.settings).await?);
+            Target::Grpc(server.address.clone())
+        }
     };
     std::fs::create_dir_all(&arguments.out)?;
     let period = Duration::from_secs(arguments.seconds);
-    let asked = |open_loop| Options { address: &address, open_loop, period };
-    let offer = |arrivals: Arrivals, period| offer::run(&address, &arguments.callers, arrivals, arguments.seed, period);
+    let asked = |open_loop| Options { target: &target, open_loop, period };
+    let offer = |arrivals: Arrivals, period| offer::run(&target, &arguments.callers, arrivals, arguments.seed, period);
     if let Some(number) = arguments.closed {
         let shots = offer(Arrivals::Closed(number), period).await?;
         point(&format!("closed-{number}"), &shots, &asked(false), None, &arguments.out)?;
@@ -115,9 +123,13 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let capacity = match arguments.capacity {
         Some(capacity) => capacity,
         None => {
+            // What comes too late for its caller is work, too: a server that is slower than the deadlines has a capacity.
+            let patient = |caller: &Caller| Caller { deadline: None, ..caller.clone() };
+            let patient: Vec<Caller> = arguments.callers.iter().map(patient).collect();
+            let closed = |period| offer::run(&target, &patient, Arrivals::Closed(SATURATING), arguments.seed, period);
             // The first requests are slower than those after them.
-            offer(Arrivals::Closed(SATURATING), Duration::from_secs(3)).await?;
-            let shots = offer(Arrivals::Closed(SATURATING), period / 2).await?;
+            closed(Duration::from_secs(3)).await?;
+            let shots = closed(period / 2).await?;
             goodput(&shots, period / 2)
         }
     };

@@ -5,12 +5,23 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rerankd::rpc::v1;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 
 use super::caller::Caller;
+use super::http::{self, Peer};
+
+/// Where requests go.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// rerankd over gRPC at this address.
+    Grpc(String),
+    /// Any server of the rerank API at this URL, with the name of a model in the body or without.
+    Http { url: String, model: Option<String> },
+}
 
 /// When requests are sent.
 #[derive(Debug, Clone, Copy)]
@@ -40,26 +51,62 @@ impl Shot {
     }
 }
 
+#[derive(Clone)]
+enum Connection {
+    Grpc(Channel),
+    Http(Peer),
+}
+
+/// A request that is made and not yet sent.
+#[allow(clippy::large_enum_variant, reason = "each is on the stack of its own task")]
+enum Ready {
+    Grpc(Channel, Request<v1::RerankRequest>),
+    Http(reqwest::RequestBuilder),
+}
+
 /// A caller and its connection.
 #[derive(Clone)]
 struct Client {
     caller: Caller,
-    channel: Channel,
+    connection: Connection,
 }
 
 impl Client {
+    fn new(caller: &Caller, connection: Connection) -> anyhow::Result<Self> {
+        let client = Self { caller: caller.clone(), connection };
+        client.request(0, 0)?;
+        Ok(client)
+    }
+
+    fn request(&self, seed: u64, number: u64) -> anyhow::Result<Ready> {
+        let request = self.caller.request(seed, number);
+        match &self.connection {
+            Connection::Http(peer) => Ok(Ready::Http(peer.request(&self.caller, &request)?)),
+            Connection::Grpc(channel) => {
+                let mut request = Request::new(request);
+                for (key, value) in self.caller.metadata()? {
+                    request.metadata_mut().insert(key, value);
+                }
+                Ok(Ready::Grpc(channel.clone(), request))
+            }
+        }
+    }
+
     async fn shoot(self, due: Instant, date: SystemTime, seed: u64, number: u64) -> Shot {
-        let mut request = Request::new(self.caller.request(seed, number));
-        for (key, value) in self.caller.metadata().expect("checked before the first request") {
-            request.metadata_mut().insert(key, value);
-        }
+        let request = self.request(seed, number).expect("checked before the first request");
         tokio::time::sleep_until(due.into()).await;
-        if let Some(deadline) = self.caller.deadline {
-            request.set_timeout((due + deadline).saturating_duration_since(Instant::now()));
-        }
-        let (code, message) = match RerankServiceClient::new(self.channel).rerank(request).await {
-            Ok(_) => (Code::Ok, String::new()),
-            Err(status) => (status.code(), status.message().to_owned()),
+        let left = self.caller.deadline.map(|deadline| (due + deadline).saturating_duration_since(Instant::now()));
+        let (code, message) = match request {
+            Ready::Http(request) => http::send(request, self.caller.passages, left).await,
+            Ready::Grpc(channel, mut request) => {
+                if let Some(left) = left {
+                    request.set_timeout(left);
+                }
+                match RerankServiceClient::new(channel).rerank(request).await {
+                    Ok(_) => (Code::Ok, String::new()),
+                    Err(status) => (status.code(), status.message().to_owned()),
+                }
+            }
         };
         let ended = Instant::now();
         // The client's clock decides: an answer after the deadline is none.
@@ -71,7 +118,7 @@ impl Client {
 
 /// Offers load for a period and waits for all answers.
 pub async fn run(
-    address: &str,
+    target: &Target,
     callers: &[Caller],
     arrivals: Arrivals,
     seed: u64,
@@ -79,10 +126,14 @@ pub async fn run(
 ) -> anyhow::Result<Vec<Shot>> {
     let mut clients = Vec::new();
     for caller in callers {
-        caller.metadata()?;
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
-        let channel = endpoint.local_address(caller.from).connect().await?;
-        clients.push(Client { caller: caller.clone(), channel });
+        let connection = match target {
+            Target::Grpc(address) => {
+                let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
+                Connection::Grpc(endpoint.local_address(caller.from).connect().await?)
+            }
+            Target::Http { url, model } => Connection::Http(Peer::new(url, model.as_deref(), caller.from)?),
+        };
+        clients.push(Client::new(caller, connection)?);
     }
     match arrivals {
         Arrivals::Poisson(rate) => open(&clients, rate, seed, period).await,
