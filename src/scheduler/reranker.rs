@@ -220,6 +220,13 @@ impl TakesTurns for Scoring {
     type Error = ScoreError;
     type Info = RerankerInfo;
 
+    /// Tokens of the passages that have no score, those of kept vectors included.
+    fn left(list: &Wanted) -> Option<usize> {
+        let Wanted::Scores(asked) = list else { return None };
+        let work = asked.work.as_ref().filter(|work| work.planned)?;
+        Some(work.open.iter().map(|&index| work.passages[index].ids.len()).sum())
+    }
+
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError> {
         let Self { name, loader, scored } = self;
         loader(&mut |model| {

@@ -1,17 +1,20 @@
 //! Lists that share a model in turns, so that a long one does not hold a short one up.
 //!
 //! What a turn does is the business of `entailment` and `reranker`. A list is dropped before its next turn when its call stops or
-//! nobody waits for it. One that panics is dropped with its reply; the others have their turns when the model is there again.
+//! nobody waits for it, or when it can no longer end in time: what is worked on until its deadline ends it is lost, and with it the time
+//! of the lists behind. One that panics is dropped with its reply; the others have their turns when the model is there again.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::ScheduleError;
 use super::worker::{Service, Worker};
-use crate::call::Call;
+use crate::call::{Call, Stopped};
 use crate::model::ModelError;
+use crate::numeric::real;
 
 /// A model whose lists take turns.
 pub(super) trait TakesTurns: Send + 'static {
@@ -29,7 +32,43 @@ pub(super) trait TakesTurns: Send + 'static {
     /// # Errors
     /// The model cannot be loaded.
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError>;
+
+    /// What is left of a list, in a unit that takes the model about the same time, such as tokens; `None` while that is not known.
+    fn left(_list: &Self::List) -> Option<usize> {
+        None
+    }
 }
+
+/// What the last turns did in their time.
+#[derive(Debug, Default)]
+struct Speed {
+    units: f64,
+    seconds: f64,
+}
+
+/// How much of the sums a further turn leaves.
+const KEPT: f64 = 0.8;
+
+impl Speed {
+    fn learn(&mut self, units: usize, time: Duration) {
+        self.units = self.units * KEPT + real(units);
+        self.seconds = self.seconds * KEPT + time.as_secs_f64();
+    }
+
+    /// Whether so much work takes longer than `share` of the time until the deadline.
+    fn is_too_late(&self, left: Option<usize>, call: &Call, share: f64) -> bool {
+        let (Some(left), Some(deadline)) = (left, call.deadline()) else { return false };
+        let time = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
+        self.units > 0.0 && real(left) * self.seconds / self.units > share * time
+    }
+}
+
+/// A list that has begun, or for which nobody waits, is dropped where it would end this much after its deadline at the last speed.
+const HOPELESS: f64 = 1.25;
+
+/// One that others wait behind is begun only if it takes at most this share of its time: the speed is not exact, and the time of a list
+/// that fails is theirs.
+const SAFE: f64 = 0.8;
 
 /// The answer to a list; `None` while it needs more turns.
 pub(super) type Turn<T> = Result<Option<<T as TakesTurns>::Answer>, <T as TakesTurns>::Error>;
@@ -42,6 +81,8 @@ pub(super) type Serve<'a, T> =
 pub(super) struct Job<T: TakesTurns> {
     list: T::List,
     call: Call,
+    /// Whether a part of it is done.
+    begun: bool,
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
 
@@ -99,6 +140,7 @@ fn serve<T: TakesTurns>(
     queue: &Receiver<Job<T>>,
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
+    let mut speed = Speed::default();
     loop {
         if jobs.is_empty() {
             match queue.recv() {
@@ -112,9 +154,23 @@ fn serve<T: TakesTurns>(
         if job.reply.is_closed() {
             continue;
         }
+        let left = T::left(&job.list);
+        let share = if job.begun || jobs.is_empty() { HOPELESS } else { SAFE };
         let outcome = match job.call.check() {
             Err(stopped) => Err(ScheduleError::from(stopped).into()),
-            Ok(()) => turn(&mut job.list),
+            Ok(()) if speed.is_too_late(left, &job.call, share) => {
+                Err(ScheduleError::from(Stopped::DeadlineExceeded).into())
+            }
+            Ok(()) => {
+                let began = Instant::now();
+                let outcome = turn(&mut job.list);
+                let done = left.map_or(0, |left| left.saturating_sub(T::left(&job.list).unwrap_or(0)));
+                if done > 0 {
+                    speed.learn(done, began.elapsed());
+                    job.begun = true;
+                }
+                outcome
+            }
         };
         match outcome.transpose() {
             None => jobs.push_back(job),
@@ -133,6 +189,6 @@ pub(super) async fn ask<T: TakesTurns>(
     call: &Call,
 ) -> Result<T::Answer, T::Error> {
     let (reply, answer) = oneshot::channel();
-    worker.send(Job { list, call: call.clone(), reply })?;
+    worker.send(Job { list, call: call.clone(), begun: false, reply })?;
     answer.await.map_err(|_| ScheduleError::Unavailable)?
 }

@@ -192,3 +192,21 @@ async fn a_model_without_states_says_so() {
     assert!(matches!(&refused, ScoreError::Schedule(ScheduleError::Model(ModelError::Unusable { .. }))), "{refused}");
     assert!(refused.to_string().starts_with("plain: it gives no states"), "{refused}");
 }
+
+/// A list that cannot end in time is dropped before its first passage is scored, because the lists behind it could use that time.
+#[tokio::test]
+async fn a_list_that_cannot_end_in_time_is_not_begun() {
+    let (scorer, scored) = start(Duration::from_millis(50), false);
+    let within = |seconds| Call::local_with(Some(Instant::now() + Duration::from_secs(seconds)));
+    // Nothing is known of the speed yet: the list is tried.
+    scorer.score(many(64), &within(30), None).await.unwrap();
+    assert_eq!(scored.load(Ordering::Relaxed), 64);
+    // A hundred turns of 50 ms.
+    let late = scorer.score(many(6_400), &within(2), None).await.unwrap_err();
+    assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
+    assert_eq!(scored.load(Ordering::Relaxed), 64);
+    scorer.score(many(64), &within(2), None).await.unwrap();
+    // Without a deadline everything is worth its time.
+    scorer.score(many(128), &Call::local(), None).await.unwrap();
+    assert_eq!(scored.load(Ordering::Relaxed), 64 * 4);
+}
