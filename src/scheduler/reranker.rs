@@ -160,7 +160,9 @@ impl PassageScorer {
     #[must_use]
     pub fn failed_just_now(&self) -> bool {
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(&*self.worker.status().borrow(), Status::Failed(_)) && failed.is_some_and(|at| at.elapsed() < REST)
+        // The worker tells its state after it has answered, so what counts is that it is not ready again.
+        let ready = matches!(&*self.worker.status().borrow(), Status::Ready(_));
+        !ready && failed.is_some_and(|at| at.elapsed() < REST)
     }
 
     /// What is known of the model; `None` until it is loaded.

@@ -196,12 +196,12 @@ async fn a_model_without_states_says_so() {
 /// A list that cannot end in time is dropped before its first passage is scored, because the lists behind it could use that time.
 #[tokio::test]
 async fn a_list_that_cannot_end_in_time_is_not_begun() {
-    let (scorer, scored) = start(Duration::from_millis(50), false);
+    let (scorer, scored) = start(Duration::from_millis(1), false);
     let within = |seconds| Call::local_with(Some(Instant::now() + Duration::from_secs(seconds)));
     // Nothing is known of the speed yet: the list is tried.
     scorer.score(many(64), &within(30), None).await.unwrap();
     assert_eq!(scored.load(Ordering::Relaxed), 64);
-    // A hundred turns of 50 ms.
+    // More than six seconds.
     let late = scorer.score(many(6_400), &within(2), None).await.unwrap_err();
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
     assert_eq!(scored.load(Ordering::Relaxed), 64);
