@@ -7,7 +7,7 @@ With --program, that llama-server is started. Without it the server runs inside 
 wheel has kernels for AVX2 only: for a fair comparison on a newer CPU build the program for the CPU. The sources of llama.cpp are in
 the package's source distribution:
 
-    cmake -B build -DGGML_NATIVE=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF && cmake --build build --target llama-server
+    cmake -B build -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF && cmake --build build --target llama-server
 
 Prints the URL once the server is ready, and ends it when it gets SIGTERM or SIGINT.
 """
