@@ -20,6 +20,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{Running, Scripted, wire};
+use rerankd::rpc::server::ServerOptions;
+use rerankd::rpc::v1::Method;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -71,13 +73,22 @@ async fn offered(
     deadline: Option<Duration>,
     priority: Option<u8>,
 ) -> Vec<Result<Duration, Status>> {
+    open_loop(client, interval, number, |index| request(index, deadline, priority)).await
+}
+
+async fn open_loop(
+    client: &RerankServiceClient<Channel>,
+    interval: Duration,
+    number: usize,
+    ask: impl Fn(usize) -> Request<rerankd::rpc::v1::RerankRequest>,
+) -> Vec<Result<Duration, Status>> {
     let (start, mut answers) = (Instant::now(), JoinSet::new());
     for index in 0..number {
-        let mut client = client.clone();
+        let (mut client, request) = (client.clone(), ask(index));
         let at = start + interval * u32::try_from(index).unwrap();
         answers.spawn(async move {
             tokio::time::sleep_until(at.into()).await;
-            client.rerank(request(index, deadline, priority)).await.map(|_| at.elapsed())
+            client.rerank(request).await.map(|_| at.elapsed())
         });
     }
     answers.join_all().await
@@ -115,18 +126,46 @@ async fn five_times_the_capacity_is_answered_at_the_capacity() {
     let possible = started.elapsed().as_secs_f64() / service;
     let goodput = answered(&answers) as f64 / possible;
     assert!(goodput > 0.6, "{} of {possible:.0} requests were answered in time", answered(&answers));
-    let mut retries = 0;
-    for status in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-        match status.code() {
-            Code::ResourceExhausted => {
-                let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
-                assert!(delay >= Duration::from_millis(50) && delay <= deadline, "{delay:?}");
-                retries += 1;
-            }
-            Code::DeadlineExceeded => {}
-            code => panic!("{code:?}: {}", status.message()),
+    let retries = refused(&answers, deadline);
+    assert!(retries * 2 > number, "{retries} were refused at once");
+    settled(server).await;
+}
+
+/// How many were refused with a delay. All others that were not answered came too late.
+fn refused(answers: &[Result<Duration, Status>], deadline: Duration) -> usize {
+    let refused = |status: &Status| match status.code() {
+        Code::ResourceExhausted => {
+            let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+            assert!(delay >= Duration::from_millis(50) && delay <= deadline, "{delay:?}");
+            true
         }
-    }
+        Code::DeadlineExceeded => false,
+        code => panic!("{code:?}: {}", status.message()),
+    };
+    answers.iter().filter_map(|answer| answer.as_ref().err()).filter(|status| refused(status)).count()
+}
+
+/// The same of a reranker, which has a queue of its own: lists waited there until their deadline passed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_that_a_reranker_cannot_end_in_time_are_refused_at_once() {
+    let (engine, observed, _) = Scripted::default().engine().await;
+    let engine = common::with_slow_reranker(&engine, "slow", Duration::from_millis(10));
+    let server = common::serve_with(engine, observed, 1_000, ServerOptions::default()).await;
+    let client = from(&server, "127.0.0.1").await;
+    let (deadline, service, number) = (Duration::from_millis(500), 0.03, 150);
+    let ask = |index: usize| {
+        let mut request = request(index, Some(deadline), None);
+        request.get_mut().method = Method::CrossEncoder.into();
+        request
+    };
+    // Its speed is known once it has scored a list.
+    client.clone().rerank(ask(0)).await.unwrap();
+    let started = Instant::now();
+    let answers = open_loop(&client, Duration::from_secs_f64(service / 5.0), number, ask).await;
+    let possible = started.elapsed().as_secs_f64() / service;
+    let goodput = answered(&answers) as f64 / possible;
+    assert!(goodput > 0.6, "{} of {possible:.0} requests were answered in time", answered(&answers));
+    let retries = refused(&answers, deadline);
     assert!(retries * 2 > number, "{retries} were refused at once");
     settled(server).await;
 }

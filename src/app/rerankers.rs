@@ -77,7 +77,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
         };
         onnx::with_passage_model(&settings, serve)
     });
-    PassageScorer::start(role.name(), configured, loader)
+    PassageScorer::start(role.name(), configured, config.scheduler.longest_wait, loader)
 }
 
 fn serve_gguf(

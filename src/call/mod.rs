@@ -222,8 +222,14 @@ impl Call {
         tokens: usize,
         admit: impl FnOnce(usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        let asked = self.shared.seat.is_some();
+        let asked = !self.is_local();
         self.work().reserve(ledger, self.key(), tokens, |ahead| if asked { admit(ahead) } else { Ok(()) })
+    }
+
+    /// Whether it is a call within the process, which has no permit and is never refused for what others do.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.shared.seat.is_none()
     }
 
     /// States that at least this many tokens are left to evaluate for the call.

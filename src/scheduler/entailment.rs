@@ -14,6 +14,7 @@ use lru::LruCache;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use super::backlog::Backlog;
 use super::turns::{Serve, TakesTurns, Turns, ask};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
@@ -106,6 +107,7 @@ impl Progress {
 #[derive(Clone)]
 pub struct Judge {
     worker: Worker<Turns<Judging>>,
+    backlog: Arc<Backlog>,
     judged: Arc<AtomicU64>,
     kept: Arc<AtomicU64>,
     model: ConfiguredModel,
@@ -126,8 +128,10 @@ impl Judge {
         let (judged, kept) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let cache = NonZeroUsize::new(options.cache_entries).map(LruCache::new);
         let verdicts = Verdicts { cache, judged: Arc::clone(&judged), kept: Arc::clone(&kept) };
-        let service = Turns::new(Judging { loader, verdicts });
-        Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, judged, kept, model })
+        // A list of pairs belongs to a request that was admitted by what the generator does for it, or by its permit.
+        let backlog = Arc::new(Backlog::new(None));
+        let service = Turns::new(Judging { loader, verdicts }, Arc::clone(&backlog));
+        Ok(Self { worker: Worker::start("entailment", Load::OnDemand, service)?, backlog, judged, kept, model })
     }
 
     /// The model that is configured, loaded or not.
@@ -148,7 +152,8 @@ impl Judge {
     /// [`ScheduleError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the
     /// next list.
     pub async fn judge(&self, pairs: Vec<TextPair>, call: &Call) -> Result<Judged, ScheduleError> {
-        ask(&self.worker, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call).await
+        ask(&self.worker, &self.backlog, List { pairs, submitted: Instant::now(), progress: None, judged: 0 }, call)
+            .await
     }
 
     /// Pairs that the model judged since the start.

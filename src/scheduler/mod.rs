@@ -1,11 +1,14 @@
 //! The models' threads and the queues in front of them.
 //!
 //! `worker` is the thread that owns a model of any kind: loading, supervision, status. `generator` schedules plans on a
-//! causal language model, `entailment` judges pairs of texts, `reranker` scores passages; the lists of both take `turns`. Work
-//! carries its [`Call`](crate::call::Call): a plan or a list of pairs is dropped before its next step when the call stops.
+//! causal language model, `entailment` judges pairs of texts, `reranker` scores passages; the lists of both take `turns`.
+//! `pace` knows how fast a model is, `backlog` what waits in front of one that gives turns. Work carries its
+//! [`Call`](crate::call::Call): a plan or a list of pairs is dropped before its next step when the call stops.
 
+mod backlog;
 pub mod entailment;
 pub mod generator;
+mod pace;
 pub mod reranker;
 mod turns;
 pub mod worker;
@@ -43,4 +46,13 @@ pub enum ScheduleError {
     /// The model failed on this work.
     #[error(transparent)]
     Model(#[from] ModelError),
+}
+
+impl From<pace::Refusal> for ScheduleError {
+    fn from(refusal: pace::Refusal) -> Self {
+        match refusal {
+            pace::Refusal::Later(retry_after) => Self::Overloaded { retry_after },
+            pace::Refusal::Never => Stopped::DeadlineExceeded.into(),
+        }
+    }
 }

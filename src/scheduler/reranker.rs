@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
+use super::backlog::{Backlog, Size};
 use super::entailment::ConfiguredModel;
 use super::turns::{Serve, TakesTurns, Turns, ask};
 use super::worker::Worker;
@@ -27,6 +28,8 @@ pub use error::ScoreError;
 const TURN: usize = 64;
 /// Tokens after which a turn ends early: 64 long pairs take many seconds.
 const TURN_TOKENS: usize = 4_096;
+/// Bytes counted for a token of a passage that is cut.
+const BYTES_PER_TOKEN: usize = 4;
 /// Bytes of text that are tokenised before another request has its turn.
 const TURN_BYTES: usize = 256 << 10;
 
@@ -99,6 +102,10 @@ struct Work {
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
+    /// Tokens to evaluate of each passage.
+    costs: Vec<usize>,
+    /// Those of the open ones.
+    left: usize,
     scores: Vec<f64>,
     progress: Progress,
     steps: usize,
@@ -120,6 +127,7 @@ enum Given {
 #[derive(Clone)]
 pub struct PassageScorer {
     worker: Worker<Turns<Scoring>>,
+    backlog: Arc<Backlog>,
     scored: Arc<AtomicU64>,
     /// When it could not be loaded last.
     failed: Arc<Mutex<Option<Instant>>>,
@@ -133,14 +141,21 @@ impl std::fmt::Debug for PassageScorer {
 }
 
 impl PassageScorer {
-    /// Starts the worker under this name; the model is loaded at the first list.
+    /// Starts the worker under this name; the model is loaded at the first list. `longest_wait` bounds the work in front of a
+    /// list without a deadline.
     ///
     /// # Errors
     /// The operating system's error when it gives no thread.
-    pub fn start(name: &'static str, model: ConfiguredModel, loader: Loader) -> std::io::Result<Self> {
-        let scored = Arc::new(AtomicU64::new(0));
-        let service = Turns::new(Scoring { name, loader, scored: Arc::clone(&scored) });
-        Ok(Self { worker: Worker::start(name, Load::OnDemand, service)?, scored, failed: Arc::default(), model })
+    pub fn start(
+        name: &'static str,
+        model: ConfiguredModel,
+        longest_wait: Option<Duration>,
+        loader: Loader,
+    ) -> std::io::Result<Self> {
+        let (scored, backlog) = (Arc::new(AtomicU64::new(0)), Arc::new(Backlog::new(longest_wait)));
+        let service = Turns::new(Scoring { name, loader, scored: Arc::clone(&scored) }, Arc::clone(&backlog));
+        let worker = Worker::start(name, Load::OnDemand, service)?;
+        Ok(Self { worker, backlog, scored, failed: Arc::default(), model })
     }
 
     /// The model that is configured, loaded or not.
@@ -174,6 +189,12 @@ impl PassageScorer {
         }
     }
 
+    /// SHA-256 of the model's file, as loaded or as configured; empty where it is not there.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        self.info().map_or_else(|| self.model.sha256.clone(), |info| info.sha256)
+    }
+
     /// How often the model failed since the start, to be loaded again.
     #[must_use]
     pub fn restarts(&self) -> u64 {
@@ -190,7 +211,7 @@ impl PassageScorer {
     ///
     /// # Errors
     /// [`ScoreError`]; [`ModelError::Unusable`] inside it when the model cannot be loaded, which is tried again for the next
-    /// list.
+    /// list, and [`ScheduleError::Overloaded`] at once when the list cannot end in time behind the others.
     pub async fn score(
         &self,
         list: List,
@@ -198,7 +219,7 @@ impl PassageScorer {
         listener: Option<UnboundedSender<Progress>>,
     ) -> Result<Scored, ScoreError> {
         let wanted = Wanted::Scores(Box::new(Asked { list, listener, submitted: Instant::now(), work: None }));
-        let outcome = ask(&self.worker, wanted, call).await;
+        let outcome = ask(&self.worker, &self.backlog, wanted, call).await;
         if let Err(ScoreError::Schedule(ScheduleError::Model(_))) = &outcome {
             *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
@@ -222,11 +243,19 @@ impl TakesTurns for Scoring {
     type Error = ScoreError;
     type Info = RerankerInfo;
 
-    /// Tokens of the passages that have no score, those of kept vectors included.
+    fn size(list: &Wanted) -> Size {
+        let Wanted::Scores(asked) = list else { return Size::default() };
+        let (List { query, passages, shortening, .. }, turn) = (&asked.list, TURN_TOKENS);
+        // What is cut is not evaluated. The query stands beside each passage, or is short beside them.
+        let most = shortening.passage_tokens.map_or(usize::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
+        let bytes = passages.iter().fold(0, |sum: usize, text| sum.saturating_add(text.len().min(most) + query.len()));
+        Size { bytes, turns: passages.len().div_ceil(TURN), turn }
+    }
+
+    /// Tokens of the passages that have no score, and whose vectors were not kept when the list was tokenised.
     fn left(list: &Wanted) -> Option<usize> {
         let Wanted::Scores(asked) = list else { return None };
-        let work = asked.work.as_ref().filter(|work| work.planned)?;
-        Some(work.open.iter().map(|&index| work.passages[index].ids.len()).sum())
+        asked.work.as_ref().filter(|work| work.planned).map(|work| work.left)
     }
 
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError> {
@@ -256,6 +285,8 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
                 planned: false,
                 known: 0,
                 open: Vec::new(),
+                costs: Vec::new(),
+                left: 0,
                 scores: vec![f64::NAN; list.passages.len()],
                 progress: Progress { done: 0, total: 0, longest: 0 },
                 steps: 0,
@@ -269,7 +300,7 @@ fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Resu
         if work.passages.len() < list.passages.len() {
             return Ok(None);
         }
-        work.plan(list, model.query_cost(&work.query))?;
+        work.plan(list, model)?;
     }
     if let Some(listener) = &asked.listener {
         // A listener that left is the caller's business; the work goes on until its call stops.
@@ -306,14 +337,16 @@ impl Work {
 
     /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. What the model
     /// knows counts, so that a budget does not depend on the requests before.
-    fn plan(&mut self, list: &List, query_cost: usize) -> Result<(), ScoreError> {
+    fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
-        let total = lengths().sum::<usize>() + query_cost;
+        let total = lengths().sum::<usize>() + model.query_cost(&self.query);
         if total > list.tokens {
             return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
         }
         self.planned = true;
         self.progress = Progress { done: 0, total, longest: lengths().max().unwrap_or(0) };
+        self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
+        self.left = self.costs.iter().sum();
         self.open = (0..self.passages.len()).collect();
         // Stable: passages of one length keep their order.
         self.open.sort_by_key(|&index| self.passages[index].ids.len());
@@ -333,6 +366,7 @@ impl Work {
             self.open.pop();
             chosen.push(index);
             tokens += length;
+            self.left = self.left.saturating_sub(self.costs[index]);
         }
         let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
         self.known += passages.iter().filter(|one| model.is_known(one)).map(|one| one.ids.len()).sum::<usize>();

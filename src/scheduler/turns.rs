@@ -2,19 +2,21 @@
 //!
 //! What a turn does is the business of `entailment` and `reranker`. A list is dropped before its next turn when its call stops or
 //! nobody waits for it, or when it can no longer end in time: what is worked on until its deadline ends it is lost, and with it the time
-//! of the lists behind. One that panics is dropped with its reply; the others have their turns when the model is there again.
+//! of the lists behind. What cannot end in time behind the others is refused before it comes in (`backlog`). One that panics is dropped with its reply; the others have their turns when the model is there again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::ScheduleError;
+use super::backlog::{Backlog, Entry, Size};
+use super::pace::{FILL, OPTIMISM};
 use super::worker::{Service, Worker};
 use crate::call::{Call, Stopped};
 use crate::model::ModelError;
-use crate::numeric::real;
 
 /// A model whose lists take turns.
 pub(super) trait TakesTurns: Send + 'static {
@@ -33,42 +35,16 @@ pub(super) trait TakesTurns: Send + 'static {
     /// The model cannot be loaded.
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError>;
 
-    /// What is left of a list, in a unit that takes the model about the same time, such as tokens; `None` while that is not known.
+    /// How large a list is before its first turn. Nothing is refused by the default.
+    fn size(_list: &Self::List) -> Size {
+        Size::default()
+    }
+
+    /// Tokens that are left of a list; `None` while they are not known.
     fn left(_list: &Self::List) -> Option<usize> {
         None
     }
 }
-
-/// What the last turns did in their time.
-#[derive(Debug, Default)]
-struct Speed {
-    units: f64,
-    seconds: f64,
-}
-
-/// How much of the sums a further turn leaves.
-const KEPT: f64 = 0.8;
-
-impl Speed {
-    fn learn(&mut self, units: usize, time: Duration) {
-        self.units = self.units * KEPT + real(units);
-        self.seconds = self.seconds * KEPT + time.as_secs_f64();
-    }
-
-    /// Whether so much work takes longer than `share` of the time until the deadline.
-    fn is_too_late(&self, left: Option<usize>, call: &Call, share: f64) -> bool {
-        let (Some(left), Some(deadline)) = (left, call.deadline()) else { return false };
-        let time = deadline.saturating_duration_since(Instant::now()).as_secs_f64();
-        self.units > 0.0 && real(left) * self.seconds / self.units > share * time
-    }
-}
-
-/// A list that has begun, or for which nobody waits, is dropped where it would end this much after its deadline at the last speed.
-const HOPELESS: f64 = 1.25;
-
-/// One that others wait behind is begun only if it takes at most this share of its time: the speed is not exact, and the time of a list
-/// that fails is theirs.
-const SAFE: f64 = 0.8;
 
 /// The answer to a list; `None` while it needs more turns.
 pub(super) type Turn<T> = Result<Option<<T as TakesTurns>::Answer>, <T as TakesTurns>::Error>;
@@ -83,6 +59,8 @@ pub(super) struct Job<T: TakesTurns> {
     call: Call,
     /// Whether a part of it is done.
     begun: bool,
+    /// Its place in front of the model.
+    entry: Entry,
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
 
@@ -90,11 +68,13 @@ pub(super) struct Job<T: TakesTurns> {
 pub(super) struct Turns<T: TakesTurns> {
     model: T,
     jobs: VecDeque<Job<T>>,
+    backlog: Arc<Backlog>,
 }
 
 impl<T: TakesTurns> Turns<T> {
-    pub const fn new(model: T) -> Self {
-        Self { model, jobs: VecDeque::new() }
+    /// `backlog` is what lists enter by [`ask`].
+    pub const fn new(model: T, backlog: Arc<Backlog>) -> Self {
+        Self { model, jobs: VecDeque::new(), backlog }
     }
 }
 
@@ -108,11 +88,11 @@ impl<T: TakesTurns> Service for Turns<T> {
         queue: &Receiver<Job<T>>,
         ready: &mut dyn FnMut(T::Info),
     ) -> Result<(), ModelError> {
-        let Self { model, jobs } = self;
+        let Self { model, jobs, backlog } = self;
         jobs.extend(first);
         let outcome = model.load(&mut |info, turn| {
             ready(info);
-            serve(jobs, queue, turn);
+            serve(jobs, queue, backlog, turn);
         });
         if outcome.is_err() {
             // The lists that came while it loaded get the same answer at once, not a failed load each.
@@ -138,9 +118,9 @@ impl<T: TakesTurns> Service for Turns<T> {
 fn serve<T: TakesTurns>(
     jobs: &mut VecDeque<Job<T>>,
     queue: &Receiver<Job<T>>,
+    backlog: &Backlog,
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
-    let mut speed = Speed::default();
     loop {
         if jobs.is_empty() {
             match queue.recv() {
@@ -155,19 +135,25 @@ fn serve<T: TakesTurns>(
             continue;
         }
         let left = T::left(&job.list);
-        let share = if job.begun || jobs.is_empty() { HOPELESS } else { SAFE };
+        // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
+        // theirs.
+        let share = if job.begun || jobs.is_empty() { OPTIMISM } else { FILL };
         let outcome = match job.call.check() {
             Err(stopped) => Err(ScheduleError::from(stopped).into()),
-            Ok(()) if speed.is_too_late(left, &job.call, share) => {
+            Ok(()) if left.is_some_and(|left| is_too_late(backlog, left, &job.call, share)) => {
                 Err(ScheduleError::from(Stopped::DeadlineExceeded).into())
             }
             Ok(()) => {
                 let began = Instant::now();
                 let outcome = turn(&mut job.list);
-                let done = left.map_or(0, |left| left.saturating_sub(T::left(&job.list).unwrap_or(0)));
+                let now = T::left(&job.list);
+                let done = left.map_or(0, |left| left.saturating_sub(now.unwrap_or(0)));
                 if done > 0 {
-                    speed.learn(done, began.elapsed());
+                    backlog.pace.record(done, began.elapsed(), true);
                     job.begun = true;
+                }
+                if let Some(now) = now {
+                    job.entry.set(now);
                 }
                 outcome
             }
@@ -179,16 +165,24 @@ fn serve<T: TakesTurns>(
     }
 }
 
+/// Whether so many tokens take more than `share` of the time until the deadline.
+fn is_too_late(backlog: &Backlog, left: usize, call: &Call, share: f64) -> bool {
+    let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    time.is_some_and(|time| backlog.pace.exceeds(left, time, share))
+}
+
 /// Hands a list over and waits for its answer. Dropping the future, or stopping the call, drops the list before its next turn.
 ///
 /// # Errors
-/// That of the list, or that there is no model.
+/// That of the list, that there is no model, or that the list cannot end in time behind the others.
 pub(super) async fn ask<T: TakesTurns>(
     worker: &Worker<Turns<T>>,
+    backlog: &Arc<Backlog>,
     list: T::List,
     call: &Call,
 ) -> Result<T::Answer, T::Error> {
+    let entry = backlog.enter(call, T::size(&list))?;
     let (reply, answer) = oneshot::channel();
-    worker.send(Job { list, call: call.clone(), begun: false, reply })?;
+    worker.send(Job { list, call: call.clone(), begun: false, entry, reply })?;
     answer.await.map_err(|_| ScheduleError::Unavailable)?
 }

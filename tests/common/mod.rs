@@ -260,17 +260,22 @@ pub fn with_position_bias(engine: &Engine, bias: PositionBias) -> Engine {
 
 /// A copy of the engine with a scripted cross-encoder of this name.
 pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
+    with_slow_reranker(engine, name, Duration::ZERO)
+}
+
+/// The same with one that takes this long for a passage.
+pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engine {
     use rerankd::engine::models::Role;
     use rerankd::scheduler::entailment::ConfiguredModel;
     use rerankd::scheduler::reranker::PassageScorer;
     let scored = Arc::default();
-    let mut model = scripted::ScriptedReranker { delay: Duration::ZERO, scored, panics_at: Some(5), most: 100 };
+    let mut model = scripted::ScriptedReranker { delay, scored, panics_at: Some(5), most: 100 };
     let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::reranker::Reranker)| {
         serve(&mut model);
         Ok(())
     });
     let configured = ConfiguredModel { name: name.to_owned(), sha256: "2".repeat(64) };
-    let scorer = PassageScorer::start("reranker", configured, loader).unwrap();
+    let scorer = PassageScorer::start("reranker", configured, None, loader).unwrap();
     Engine::new(engine.models().clone().with_scorer(Role::Reranker, scorer), *engine.limits())
 }
 

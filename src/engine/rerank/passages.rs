@@ -55,8 +55,7 @@ impl Engine {
 
     /// SHA-256 of that model's file; empty where the file is not there.
     pub(super) fn signal_sha256(&self, request: &RerankRequest) -> Option<String> {
-        let scorer = self.models().scorer_if_any(self.signal_of(request)?)?;
-        Some(scorer.info().map_or_else(|| scorer.model().sha256.clone(), |info| info.sha256))
+        Some(self.models().scorer_if_any(self.signal_of(request)?)?.sha256())
     }
 }
 

@@ -1,14 +1,12 @@
 //! Plans on a generator: a queue in front of one worker thread that owns the model.
 //!
 //! [`Scheduler::admit`] decides by estimated tokens whether a request may come in, [`Scheduler::run`] hands a plan over and
-//! awaits its scores. `pace` knows how fast the generator is, `line` which request begins next, `queue` how active requests
-//! share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings`
+//! awaits its scores. `line` knows which request begins next, `queue` how active requests share a step. `stepper` is the loop around the generator, `stats` what it counts, `active` a plan while it runs, `openings`
 //! the openings that stay in the cache. States of passages are in the store of `warm`.
 
 mod active;
 mod line;
 mod openings;
-mod pace;
 pub mod queue;
 mod service;
 mod stats;
@@ -21,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
+use super::pace::Pace;
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::{Call, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 use crate::warm::{Fetched, Key, Store};
-use pace::{Pace, Refusal};
 use service::GeneratorService;
 pub use service::SchedulerOptions;
 pub use stats::Stats;
@@ -194,10 +192,7 @@ impl Scheduler {
 
     fn fits(&self, call: &Call, own: usize, ahead: usize) -> Result<(), ScheduleError> {
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        self.stats.pace.admit(own, ahead, time, self.longest_wait).map_err(|refusal| match refusal {
-            Refusal::Later(retry_after) => ScheduleError::Overloaded { retry_after },
-            Refusal::Never => Stopped::DeadlineExceeded.into(),
-        })
+        Ok(self.stats.pace.admit(own, ahead, time, self.longest_wait)?)
     }
 
     /// Carries out `plan`. Scores of nodes and progress go to `events` while it runs. Dropping the future, or stopping the

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::pace::Pace;
 use crate::numeric::real;
+use crate::scheduler::pace::Pace;
 
 /// Counters of the worker, readable at any time.
 #[derive(Debug, Default)]

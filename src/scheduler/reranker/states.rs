@@ -50,7 +50,7 @@ impl PassageScorer {
     /// As [`PassageScorer::score`]; [`ModelError::Unusable`] inside it for a model without states of tokens.
     pub async fn states(&self, texts: Arc<[String]>, call: &Call) -> Result<Vec<TokenStates>, ScoreError> {
         let wanted = Wanted::States(Texts { texts, states: Vec::new() });
-        match ask(&self.worker, wanted, call).await? {
+        match ask(&self.worker, &self.backlog, wanted, call).await? {
             Given::States(states) => Ok(states),
             Given::Scores(_) => Err(ModelError::Decode("scores for states".into()).into()),
         }

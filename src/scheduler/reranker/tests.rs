@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
-use crate::call::Stopped;
+use crate::call::{Admission, Place, Stopped, Terms};
 use crate::model::reranker::TooLong;
 use crate::scheduler::ScheduleError;
 use crate::scripted::ScriptedReranker;
@@ -32,7 +32,7 @@ fn start(delay: Duration, mut damaged: bool) -> (PassageScorer, Arc<AtomicUsize>
         serve(&mut model);
         Ok(())
     });
-    (PassageScorer::start("reranker", ConfiguredModel::default(), loader).unwrap(), scored)
+    (PassageScorer::start("reranker", ConfiguredModel::default(), None, loader).unwrap(), scored)
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn a_model_without_states_says_so() {
         serve(&mut Plain);
         Ok(())
     });
-    let scorer = PassageScorer::start("reranker", ConfiguredModel::default(), loader).unwrap();
+    let scorer = PassageScorer::start("reranker", ConfiguredModel::default(), None, loader).unwrap();
     let refused = scorer.states(texts(&["ab"]), &Call::local()).await.unwrap_err();
     assert!(matches!(&refused, ScoreError::Schedule(ScheduleError::Model(ModelError::Unusable { .. }))), "{refused}");
     assert!(refused.to_string().starts_with("plain: it gives no states"), "{refused}");
@@ -209,4 +209,30 @@ async fn a_list_that_cannot_end_in_time_is_not_begun() {
     // Without a deadline everything is worth its time.
     scorer.score(many(128), &Call::local(), None).await.unwrap();
     assert_eq!(scored.load(Ordering::Relaxed), 64 * 4);
+}
+
+/// It waited for its turn, and was told that it is too late when it came.
+#[tokio::test]
+async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
+    let (scorer, scored) = start(Duration::from_millis(1), false);
+    let admission = Admission::new(8);
+    let within = |milliseconds| {
+        let deadline = Some(Instant::now() + Duration::from_millis(milliseconds));
+        admission.admit(Terms { deadline, ..Terms::default() }, Place::Beside).unwrap()
+    };
+    scorer.score(many(64), &within(30_000), None).await.unwrap();
+    // A second of work. Whoever brings as much waits for all of it.
+    let other = scorer.clone();
+    let long = tokio::spawn(async move { other.score(many(960), &Call::local(), None).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let began = Instant::now();
+    let refused = scorer.score(many(960), &within(1_500), None).await.unwrap_err();
+    let ScoreError::Schedule(ScheduleError::Overloaded { retry_after }) = refused else { panic!("{refused}") };
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    assert!(retry_after < Duration::from_secs(3), "{retry_after:?}");
+    // One turn of the other comes before a short one.
+    scorer.score(many(8), &within(1_500), None).await.unwrap();
+    assert_eq!(long.await.unwrap().unwrap().scores.len(), 960);
+    assert_eq!(scored.load(Ordering::Relaxed), 64 + 960 + 8);
+    assert_eq!(scorer.backlog.total(), 0, "nothing is left behind");
 }

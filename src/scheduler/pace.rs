@@ -1,26 +1,36 @@
-//! How fast the generator is now, and what can be done by when at that speed.
+//! How fast a model is now, and what can be done by when at that speed.
 //!
 //! Speeds are means over the latest work: every [`HALF_LIFE`] seconds inside the model halve the weight of what was before. A
 //! machine that slows down, because others use it or another kind of work comes, is therefore known within seconds.
+//!
+//! A process that was halted for a minute in the middle of a step must not believe for ever that it is slow, and refuse all work by
+//! which it would learn better. So one step counts as [`LONGEST`] at most, and after a [`SILENCE`] the best speed holds again for what
+//! is refused for itself.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::numeric::real;
 
 /// Seconds inside the model that halve the weight of earlier steps.
 const HALF_LIFE: f64 = 2.0;
 
+/// Most seconds that one step counts as, with its share of tokens.
+const LONGEST: f64 = 2.0 * HALF_LIFE;
+
+/// Without a step for so long, the present speed is unknown.
+const SILENCE: Duration = Duration::from_secs(2);
+
 /// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
-const FILL: f64 = 0.8;
+pub const FILL: f64 = 0.8;
 
 /// A request is dropped as hopeless if it could not end even at this multiple of the present speed.
-const OPTIMISM: f64 = 1.25;
+pub const OPTIMISM: f64 = 1.25;
 
 /// Bounds of a suggested delay before a retry, in seconds.
 const RETRY: (f64, f64) = (0.05, 60.0);
 
-/// Present speeds of a generator.
+/// Present speeds of a model.
 #[derive(Debug, Default)]
 pub struct Pace(Mutex<Speeds>);
 
@@ -30,6 +40,18 @@ struct Speeds {
     all: Mean,
     /// Of steps that fill at least a quarter of a batch: what prompts are read with.
     full: Mean,
+    /// The best that `full` was.
+    best: f64,
+    /// When the last step ended.
+    last: Option<Instant>,
+}
+
+impl Speeds {
+    /// What to refuse by: the speed of full steps, or after a silence the best one. `None` before the first full step.
+    fn fastest(&self, now: Instant) -> Option<f64> {
+        let silent = self.last.is_some_and(|last| now.saturating_duration_since(last) > SILENCE);
+        self.full.speed().map(|speed| if silent { self.best } else { speed })
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -40,6 +62,8 @@ struct Mean {
 
 impl Mean {
     fn record(&mut self, tokens: f64, seconds: f64) {
+        let share = (LONGEST / seconds).min(1.0);
+        let (tokens, seconds) = (tokens * share, seconds * share);
         let kept = (-seconds / HALF_LIFE).exp2();
         self.tokens = self.tokens * kept + tokens;
         self.seconds = self.seconds * kept + seconds;
@@ -64,9 +88,11 @@ impl Pace {
     pub fn record(&self, tokens: usize, took: Duration, full: bool) {
         let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (tokens, seconds) = (real(tokens), took.as_secs_f64());
+        speeds.last = Some(Instant::now());
         speeds.all.record(tokens, seconds);
         if full {
             speeds.full.record(tokens, seconds);
+            speeds.best = speeds.best.max(speeds.full.speed().unwrap_or(0.0));
         }
     }
 
@@ -83,7 +109,17 @@ impl Pace {
     /// Whether `left` tokens that wait for nothing cannot be evaluated within `time`.
     #[must_use]
     pub fn hopeless(&self, left: usize, time: Duration) -> bool {
-        self.speeds().full.speed().is_some_and(|speed| real(left) > speed * OPTIMISM * time.as_secs_f64())
+        self.exceeds(left, time, OPTIMISM)
+    }
+
+    /// Whether `left` tokens take more than `share` of `time`.
+    #[must_use]
+    pub fn exceeds(&self, left: usize, time: Duration, share: f64) -> bool {
+        self.exceeds_at(left, time, share, Instant::now())
+    }
+
+    fn exceeds_at(&self, left: usize, time: Duration, share: f64, now: Instant) -> bool {
+        self.speeds().fastest(now).is_some_and(|speed| real(left) > speed * share * time.as_secs_f64())
     }
 
     /// Whether `own` tokens may be admitted behind `ahead` tokens.
@@ -101,12 +137,24 @@ impl Pace {
         time: Option<Duration>,
         wait: Option<Duration>,
     ) -> Result<(), Refusal> {
-        let Some(speed) = self.speed() else { return Ok(()) };
+        self.admit_at(own, ahead, time, wait, Instant::now())
+    }
+
+    fn admit_at(
+        &self,
+        own: usize,
+        ahead: usize,
+        time: Option<Duration>,
+        wait: Option<Duration>,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let speeds = self.speeds();
+        let Some(speed) = speeds.all.speed() else { return Ok(()) };
         let (own, ahead) = (real(own) / speed, real(ahead) / speed);
         let (needed, allowed) = match (time, wait) {
             (Some(time), _) => {
                 // The estimate may be wrong by much, so only what is far out of reach is refused for itself.
-                let fastest = self.speeds().full.speed().unwrap_or(speed);
+                let fastest = speeds.fastest(now).unwrap_or(speed);
                 if own * speed > 2.0 * fastest * time.as_secs_f64() {
                     return Err(Refusal::Never);
                 }
@@ -189,6 +237,21 @@ mod tests {
         }
         assert!(pace.speed().unwrap() < 100.0);
         assert!(!pace.hopeless(1_000, SECOND));
+    }
+
+    /// A process that was halted in a step refused every request with a deadline from then on, and so never learnt its speed again.
+    #[test]
+    fn a_halt_in_the_middle_of_a_step_is_forgotten() {
+        let pace = thousand();
+        pace.record(512, Duration::from_mins(1), true);
+        let (three, now) = (3 * SECOND, Instant::now());
+        assert!(pace.speed().unwrap() > 50.0, "one step counts as four seconds");
+        assert_eq!(pace.admit_at(2_000, 0, Some(three), None, now), Err(Refusal::Never), "as far as is known");
+        assert!(pace.exceeds_at(2_000, three, OPTIMISM, now));
+        let later = now + SILENCE + SECOND;
+        assert_eq!(pace.admit_at(2_000, 0, Some(three), None, later), Ok(()));
+        assert!(!pace.exceeds_at(2_000, three, OPTIMISM, later));
+        assert_eq!(pace.admit_at(7_000, 0, Some(three), None, later), Err(Refusal::Never), "never was it so fast");
     }
 
     proptest! {
