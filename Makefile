@@ -5,8 +5,9 @@
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
 # make test-distil    train a tiny model with models/distil against the release binary; installs torch once
 # make fuzz        look for inputs that decoders and readers fail on; SECONDS=600 altogether; needs cargo-fuzz
+# make test-image   build the files of the image and run them as it runs them; needs root, and another build of llama.cpp
 # make test-helm   check the Helm chart: lint, templates, schemas of Kubernetes, policies, alert rules
-.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
+.PHONY: help setup setup-ci build models demo serve test test-clients test-distil test-helm test-image fuzz bench-scoring bench-belief bench-evaluation bench-ranking bench-answers bench-compress bench-hostile bench-load bench-warm bench-soak bench-gpu
 
 CARGO ?= cargo
 BINARY := target/release/rerankd
@@ -48,6 +49,14 @@ fuzz:
 
 test-helm:
 	@./scripts/test-helm.sh
+
+# In a folder of its own, because its flags would build everything again.
+STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rerankd/models
+test-image: models
+	@RUSTFLAGS= $(CARGO) build --release --locked --quiet --features portable --target-dir target/portable
+	@rm -rf target/image
+	@ONNXRUNTIME=$(STORE)/onnxruntime/libonnxruntime.so ./scripts/image-root.sh target/portable/release target/image
+	@./scripts/test-image.sh target/image $(STORE)
 
 # Compares the engine with a bare loop and a naive program, and all designs and arrangements on labelled questions. Writes
 # docs/scoring.md and its plot. DATA is one or more gzipped files of JSON lines: id, question, answers, passages {title, text,

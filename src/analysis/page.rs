@@ -7,7 +7,7 @@ use super::report::{Report, Table};
 use super::{Analysis, Settings};
 use crate::backend::ModelIdentity;
 use crate::evaluation::compare::tables::machine;
-use crate::evaluation::report::{STYLE, figure};
+use crate::evaluation::report::{STYLE, figure, prose};
 
 /// What a report is about.
 pub(super) struct About<'a> {
@@ -71,7 +71,7 @@ pub(super) fn html(report: &Report, about: &About<'_>) -> String {
                 @for chart in &report.charts { (figure(&chart.caption, &chart.svg, &html! { p { "The tables below have the numbers." } })) }
                 @for one in &report.tables { (table(one)) }
                 h2 id="measured" { "How it was measured" }
-                ul { @for note in report.notes.iter().cloned().chain(about.notes()) { li { (note) } } }
+                ul { @for note in report.notes.iter().cloned().chain(about.notes()) { li { (prose(&note)) } } }
                 p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; figures.jsonl has every number." } }
             }
         }
@@ -79,12 +79,30 @@ pub(super) fn html(report: &Report, about: &About<'_>) -> String {
     page.into_string()
 }
 
+/// A value, with its interval in the smaller type of intervals.
+fn cell(text: &str) -> Markup {
+    match text.split_once(" [") {
+        Some((value, interval)) if interval.ends_with(']') => {
+            html! { (value) span.interval { " [" (interval) } }
+        }
+        _ => html! { (text) },
+    }
+}
+
 fn table(one: &Table) -> Markup {
+    if one.rows.iter().all(|row| row.iter().skip(1).all(|cell| cell == "–")) {
+        return html! {
+            h3 { (one.caption) }
+            p { "No number: the values are the same for all questions, or there are too few." }
+        };
+    }
     html! {
         h3 { (one.caption) }
         div.wide { table {
             thead { tr { @for name in &one.head { th { (name) } } } }
-            tbody { @for row in &one.rows { tr { @for cell in row { td { (cell) } } } } }
+            tbody { @for row in &one.rows { tr { @for (at, one) in row.iter().enumerate() {
+                td { @if at == 0 { (one) } @else { (cell(one)) } }
+            } } } }
         } }
     }
 }
@@ -135,7 +153,23 @@ pub(crate) fn lines(analysis: &dyn Analysis, settings: &Settings, finished: &sup
 
 #[cfg(test)]
 mod tests {
-    use super::escaped;
+    use super::*;
+
+    fn rows(cells: &[&[&str]]) -> Table {
+        let row = |row: &&[&str]| row.iter().map(|cell| (*cell).to_owned()).collect();
+        Table { caption: "c".into(), head: vec!["a".into(), "b".into()], rows: cells.iter().map(row).collect() }
+    }
+
+    #[test]
+    fn intervals_are_smaller_and_a_table_of_nothing_is_a_sentence() {
+        let page = table(&rows(&[&["P [x]", "0.1 [0.0, 0.2]"], &["R", "–"]])).into_string();
+        assert!(page.contains("<td>0.1<span class=\"interval\"> [0.0, 0.2]</span></td>"), "{page}");
+        assert!(page.contains("<td>P [x]</td>"), "a name keeps its brackets: {page}");
+        let page = table(&rows(&[&["P", "–"], &["R", "–"]])).into_string();
+        assert!(page.contains("No number") && !page.contains("<table"), "{page}");
+        assert_eq!(prose("as `given` is").into_string(), "as <code>given</code> is");
+        assert_eq!(prose("a ` b").into_string(), "a ` b");
+    }
 
     #[test]
     fn text_cannot_end_a_cell_or_a_line() {

@@ -6,6 +6,7 @@ pub(in crate::evaluation) use estimates::number;
 pub(crate) use estimates::{Column, Estimate, Series, columns, estimates};
 
 use anyhow::anyhow;
+use plotters::data::float::pretty_print_float;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -64,6 +65,12 @@ pub(crate) struct Axes<'a> {
     pub y: &'a str,
 }
 
+/// A number beside the vertical axis. Without this a sum that misses 0 by a rounding is -0.0.
+pub(super) fn height(y: &f64) -> String {
+    let zero = y.abs() < 1e-9;
+    pretty_print_float(if zero { 0.0 } else { *y }, false)
+}
+
 /// Lines over ranks or positions, from 1.
 pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String> {
     let all = || curves.iter().flat_map(|curve| curve.values.iter().copied());
@@ -91,6 +98,7 @@ pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
                 if whole { format!("{x:.0}") } else { String::new() }
             })
             .x_desc(axes.x)
+            .y_label_formatter(&height)
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -139,6 +147,7 @@ pub(crate) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::
             .light_line_style(TRANSPARENT)
             .bold_line_style(GREY.mix(0.35))
             .x_desc(axes.x)
+            .y_label_formatter(&height)
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -179,6 +188,7 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
                 false => String::new(),
             })
             .x_desc(axes.x)
+            .y_label_formatter(&height)
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -273,6 +283,11 @@ pub(super) fn themed(svg: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_height_of_nothing_has_no_sign() {
+        assert_eq!([-1e-17, 0.0, 0.15, -0.2].map(|y| height(&y)), ["0", "0", "0.15", "-0.2"]);
+    }
 
     #[test]
     fn charts_take_the_colours_of_the_page() {

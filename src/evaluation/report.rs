@@ -16,7 +16,8 @@ const SHOWN: usize = 20;
 
 pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+p, li, figure { max-width: 60rem; } code { font-size: .95em; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1rem; margin-bottom: .3rem; }
 nav a { margin-right: 1rem; } figure { margin: 1rem 0; } figcaption { font-weight: 600; }
@@ -27,6 +28,16 @@ th:first-child, td:first-child, td.text, th.text { text-align: left; } td.long {
 th { border-bottom: 1px solid var(--line); } small, .interval { opacity: .7; } .interval { font-size: .85em; }
 details { margin: .3rem 0 1rem; } summary { cursor: pointer; } .verdict { font-size: 1.15rem; font-weight: 600; }
 ";
+
+/// A sentence, in which backticks enclose what is typed.
+pub(crate) fn prose(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        // One of them encloses nothing.
+        return html! { (text) };
+    }
+    html! { @for (at, part) in parts.iter().enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } } }
+}
 
 pub(super) fn html(
     plan: &Plan,

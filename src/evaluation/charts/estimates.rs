@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::{Axes, GREY, SERIES, SIZE, bounds, failed, themed};
+use super::{Axes, GREY, SERIES, SIZE, bounds, failed, height, themed};
 use crate::numeric::real;
 
 /// A named line of estimates.
@@ -55,6 +55,7 @@ pub(crate) fn estimates(series: &[Series], axes: &Axes<'_>) -> anyhow::Result<St
             .bold_line_style(GREY.mix(0.35))
             .x_label_formatter(&|x| if *x < last + width * 0.06 { number(*x) } else { String::new() })
             .x_desc(axes.x)
+            .y_label_formatter(&height)
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -122,6 +123,7 @@ pub(crate) fn columns(columns: &[Column], axes: &Axes<'_>) -> anyhow::Result<Str
             .x_labels(columns.len().clamp(2, 20) + 2)
             .x_label_formatter(&name)
             .x_desc(axes.x)
+            .y_label_formatter(&height)
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;

@@ -8,7 +8,7 @@ use super::tables::{self, Cell, Grid};
 use crate::backend::ModelIdentity;
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::{self, Axes, Point};
-use crate::evaluation::report::{STYLE, figure};
+use crate::evaluation::report::{STYLE, figure, prose};
 
 pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Result<String, EvaluationError> {
     let mut sections = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentit
                 @if let Some(first) = summary.groups.first() { p.verdict { (first.verdict.sentence) } }
                 @for part in &sections { (part) }
                 h2 id="measured" { "How it was measured" }
-                ul { @for note in tables::notes(settings, summary, models) { li { (note) } } }
+                ul { @for note in tables::notes(settings, summary, models) { li { (prose(&note)) } } }
                 @if !summary.failed.is_empty() { (failed(summary)) }
                 p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; results.jsonl has every ranking, figures.jsonl every number." } }
             }

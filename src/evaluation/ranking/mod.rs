@@ -108,7 +108,7 @@ impl Answers {
             passages.sort_by_key(|passage| passage.index);
             cosines = Some(passages.iter().map(|passage| passage.utility).collect());
             let scorer = engine.models().scorer(Role::Embedding)?;
-            self.embedding = Some(scorer.info().map_or_else(|| scorer.model().sha256.clone(), |info| info.sha256));
+            self.embedding = Some(scorer.sha256());
         } else if let Some(warning) = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)) {
             self.without.get_or_insert_with(|| warning.clone());
         }
