@@ -309,6 +309,7 @@ async fn load_embedding(engine: &Engine) {
         passages: trial.passages.into_iter().map(|passage| passage.text).collect(),
         shortening: Shortening { passage_tokens: None, truncate: true, from_start: false },
         tokens: usize::MAX,
+        until: None,
     };
     let problem = match tokio::time::timeout(LONGEST_PAUSE, embedding.score(list, &Call::local(), None)).await {
         Ok(Ok(_)) => return,

@@ -73,7 +73,8 @@ pub fn units(text: &str, ends: &[usize], unit: Unit) -> Vec<Range<usize>> {
 }
 
 /// What is left of a text: the units that are kept, in their order, without white space at the ends. A space is put between
-/// units that would otherwise become one word.
+/// units that would otherwise become one word, and a semicolon between numbers that would read as one: *1 of 200*, without its
+/// *of*, is not *1 200*.
 #[must_use]
 pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -> String {
     let end = |token: usize| token.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
@@ -81,8 +82,15 @@ pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -
     for (unit, _) in units.iter().zip(kept).filter(|(_, kept)| **kept) {
         let (from, to) = (end(unit.start), end(unit.end));
         let part = text.get(from..to).unwrap_or_default();
-        if from != last && merges(&out, part) {
-            out.push(' ');
+        let mut part = part;
+        if from != last {
+            if merges(&out, part) {
+                out.push(' ');
+            } else if is_one_number(&out, part) {
+                out.truncate(out.trim_end().len());
+                out.push_str("; ");
+                part = part.trim_start();
+            }
         }
         out.push_str(part);
         last = to;
@@ -93,10 +101,22 @@ pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -
 /// Characters that decide whether two texts become one word where they meet.
 const NEIGHBOURS: usize = 8;
 
-fn merges(left: &str, right: &str) -> bool {
+/// The end of the one and the beginning of the other.
+fn neighbours<'a>(left: &'a str, right: &'a str) -> (&'a str, &'a str) {
     let before = left.char_indices().rev().nth(NEIGHBOURS - 1).map_or(0, |(at, _)| at);
     let after = right.char_indices().nth(NEIGHBOURS).map_or(right.len(), |(at, _)| at);
-    let (left, right) = (&left[before..], &right[..after]);
+    (&left[before..], &right[..after])
+}
+
+/// Whether a number goes on over the space between two texts.
+fn is_one_number(left: &str, right: &str) -> bool {
+    let (left, right) = neighbours(left.trim_end(), right.trim_start());
+    let numbers = left.ends_with(char::is_numeric) && right.starts_with(char::is_numeric);
+    numbers && !words(&format!("{left} {right}")).contains(&(left.len() + 1))
+}
+
+fn merges(left: &str, right: &str) -> bool {
+    let (left, right) = neighbours(left, right);
     let blank = left.ends_with(char::is_whitespace) || right.starts_with(char::is_whitespace);
     let both = format!("{left}{right}");
     !blank && !left.is_empty() && !words(&both).contains(&left.len())

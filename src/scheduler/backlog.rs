@@ -2,7 +2,7 @@
 //!
 //! A list enters with an estimate, before anything is tokenised: its bytes times tokens a byte, which are learnt from the lists
 //! that were. Of another list as much is in front of it as that gets done in the turns that this one takes. An entry is gone when
-//! its list is answered or dropped, however that comes.
+//! nobody waits for its list any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,22 +16,34 @@ use crate::numeric::{count, real};
 /// Tokens a byte before anything is learnt: English text has about four bytes a token.
 const PRIOR: f64 = 0.25;
 
+/// Bounds of what one list may teach. What is kept from earlier lists costs nothing, but not all of the next one may be kept.
+const TAUGHT: (f64, f64) = (0.025, 2.0);
+
 /// Weight of a new list.
 const WEIGHT: f64 = 0.125;
 
 /// How large a list is before the model has read it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
-    /// Bytes of its texts; 0 where its work is not estimated.
+    /// Bytes of its texts.
     pub bytes: usize,
+    /// Most tokens that it may have.
+    pub most: usize,
     /// Turns that its number of texts takes.
     pub turns: usize,
     /// Most tokens of a turn.
     pub turn: usize,
+    /// Whether it may be refused. What belongs to work that was begun is not.
+    pub refusable: bool,
+}
+
+impl Size {
+    /// Of a list whose work is not estimated.
+    pub const UNKNOWN: Self = Self { bytes: 0, most: 0, turns: 0, turn: 0, refusable: false };
 }
 
 /// The lists of a model.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Backlog {
     /// How fast the model is.
     pub pace: Pace,
@@ -40,12 +52,12 @@ pub(super) struct Backlog {
     lists: Mutex<Lists>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lists {
     open: BTreeMap<u64, Open>,
     next: u64,
-    /// Tokens a byte; `None` before anything is learnt.
-    ratio: Option<f64>,
+    /// Tokens a byte.
+    ratio: f64,
 }
 
 /// A list that is not answered.
@@ -65,35 +77,46 @@ impl Open {
 
     /// Turns that are left of it.
     const fn turns(&self) -> usize {
-        if self.turn == 0 { 0 } else { self.left.div_ceil(self.turn) }
+        if self.turn == 0 { 1 } else { self.left.div_ceil(self.turn) }
     }
 }
 
 impl Backlog {
     pub fn new(longest_wait: Option<Duration>) -> Self {
-        Self { longest_wait, ..Self::default() }
+        let lists = Lists { open: BTreeMap::new(), next: 0, ratio: PRIOR };
+        Self { pace: Pace::default(), longest_wait, lists: Mutex::new(lists) }
     }
 
-    /// Enters a list, if it can end in time behind those that are there. A call within the process is always let in.
+    /// Enters a list for which its caller waits until `due`, if it can end in time behind those that are there. A list with nothing
+    /// in front of it is let in: its estimate may be wrong, and the next estimate is learnt from it. So is that of a call within
+    /// the process.
     ///
     /// # Errors
-    /// [`ScheduleError::Overloaded`], or that its deadline could not be met by an idle model.
-    pub fn enter(self: &Arc<Self>, call: &Call, size: Size) -> Result<Entry, ScheduleError> {
+    /// [`ScheduleError::Overloaded`], or that the list could not end in time on an idle model.
+    pub fn enter(self: &Arc<Self>, call: &Call, size: Size, due: Option<Instant>) -> Result<Entry, ScheduleError> {
+        self.enter_at(call, size, due, Instant::now())
+    }
+
+    fn enter_at(
+        self: &Arc<Self>,
+        call: &Call,
+        size: Size,
+        due: Option<Instant>,
+        now: Instant,
+    ) -> Result<Entry, ScheduleError> {
         let mut lists = self.lists();
-        let open = Open::new(count(real(size.bytes) * lists.ratio.unwrap_or(PRIOR)), size);
-        if size.bytes > 0 && !call.is_local() {
-            let turns = open.turns();
-            let ahead = lists
-                .open
-                .values()
-                .fold(0, |sum: usize, other| sum.saturating_add(other.left.min(other.turn.saturating_mul(turns))));
-            let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let open = Open::new(count(real(size.bytes) * lists.ratio).min(size.most), size);
+        let turns = open.turns();
+        let ahead = |other: &Open| other.left.min(other.turn.saturating_mul(turns));
+        let ahead = lists.open.values().map(ahead).fold(0, usize::saturating_add);
+        if size.refusable && ahead > 0 && !call.is_local() {
+            let time = due.map(|due| due.saturating_duration_since(now));
             self.pace.admit(open.left, ahead, time, self.longest_wait)?;
         }
         let number = lists.next;
         lists.next += 1;
         lists.open.insert(number, open);
-        Ok(Entry { backlog: Arc::clone(self), number, size, known: false })
+        Ok(Entry { backlog: Arc::clone(self), number, size })
     }
 
     /// Tokens of all lists.
@@ -107,30 +130,18 @@ impl Backlog {
     }
 }
 
-/// A list in the backlog, until this is dropped.
+/// A list in the backlog, for as long as somebody waits for it.
 #[derive(Debug)]
 pub(super) struct Entry {
     backlog: Arc<Backlog>,
     number: u64,
     size: Size,
-    /// Whether the list was tokenised.
-    known: bool,
 }
 
 impl Entry {
-    /// Says how many tokens are left of the list. The first time this is its exact size, and teaches the next estimates.
-    pub fn set(&mut self, left: usize) {
-        let mut lists = self.backlog.lists();
-        if !std::mem::replace(&mut self.known, true) {
-            lists.open.insert(self.number, Open::new(left, self.size));
-            if self.size.bytes > 0 {
-                let ratio = real(left) / real(self.size.bytes);
-                let mean = lists.ratio.get_or_insert(ratio);
-                *mean += WEIGHT * (ratio - *mean);
-            }
-        } else if let Some(open) = lists.open.get_mut(&self.number) {
-            open.left = left;
-        }
+    /// What the worker reports the list's progress to.
+    pub const fn report(&self) -> Report {
+        Report { number: self.number, size: self.size, is_known: false }
     }
 }
 
@@ -140,91 +151,146 @@ impl Drop for Entry {
     }
 }
 
+/// Where the progress of a list is reported.
+#[derive(Debug)]
+pub(super) struct Report {
+    number: u64,
+    size: Size,
+    /// Whether its exact size was reported.
+    is_known: bool,
+}
+
+impl Report {
+    /// Whether the list may be refused, and so dropped.
+    pub const fn is_refusable(&self) -> bool {
+        self.size.refusable
+    }
+
+    /// Says how many tokens are left of the list. The first time this is its exact size, and teaches the next estimates.
+    pub fn set(&mut self, backlog: &Backlog, left: usize) {
+        let mut lists = backlog.lists();
+        let is_known = std::mem::replace(&mut self.is_known, true);
+        if !is_known && self.size.bytes > 0 {
+            let ratio = (real(left) / real(self.size.bytes)).clamp(TAUGHT.0, TAUGHT.1);
+            lists.ratio += WEIGHT * (ratio - lists.ratio);
+        }
+        if let Some(open) = lists.open.get_mut(&self.number) {
+            *open = if is_known { Open { left, ..*open } } else { Open::new(left, self.size) };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{Admission, Place, Stopped, Terms};
+    use crate::call::{Admission, Place, Terms};
+
+    const SIZE: Size = Size { bytes: 0, most: usize::MAX, turns: 1, turn: 1_000, refusable: true };
 
     fn size(bytes: usize) -> Size {
-        Size { bytes, turns: 1, turn: 1_000 }
+        Size { bytes, ..SIZE }
     }
 
-    /// A call of a server that has so many milliseconds.
-    fn within(milliseconds: u64) -> Call {
-        let deadline = Some(Instant::now() + Duration::from_millis(milliseconds));
-        Admission::new(1).admit(Terms { deadline, ..Terms::default() }, Place::Beside).unwrap()
+    /// A model of 1,000 tokens a second, of which .8 of the time may be filled, and a call of its server.
+    struct Bench {
+        backlog: Arc<Backlog>,
+        call: Call,
+        now: Instant,
     }
 
-    /// A model of 1,000 tokens a second, of which .8 of the time may be filled.
-    fn thousand(longest_wait: Option<Duration>) -> Arc<Backlog> {
-        let backlog = Arc::new(Backlog::new(longest_wait));
-        backlog.pace.record(1_000, Duration::from_secs(1), true);
-        backlog
+    impl Bench {
+        fn new(longest_wait: Option<Duration>) -> Self {
+            let backlog = Arc::new(Backlog::new(longest_wait));
+            backlog.pace.record(1_000, Duration::from_secs(1), true);
+            let call = Admission::new(1).admit(Terms::default(), Place::Beside).unwrap();
+            Self { backlog, call, now: Instant::now() }
+        }
+
+        fn enter(&self, size: Size, milliseconds: u64) -> Result<Entry, ScheduleError> {
+            let due = self.now + Duration::from_millis(milliseconds);
+            self.backlog.enter_at(&self.call, size, Some(due), self.now)
+        }
+    }
+
+    fn later(milliseconds: u64) -> ScheduleError {
+        ScheduleError::Overloaded { retry_after: Duration::from_millis(milliseconds) }
     }
 
     /// Worked by hand. 8,000 bytes are 2,000 tokens, two turns; 1,200 bytes are 300 tokens, one turn.
     #[test]
     fn a_list_waits_for_as_many_turns_of_each_other_as_it_takes_itself() {
-        let backlog = thousand(None);
-        let long = backlog.enter(&within(10_000), size(8_000)).unwrap();
-        assert_eq!(backlog.total(), 2_000);
+        let bench = Bench::new(None);
+        let long = bench.enter(size(8_000), 10_000).unwrap();
+        assert_eq!(bench.backlog.total(), 2_000);
         // One turn of 1,000 tokens and 300 of its own: 1.3 seconds.
-        let refused = backlog.enter(&within(1_500), size(1_200)).unwrap_err();
-        let ScheduleError::Overloaded { retry_after } = refused else { panic!("{refused}") };
-        assert!((80..=110).contains(&retry_after.as_millis()), "1.3 of 1.2 seconds: {retry_after:?}");
-        let short = backlog.enter(&within(1_700), size(1_200)).unwrap();
-        assert_eq!(backlog.total(), 2_300);
+        assert_eq!(bench.enter(size(1_200), 1_500).unwrap_err(), later(100), "1.3 of 1.2 seconds");
+        let short = bench.enter(size(1_200), 1_700).unwrap();
+        assert_eq!(bench.backlog.total(), 2_300);
         drop((long, short));
-        assert_eq!(backlog.total(), 0);
-        assert!(backlog.enter(&within(1_500), size(4_000)).is_ok(), "nothing is ahead");
-        let never = backlog.enter(&within(100), size(4_000)).unwrap_err();
-        assert_eq!(never, Stopped::DeadlineExceeded.into());
+        assert_eq!(bench.backlog.total(), 0);
+        assert!(bench.enter(size(40_000), 100).is_ok(), "nothing is ahead, and the estimate may be wrong");
     }
 
     #[test]
     fn lists_of_many_short_texts_take_as_many_turns_as_their_texts() {
-        let backlog = thousand(None);
+        let bench = Bench::new(None);
         // 500 tokens in ten turns of 50.
-        let _held = backlog.enter(&within(10_000), Size { turns: 10, ..size(2_000) }).unwrap();
-        assert!(
-            backlog.enter(&within(200), size(400)).is_ok(),
-            "50 of the other and 100 of its own: .15 of .16 seconds"
-        );
-        assert!(backlog.enter(&within(180), size(400)).is_err());
+        let _held = bench.enter(Size { turns: 10, ..size(2_000) }, 10_000).unwrap();
+        assert!(bench.enter(size(400), 200).is_ok(), "50 of the other and 100 of its own: .15 of .16 seconds");
+        assert!(bench.enter(size(400), 180).is_err());
     }
 
     #[test]
     fn without_a_deadline_the_work_ahead_is_bounded() {
-        let backlog = thousand(Some(Duration::from_secs(2)));
-        let patient = || Admission::new(1).admit(Terms::default(), Place::Beside).unwrap();
-        let _held = [(); 3].map(|()| backlog.enter(&patient(), size(4_000)).unwrap());
-        let refused = backlog.enter(&patient(), size(4_000)).unwrap_err();
-        assert_eq!(refused, ScheduleError::Overloaded { retry_after: Duration::from_secs(1) });
-        assert!(backlog.enter(&Call::local(), size(4_000)).is_ok(), "a call within the process is not asked");
+        let bench = Bench::new(Some(Duration::from_secs(2)));
+        let patient = |call: &Call| bench.backlog.enter(call, size(4_000), None);
+        let _held = [(); 3].map(|()| patient(&bench.call).unwrap());
+        assert_eq!(patient(&bench.call).unwrap_err(), later(1_000));
+        assert!(patient(&Call::local()).is_ok(), "a call within the process is not asked");
+        let begun = Size { refusable: false, ..size(4_000) };
+        assert!(bench.backlog.enter(&bench.call, begun, None).is_ok(), "nor is work that was begun");
     }
 
     #[test]
     fn what_a_list_took_teaches_the_next_estimate() {
-        let backlog = thousand(None);
-        let mut entry = backlog.enter(&Call::local(), size(4_000)).unwrap();
-        assert_eq!(backlog.total(), 1_000, "a quarter of the bytes");
-        entry.set(2_000);
-        entry.set(500);
-        assert_eq!(backlog.total(), 500);
-        let next = backlog.enter(&Call::local(), size(4_000)).unwrap();
-        assert_eq!(backlog.total(), 2_500, "the first size teaches, the rest of a list does not");
-        drop((entry, next));
-        // Nothing to do, because all was known.
-        backlog.enter(&Call::local(), size(4_000)).unwrap().set(0);
-        let _held = backlog.enter(&Call::local(), size(4_000)).unwrap();
-        assert_eq!(backlog.total(), 1_750);
+        let bench = Bench::new(None);
+        let entry = bench.enter(size(4_000), 60_000).unwrap();
+        assert_eq!(bench.backlog.total(), 1_000, "a quarter of the bytes");
+        let mut report = entry.report();
+        report.set(&bench.backlog, 5_000);
+        report.set(&bench.backlog, 500);
+        assert_eq!(bench.backlog.total(), 500);
+        drop(entry);
+        // An eighth of the way from .25 to 1.25.
+        let next = bench.enter(size(4_000), 60_000).unwrap();
+        assert_eq!(bench.backlog.total(), 1_500, "the first size teaches, the rest of a list does not");
+        drop(next);
+        report.set(&bench.backlog, 100);
+        assert_eq!(bench.backlog.total(), 0, "nobody waits for it any more");
+        let _bounded = bench.enter(Size { most: 70, ..size(4_000) }, 60_000).unwrap();
+        assert_eq!(bench.backlog.total(), 70);
+    }
+
+    /// Lists whose vectors were all kept, and lists of texts that are nothing but frames.
+    #[test]
+    fn strange_lists_teach_little() {
+        let bench = Bench::new(None);
+        for tokens in [0, usize::MAX] {
+            for _ in 0..100 {
+                let entry = bench.enter(size(4_000), 60_000).unwrap();
+                entry.report().set(&bench.backlog, tokens);
+            }
+            let _held = bench.enter(size(4_000), 60_000).unwrap();
+            assert!((100..=8_000).contains(&bench.backlog.total()), "{}", bench.backlog.total());
+        }
     }
 
     #[test]
     fn lists_without_an_estimate_are_in_nobodys_way() {
-        let backlog = thousand(None);
-        let _held = backlog.enter(&within(1), Size::default()).unwrap();
-        assert_eq!(backlog.total(), 0);
-        assert!(backlog.enter(&within(1_000), size(3_000)).is_ok());
+        let bench = Bench::new(None);
+        let held = bench.enter(Size::UNKNOWN, 1).unwrap();
+        assert_eq!(bench.backlog.total(), 0);
+        held.report().set(&bench.backlog, 300);
+        assert_eq!(bench.backlog.total(), 300, "until it has a size");
     }
 }

@@ -4,8 +4,8 @@
 //! machine that slows down, because others use it or another kind of work comes, is therefore known within seconds.
 //!
 //! A process that was halted for a minute in the middle of a step must not believe for ever that it is slow, and refuse all work by
-//! which it would learn better. So one step counts as [`LONGEST`] at most, and after a [`SILENCE`] the best speed holds again for what
-//! is refused for itself.
+//! which it would learn better. So one step counts as [`LONGEST`] at most, and after a [`SILENCE`] without full steps nothing is
+//! refused for itself, and the next full step is believed alone.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const HALF_LIFE: f64 = 2.0;
 /// Most seconds that one step counts as, with its share of tokens.
 const LONGEST: f64 = 2.0 * HALF_LIFE;
 
-/// Without a step for so long, the present speed is unknown.
+/// Without a full step for so long, the present speed of full steps is unknown.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
@@ -40,17 +40,15 @@ struct Speeds {
     all: Mean,
     /// Of steps that fill at least a quarter of a batch: what prompts are read with.
     full: Mean,
-    /// The best that `full` was.
-    best: f64,
-    /// When the last step ended.
+    /// When the last full step ended.
     last: Option<Instant>,
 }
 
 impl Speeds {
-    /// What to refuse by: the speed of full steps, or after a silence the best one. `None` before the first full step.
+    /// What to refuse by; `None` where it is unknown.
     fn fastest(&self, now: Instant) -> Option<f64> {
-        let silent = self.last.is_some_and(|last| now.saturating_duration_since(last) > SILENCE);
-        self.full.speed().map(|speed| if silent { self.best } else { speed })
+        let recent = self.last.is_some_and(|last| now.saturating_duration_since(last) <= SILENCE);
+        self.full.speed().filter(|_| recent)
     }
 }
 
@@ -88,11 +86,15 @@ impl Pace {
     pub fn record(&self, tokens: usize, took: Duration, full: bool) {
         let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (tokens, seconds) = (real(tokens), took.as_secs_f64());
-        speeds.last = Some(Instant::now());
         speeds.all.record(tokens, seconds);
         if full {
+            let now = Instant::now();
+            // What began within the silence.
+            if speeds.fastest(now.checked_sub(took).unwrap_or(now)).is_none() {
+                speeds.full = Mean::default();
+            }
             speeds.full.record(tokens, seconds);
-            speeds.best = speeds.best.max(speeds.full.speed().unwrap_or(0.0));
+            speeds.last = Some(now);
         }
     }
 
@@ -154,8 +156,7 @@ impl Pace {
         let (needed, allowed) = match (time, wait) {
             (Some(time), _) => {
                 // The estimate may be wrong by much, so only what is far out of reach is refused for itself.
-                let fastest = speeds.fastest(now).unwrap_or(speed);
-                if own * speed > 2.0 * fastest * time.as_secs_f64() {
+                if speeds.fastest(now).is_some_and(|fastest| own * speed > 2.0 * fastest * time.as_secs_f64()) {
                     return Err(Refusal::Never);
                 }
                 (ahead + own, time.as_secs_f64() * FILL)
@@ -250,8 +251,14 @@ mod tests {
         assert!(pace.exceeds_at(2_000, three, OPTIMISM, now));
         let later = now + SILENCE + SECOND;
         assert_eq!(pace.admit_at(2_000, 0, Some(three), None, later), Ok(()));
+        assert!(!pace.exceeds_at(2_000, three, OPTIMISM, later), "it is tried");
+        // Steps that are not full say nothing of full ones.
+        pace.record(3, SECOND / 100, false);
         assert!(!pace.exceeds_at(2_000, three, OPTIMISM, later));
-        assert_eq!(pace.admit_at(7_000, 0, Some(three), None, later), Err(Refusal::Never), "never was it so fast");
+        // The first full step after the silence is believed: the request is not dropped for what was before.
+        pace.0.lock().unwrap().last = now.checked_sub(SILENCE + SECOND);
+        pace.record(512, SECOND / 2, true);
+        assert!(!pace.exceeds_at(1_488, three, OPTIMISM, now) && pace.exceeds_at(4_000, three, OPTIMISM, now));
     }
 
     proptest! {

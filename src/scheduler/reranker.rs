@@ -5,7 +5,9 @@
 //! not a finite number fails its own request.
 
 mod error;
+mod size;
 mod states;
+mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,17 +23,9 @@ use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::Call;
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TokenStates};
+use crate::model::reranker::{Reranker, RerankerInfo, Shortening, TokenStates};
 pub use error::ScoreError;
-
-/// Passages scored before another request has its turn.
-const TURN: usize = 64;
-/// Tokens after which a turn ends early: 64 long pairs take many seconds.
-const TURN_TOKENS: usize = 4_096;
-/// Bytes counted for a token of a passage that is cut.
-const BYTES_PER_TOKEN: usize = 4;
-/// Bytes of text that are tokenised before another request has its turn.
-const TURN_BYTES: usize = 256 << 10;
+use work::{Work, turn};
 
 /// Builds a model on the worker's thread and passes it to the callback, which returns when the worker ends.
 pub type Loader = Box<dyn FnMut(&mut dyn FnMut(&mut dyn Reranker)) -> Result<(), ModelError> + Send>;
@@ -47,6 +41,8 @@ pub struct List {
     pub shortening: Shortening,
     /// Maximum number of tokens of the whole list.
     pub tokens: usize,
+    /// Until when its scores are waited for, where that is before the deadline of the call.
+    pub until: Option<Instant>,
 }
 
 /// Progress of a list.
@@ -90,26 +86,6 @@ struct Asked {
 
 /// How long a model that could not be loaded is left alone by those who can do without it.
 const REST: Duration = Duration::from_secs(30);
-
-/// What was done of a list.
-struct Work {
-    started: Instant,
-    query: Encoded,
-    passages: Vec<Encoded>,
-    /// Whether all passages are tokenised and their cost was checked.
-    planned: bool,
-    /// Tokens of passages that the model knew.
-    known: usize,
-    /// Passages without a score, the next one last. Filled when all passages are tokenised.
-    open: Vec<usize>,
-    /// Tokens to evaluate of each passage.
-    costs: Vec<usize>,
-    /// Those of the open ones.
-    left: usize,
-    scores: Vec<f64>,
-    progress: Progress,
-    steps: usize,
-}
 
 /// What is asked of the model.
 enum Wanted {
@@ -243,19 +219,30 @@ impl TakesTurns for Scoring {
     type Error = ScoreError;
     type Info = RerankerInfo;
 
-    fn size(list: &Wanted) -> Size {
-        let Wanted::Scores(asked) = list else { return Size::default() };
-        let (List { query, passages, shortening, .. }, turn) = (&asked.list, TURN_TOKENS);
-        // What is cut is not evaluated. The query stands beside each passage, or is short beside them.
-        let most = shortening.passage_tokens.map_or(usize::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
-        let bytes = passages.iter().fold(0, |sum: usize, text| sum.saturating_add(text.len().min(most) + query.len()));
-        Size { bytes, turns: passages.len().div_ceil(TURN), turn }
+    fn size(list: &Wanted, info: Option<&RerankerInfo>) -> Size {
+        let read = info.map_or(usize::MAX, |info| info.most_tokens);
+        match list {
+            Wanted::Scores(asked) => asked.list.size(read),
+            Wanted::States(texts) => texts.size(read),
+        }
     }
 
-    /// Tokens of the passages that have no score, and whose vectors were not kept when the list was tokenised.
+    fn until(list: &Wanted) -> Option<Instant> {
+        if let Wanted::Scores(asked) = list { asked.list.until } else { None }
+    }
+
     fn left(list: &Wanted) -> Option<usize> {
-        let Wanted::Scores(asked) = list else { return None };
-        asked.work.as_ref().filter(|work| work.planned).map(|work| work.left)
+        match list {
+            Wanted::Scores(asked) => asked.work.as_ref().filter(|work| work.planned).map(|work| work.left),
+            Wanted::States(texts) => Some(texts.left()),
+        }
+    }
+
+    fn done(list: &Wanted) -> usize {
+        match list {
+            Wanted::Scores(asked) => asked.work.as_ref().map_or(0, |work| work.evaluated),
+            Wanted::States(texts) => texts.done(),
+        }
     }
 
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError> {
@@ -268,122 +255,6 @@ impl TakesTurns for Scoring {
                 Wanted::States(texts) => Ok(texts.turn(model)?.map(Given::States)),
             });
         })
-    }
-}
-
-/// Tokenises or scores a part of the list. Returns the scores of the whole list once they are there.
-fn turn(asked: &mut Asked, model: &mut dyn Reranker, scored: &AtomicU64) -> Result<Option<Scored>, ScoreError> {
-    let list = &asked.list;
-    let work = match &mut asked.work {
-        Some(work) => work,
-        empty => {
-            let query = model.query(&list.query).map_err(|error| ScoreError::of_text(None, error))?;
-            empty.insert(Work {
-                started: Instant::now(),
-                query,
-                passages: Vec::with_capacity(list.passages.len()),
-                planned: false,
-                known: 0,
-                open: Vec::new(),
-                costs: Vec::new(),
-                left: 0,
-                scores: vec![f64::NAN; list.passages.len()],
-                progress: Progress { done: 0, total: 0, longest: 0 },
-                steps: 0,
-            })
-        }
-    };
-    if work.planned {
-        scored.fetch_add(work.step(model)? as u64, Ordering::Relaxed);
-    } else {
-        work.tokenise(list, model)?;
-        if work.passages.len() < list.passages.len() {
-            return Ok(None);
-        }
-        work.plan(list, model)?;
-    }
-    if let Some(listener) = &asked.listener {
-        // A listener that left is the caller's business; the work goes on until its call stops.
-        let _ = listener.send(work.progress);
-    }
-    if !work.open.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(Scored {
-        scores: std::mem::take(&mut work.scores),
-        cut: work.passages.iter().map(|passage| passage.cut).collect(),
-        tokens: work.progress.total - work.known,
-        known: work.known,
-        steps: work.steps,
-        queued: work.started.duration_since(asked.submitted),
-        running: work.started.elapsed(),
-    }))
-}
-
-impl Work {
-    /// Tokenises passages until the turn is over.
-    fn tokenise(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
-        let mut bytes = 0;
-        while bytes < TURN_BYTES
-            && let Some(text) = list.passages.get(self.passages.len())
-        {
-            let index = self.passages.len();
-            let passage = model.passage(&self.query, text, list.shortening);
-            self.passages.push(passage.map_err(|error| ScoreError::of_text(Some(index), error))?);
-            bytes += text.len();
-        }
-        Ok(())
-    }
-
-    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. What the model
-    /// knows counts, so that a budget does not depend on the requests before.
-    fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
-        let lengths = || self.passages.iter().map(|passage| passage.ids.len());
-        let total = lengths().sum::<usize>() + model.query_cost(&self.query);
-        if total > list.tokens {
-            return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
-        }
-        self.planned = true;
-        self.progress = Progress { done: 0, total, longest: lengths().max().unwrap_or(0) };
-        self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
-        self.left = self.costs.iter().sum();
-        self.open = (0..self.passages.len()).collect();
-        // Stable: passages of one length keep their order.
-        self.open.sort_by_key(|&index| self.passages[index].ids.len());
-        Ok(())
-    }
-
-    /// Scores the next passages. Returns how many.
-    fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
-        let (mut chosen, mut tokens) = (Vec::new(), 0);
-        while chosen.len() < TURN
-            && let Some(&index) = self.open.last()
-        {
-            let length = self.passages[index].ids.len();
-            if !chosen.is_empty() && tokens + length > TURN_TOKENS {
-                break;
-            }
-            self.open.pop();
-            chosen.push(index);
-            tokens += length;
-            self.left = self.left.saturating_sub(self.costs[index]);
-        }
-        let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
-        self.known += passages.iter().filter(|one| model.is_known(one)).map(|one| one.ids.len()).sum::<usize>();
-        let scores = model.score(&self.query, &passages)?;
-        if scores.len() != chosen.len() {
-            return Err(ModelError::Decode(format!("{} scores for {} passages", scores.len(), chosen.len())).into());
-        }
-        for (&index, &score) in chosen.iter().zip(&scores) {
-            if !score.is_finite() {
-                return Err(ModelError::Decode(format!("the score of passages[{index}] is {score}")).into());
-            }
-            self.scores[index] = score;
-        }
-        self.steps += 1;
-        // The last step includes the query, where it is evaluated apart.
-        self.progress.done = if self.open.is_empty() { self.progress.total } else { self.progress.done + tokens };
-        Ok(chosen.len())
     }
 }
 

@@ -12,7 +12,8 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::ScheduleError;
-use super::backlog::{Backlog, Entry, Size};
+use super::Status;
+use super::backlog::{Backlog, Report, Size};
 use super::pace::{FILL, OPTIMISM};
 use super::worker::{Service, Worker};
 use crate::call::{Call, Stopped};
@@ -35,14 +36,24 @@ pub(super) trait TakesTurns: Send + 'static {
     /// The model cannot be loaded.
     fn load(&mut self, serve: &mut Serve<'_, Self>) -> Result<(), ModelError>;
 
-    /// How large a list is before its first turn. Nothing is refused by the default.
-    fn size(_list: &Self::List) -> Size {
-        Size::default()
+    /// How large a list is before its first turn, given what is known of a loaded model.
+    fn size(_list: &Self::List, _info: Option<&Self::Info>) -> Size {
+        Size::UNKNOWN
+    }
+
+    /// When whoever asks for a list stops waiting, where that is before the deadline of its call.
+    fn until(_list: &Self::List) -> Option<Instant> {
+        None
     }
 
     /// Tokens that are left of a list; `None` while they are not known.
     fn left(_list: &Self::List) -> Option<usize> {
         None
+    }
+
+    /// Tokens that the model evaluated for a list so far.
+    fn done(_list: &Self::List) -> usize {
+        0
     }
 }
 
@@ -57,10 +68,11 @@ pub(super) type Serve<'a, T> =
 pub(super) struct Job<T: TakesTurns> {
     list: T::List,
     call: Call,
+    /// Until when it is waited for.
+    due: Option<Instant>,
     /// Whether a part of it is done.
     begun: bool,
-    /// Its place in front of the model.
-    entry: Entry,
+    report: Report,
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
 
@@ -121,6 +133,8 @@ fn serve<T: TakesTurns>(
     backlog: &Backlog,
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
+    // What the model allocates at its first step says nothing of its speed.
+    let mut is_warm = false;
     loop {
         if jobs.is_empty() {
             match queue.recv() {
@@ -135,40 +149,43 @@ fn serve<T: TakesTurns>(
             continue;
         }
         let left = T::left(&job.list);
+        let droppable = left.filter(|_| job.report.is_refusable());
         // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
         // theirs.
         let share = if job.begun || jobs.is_empty() { OPTIMISM } else { FILL };
         let outcome = match job.call.check() {
             Err(stopped) => Err(ScheduleError::from(stopped).into()),
-            Ok(()) if left.is_some_and(|left| is_too_late(backlog, left, &job.call, share)) => {
+            Ok(()) if droppable.is_some_and(|left| is_too_late(backlog, left, job.due, share)) => {
                 Err(ScheduleError::from(Stopped::DeadlineExceeded).into())
             }
             Ok(()) => {
-                let began = Instant::now();
+                let (began, before) = (Instant::now(), T::done(&job.list));
                 let outcome = turn(&mut job.list);
-                let now = T::left(&job.list);
-                let done = left.map_or(0, |left| left.saturating_sub(now.unwrap_or(0)));
+                let done = T::done(&job.list).saturating_sub(before);
                 if done > 0 {
-                    backlog.pace.record(done, began.elapsed(), true);
+                    if std::mem::replace(&mut is_warm, true) {
+                        backlog.pace.record(done, began.elapsed(), true);
+                    }
                     job.begun = true;
                 }
-                if let Some(now) = now {
-                    job.entry.set(now);
+                if let Some(now) = T::left(&job.list) {
+                    job.report.set(backlog, now);
                 }
                 outcome
             }
         };
         match outcome.transpose() {
+            // Its size is known now: it has its turn, which took no time of the model.
+            None if left.is_none() && T::left(&job.list).is_some() => jobs.push_front(job),
             None => jobs.push_back(job),
             Some(answer) => drop(job.reply.send(answer)),
         }
     }
 }
 
-/// Whether so many tokens take more than `share` of the time until the deadline.
-fn is_too_late(backlog: &Backlog, left: usize, call: &Call, share: f64) -> bool {
-    let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    time.is_some_and(|time| backlog.pace.exceeds(left, time, share))
+/// Whether so many tokens take more than `share` of the time that is left.
+fn is_too_late(backlog: &Backlog, left: usize, due: Option<Instant>, share: f64) -> bool {
+    due.is_some_and(|due| backlog.pace.exceeds(left, due.saturating_duration_since(Instant::now()), share))
 }
 
 /// Hands a list over and waits for its answer. Dropping the future, or stopping the call, drops the list before its next turn.
@@ -181,8 +198,14 @@ pub(super) async fn ask<T: TakesTurns>(
     list: T::List,
     call: &Call,
 ) -> Result<T::Answer, T::Error> {
-    let entry = backlog.enter(call, T::size(&list))?;
+    let size = match &*worker.status().borrow() {
+        Status::Ready(info) => T::size(&list, Some(info)),
+        _ => T::size(&list, None),
+    };
+    let due = call.deadline().into_iter().chain(T::until(&list)).min();
+    // Held here, so that a list for which nobody waits any more is in nobody's way.
+    let entry = backlog.enter(call, size, due)?;
     let (reply, answer) = oneshot::channel();
-    worker.send(Job { list, call: call.clone(), begun: false, entry, reply })?;
+    worker.send(Job { list, call: call.clone(), due, begun: false, report: entry.report(), reply })?;
     answer.await.map_err(|_| ScheduleError::Unavailable)?
 }

@@ -208,6 +208,24 @@ fn what_is_left_never_makes_a_new_word() {
     assert_eq!(left(text, &ends, &units, &vec![false; units.len()]), "");
 }
 
+/// `1 of 200` became `1 200`, a number that nobody wrote.
+#[test]
+fn what_is_left_never_makes_a_new_number() {
+    let without = |text: &str, dropped: &[&str]| {
+        let text = format!(" {text}");
+        let pieces: Vec<Vec<u8>> = text.split_inclusive(' ').map(|piece| piece.as_bytes().to_vec()).collect();
+        let ends = ends(&text, &pieces).unwrap();
+        let units: Vec<_> = (0..ends.len()).map(|at| at..at + 1).collect();
+        let kept: Vec<bool> =
+            pieces.iter().map(|piece| !dropped.contains(&std::str::from_utf8(piece).unwrap().trim())).collect();
+        left(&text, &ends, &units, &kept)
+    };
+    assert_eq!(without("only 1 of 200 mills", &["of"]), "only 1; 200 mills");
+    assert_eq!(without("in 1871 of 200 mills", &["of"]), "in 1871 200 mills", "no group of digits");
+    assert_eq!(without("all 1 200 mills", &["all"]), "1 200 mills", "it was one");
+    assert_eq!(without("on 12 March 1871", &["March"]), "on 12 1871");
+}
+
 fn words_of(text: &str) -> Vec<&str> {
     text.unicode_words().collect()
 }

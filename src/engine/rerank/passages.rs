@@ -34,7 +34,7 @@ fn signal(models: &Models, request: &RerankRequest) -> Option<Role> {
 }
 
 /// The passages of a request for a model beside the generator, with `tokens` at most.
-fn list(request: &RerankRequest, truncate: bool, tokens: usize) -> List {
+fn list(request: &RerankRequest, truncate: bool, tokens: usize, until: Option<Instant>) -> List {
     List {
         query: request.query.as_str().into(),
         passages: request.passages.iter().map(|passage| passage.whole_text().trim().to_owned()).collect(),
@@ -44,6 +44,7 @@ fn list(request: &RerankRequest, truncate: bool, tokens: usize) -> List {
             from_start: request.cut_side == CutSide::Beginning,
         },
         tokens,
+        until,
     }
 }
 
@@ -72,7 +73,7 @@ impl Driver<'_> {
         // Lists of other pairs of the request count, too.
         let spent = self.planned.max(self.quota.planned()) + self.reserved;
         let truncate = request.truncate.unwrap_or(self.limits.truncate);
-        let list = list(request, truncate, allowed.saturating_sub(spent));
+        let list = list(request, truncate, allowed.saturating_sub(spent), None);
         let outcome = match &self.listener {
             None => scorer.score(list, self.call, None).await,
             Some(_) => {
@@ -118,8 +119,11 @@ impl Driver<'_> {
             "it could not be loaded, and is left alone for a while".to_owned()
         } else {
             let started = Instant::now();
-            let work = scorer.score(list(&task.request, true, self.limits.tokens), self.call, None);
-            let outcome = match self.time_for_signal(&task.request) {
+            let bound = self.time_for_signal(&task.request);
+            // What cannot come within the bound is not begun.
+            let list = list(&task.request, true, self.limits.tokens, bound.map(|bound| started + bound));
+            let work = scorer.score(list, self.call, None);
+            let outcome = match bound {
                 Some(bound) => tokio::time::timeout(bound, work).await,
                 None => Ok(work.await),
             };

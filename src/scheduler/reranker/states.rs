@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Given, PassageScorer, ScoreError, TURN, Wanted};
+use super::work::TURN;
+use super::{Given, PassageScorer, ScoreError, Wanted};
 use crate::call::Call;
 use crate::model::ModelError;
 use crate::model::reranker::{Reranker, TokenStates};
@@ -13,9 +14,9 @@ const TURN_BYTES: usize = 16 << 10;
 
 /// Texts whose states are wanted.
 pub(super) struct Texts {
-    texts: Arc<[String]>,
+    pub texts: Arc<[String]>,
     /// The states of the first of them.
-    states: Vec<TokenStates>,
+    pub states: Vec<TokenStates>,
 }
 
 impl Texts {

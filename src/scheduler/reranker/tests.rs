@@ -6,7 +6,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::call::{Admission, Place, Stopped, Terms};
-use crate::model::reranker::TooLong;
+use crate::model::reranker::{Encoded, TooLong};
 use crate::scheduler::ScheduleError;
 use crate::scripted::ScriptedReranker;
 
@@ -14,7 +14,7 @@ const WHOLE: Shortening = Shortening { passage_tokens: None, truncate: false, fr
 
 fn list(query: &str, passages: &[&str]) -> List {
     let passages = passages.iter().map(|text| (*text).to_owned()).collect();
-    List { query: query.into(), passages, shortening: WHOLE, tokens: usize::MAX }
+    List { query: query.into(), passages, shortening: WHOLE, tokens: usize::MAX, until: None }
 }
 
 fn many(passages: usize) -> List {
@@ -198,17 +198,18 @@ async fn a_model_without_states_says_so() {
 async fn a_list_that_cannot_end_in_time_is_not_begun() {
     let (scorer, scored) = start(Duration::from_millis(1), false);
     let within = |seconds| Call::local_with(Some(Instant::now() + Duration::from_secs(seconds)));
-    // Nothing is known of the speed yet: the list is tried.
+    // Nothing is known of the speed yet: the list is tried. The first turn of a model is no measure of it.
     scorer.score(many(64), &within(30), None).await.unwrap();
-    assert_eq!(scored.load(Ordering::Relaxed), 64);
+    scorer.score(many(64), &within(30), None).await.unwrap();
+    assert_eq!(scored.load(Ordering::Relaxed), 128);
     // More than six seconds.
     let late = scorer.score(many(6_400), &within(2), None).await.unwrap_err();
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
-    assert_eq!(scored.load(Ordering::Relaxed), 64);
+    assert_eq!(scored.load(Ordering::Relaxed), 128);
     scorer.score(many(64), &within(2), None).await.unwrap();
     // Without a deadline everything is worth its time.
     scorer.score(many(128), &Call::local(), None).await.unwrap();
-    assert_eq!(scored.load(Ordering::Relaxed), 64 * 4);
+    assert_eq!(scored.load(Ordering::Relaxed), 64 * 5);
 }
 
 /// It waited for its turn, and was told that it is too late when it came.
@@ -220,7 +221,9 @@ async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
         let deadline = Some(Instant::now() + Duration::from_millis(milliseconds));
         admission.admit(Terms { deadline, ..Terms::default() }, Place::Beside).unwrap()
     };
-    scorer.score(many(64), &within(30_000), None).await.unwrap();
+    for _ in 0..2 {
+        scorer.score(many(64), &within(30_000), None).await.unwrap();
+    }
     // A second of work. Whoever brings as much waits for all of it.
     let other = scorer.clone();
     let long = tokio::spawn(async move { other.score(many(960), &Call::local(), None).await });
@@ -233,6 +236,53 @@ async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
     // One turn of the other comes before a short one.
     scorer.score(many(8), &within(1_500), None).await.unwrap();
     assert_eq!(long.await.unwrap().unwrap().scores.len(), 960);
-    assert_eq!(scored.load(Ordering::Relaxed), 64 + 960 + 8);
+    assert_eq!(scored.load(Ordering::Relaxed), 2 * 64 + 960 + 8);
     assert_eq!(scorer.backlog.total(), 0, "nothing is left behind");
+}
+
+/// Its entry stood in the way of others until its turn came.
+#[tokio::test]
+async fn a_list_that_nobody_waits_for_is_in_nobodys_way() {
+    let (scorer, _) = start(Duration::from_millis(1), false);
+    let lists: Vec<_> = (0..3)
+        .map(|_| {
+            let other = scorer.clone();
+            tokio::spawn(async move { other.score(many(500), &Call::local(), None).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(scorer.backlog.total() > 2_000);
+    for list in &lists {
+        list.abort();
+    }
+    for list in lists {
+        let _ = list.await;
+    }
+    assert_eq!(scorer.backlog.total(), 0);
+    scorer.score(many(1), &Call::local(), None).await.unwrap();
+}
+
+/// A deadline of five seconds, of which its caller waits one: it was worked on until the caller left.
+#[tokio::test]
+async fn what_cannot_end_while_its_caller_waits_is_not_begun() {
+    let (scorer, scored) = start(Duration::from_millis(1), false);
+    for _ in 0..2 {
+        scorer.score(many(64), &Call::local(), None).await.unwrap();
+    }
+    let call = Call::local_with(Some(Instant::now() + Duration::from_secs(5)));
+    let short = List { until: Some(Instant::now() + Duration::from_secs(1)), ..many(2_000) };
+    let late = scorer.score(short, &call, None).await.unwrap_err();
+    assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
+    assert_eq!(scored.load(Ordering::Relaxed), 128);
+}
+
+/// Passages are cut by the model, so their bytes are not what they take: an idle server dropped the model for them.
+#[tokio::test]
+async fn what_the_model_cuts_does_not_count() {
+    let (scorer, _) = start(Duration::ZERO, false);
+    scorer.score(many(1), &Call::local(), None).await.unwrap();
+    let long = List { passages: vec!["a ".repeat(100_000); 4].into(), ..many(0) };
+    let size = long.size(scorer.info().unwrap().most_tokens);
+    assert_eq!(size.bytes, 4 * (400 + 3 + 16), "a hundred tokens each, the query, and a frame");
+    assert_eq!(List { tokens: 70, ..long }.size(100).most, 70);
 }

@@ -1,0 +1,166 @@
+//! The turns of a list: it is tokenised, its cost is checked, and its passages are scored.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::{Asked, List, Progress, ScoreError, Scored};
+use crate::model::ModelError;
+use crate::model::reranker::{Encoded, Reranker};
+
+/// Passages scored before another request has its turn.
+pub(super) const TURN: usize = 64;
+/// Tokens after which a turn ends early: 64 long pairs take many seconds.
+pub(super) const TURN_TOKENS: usize = 4_096;
+/// Bytes of text that are tokenised before another request has its turn.
+const TURN_BYTES: usize = 256 << 10;
+
+/// What was done of a list.
+pub(super) struct Work {
+    started: Instant,
+    query: Encoded,
+    passages: Vec<Encoded>,
+    /// Whether all passages are tokenised and their cost was checked.
+    pub planned: bool,
+    /// Tokens of passages that the model knew.
+    known: usize,
+    /// Passages without a score, the next one last. Filled when all passages are tokenised.
+    open: Vec<usize>,
+    /// Tokens to evaluate of each passage, and of the query where it is evaluated apart. Vectors that were kept when the list was
+    /// tokenised cost nothing.
+    costs: Vec<usize>,
+    query_cost: usize,
+    /// What is left of them.
+    pub left: usize,
+    /// Tokens evaluated.
+    pub evaluated: usize,
+    scores: Vec<f64>,
+    progress: Progress,
+    steps: usize,
+}
+
+/// Tokenises or scores a part of the list. Returns the scores of the whole list once they are there.
+pub(super) fn turn(
+    asked: &mut Asked,
+    model: &mut dyn Reranker,
+    scored: &AtomicU64,
+) -> Result<Option<Scored>, ScoreError> {
+    let list = &asked.list;
+    let work = match &mut asked.work {
+        Some(work) => work,
+        empty => {
+            let query = model.query(&list.query).map_err(|error| ScoreError::of_text(None, error))?;
+            empty.insert(Work {
+                started: Instant::now(),
+                query,
+                passages: Vec::with_capacity(list.passages.len()),
+                planned: false,
+                known: 0,
+                open: Vec::new(),
+                costs: Vec::new(),
+                query_cost: 0,
+                left: 0,
+                evaluated: 0,
+                scores: vec![f64::NAN; list.passages.len()],
+                progress: Progress { done: 0, total: 0, longest: 0 },
+                steps: 0,
+            })
+        }
+    };
+    if work.planned {
+        scored.fetch_add(work.step(model)? as u64, Ordering::Relaxed);
+    } else {
+        work.tokenise(list, model)?;
+        if work.passages.len() < list.passages.len() {
+            return Ok(None);
+        }
+        work.plan(list, model)?;
+    }
+    if let Some(listener) = &asked.listener {
+        // A listener that left is the caller's business; the work goes on until its call stops.
+        let _ = listener.send(work.progress);
+    }
+    if !work.open.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Scored {
+        scores: std::mem::take(&mut work.scores),
+        cut: work.passages.iter().map(|passage| passage.cut).collect(),
+        tokens: work.progress.total - work.known,
+        known: work.known,
+        steps: work.steps,
+        queued: work.started.duration_since(asked.submitted),
+        running: work.started.elapsed(),
+    }))
+}
+
+impl Work {
+    /// Tokenises passages until the turn is over.
+    fn tokenise(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
+        let mut bytes = 0;
+        while bytes < TURN_BYTES
+            && let Some(text) = list.passages.get(self.passages.len())
+        {
+            let index = self.passages.len();
+            let passage = model.passage(&self.query, text, list.shortening);
+            self.passages.push(passage.map_err(|error| ScoreError::of_text(Some(index), error))?);
+            bytes += text.len();
+        }
+        Ok(())
+    }
+
+    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. What the model
+    /// knows counts, so that a budget does not depend on the requests before.
+    fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
+        let lengths = || self.passages.iter().map(|passage| passage.ids.len());
+        self.query_cost = model.query_cost(&self.query);
+        let total = lengths().sum::<usize>() + self.query_cost;
+        if total > list.tokens {
+            return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
+        }
+        self.planned = true;
+        self.progress = Progress { done: 0, total, longest: lengths().max().unwrap_or(0) };
+        self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
+        self.left = self.costs.iter().sum::<usize>() + self.query_cost;
+        self.open = (0..self.passages.len()).collect();
+        // Stable: passages of one length keep their order.
+        self.open.sort_by_key(|&index| self.passages[index].ids.len());
+        Ok(())
+    }
+
+    /// Scores the next passages. Returns how many.
+    fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
+        let (mut chosen, mut tokens) = (Vec::new(), 0);
+        while chosen.len() < TURN
+            && let Some(&index) = self.open.last()
+        {
+            let length = self.passages[index].ids.len();
+            if !chosen.is_empty() && tokens + length > TURN_TOKENS {
+                break;
+            }
+            self.open.pop();
+            chosen.push(index);
+            tokens += length;
+            self.left = self.left.saturating_sub(self.costs[index]);
+        }
+        let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
+        let known = passages.iter().filter(|one| model.is_known(one)).map(|one| one.ids.len()).sum::<usize>();
+        let query = std::mem::take(&mut self.query_cost);
+        self.known += known;
+        self.evaluated += tokens - known + query;
+        self.left = self.left.saturating_sub(query);
+        let scores = model.score(&self.query, &passages)?;
+        if scores.len() != chosen.len() {
+            return Err(ModelError::Decode(format!("{} scores for {} passages", scores.len(), chosen.len())).into());
+        }
+        for (&index, &score) in chosen.iter().zip(&scores) {
+            if !score.is_finite() {
+                return Err(ModelError::Decode(format!("the score of passages[{index}] is {score}")).into());
+            }
+            self.scores[index] = score;
+        }
+        self.steps += 1;
+        // The last step includes the query, where it is evaluated apart.
+        self.progress.done = if self.open.is_empty() { self.progress.total } else { self.progress.done + tokens };
+        Ok(chosen.len())
+    }
+}
