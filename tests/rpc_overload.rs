@@ -131,12 +131,12 @@ async fn five_times_the_capacity_is_answered_at_the_capacity() {
     settled(server).await;
 }
 
-/// How many were refused with a delay. All others that were not answered came too late.
-fn refused(answers: &[Result<Duration, Status>], deadline: Duration) -> usize {
+/// How many were refused with a delay of at most `longest`. All others that were not answered came too late.
+fn refused(answers: &[Result<Duration, Status>], longest: Duration) -> usize {
     let refused = |status: &Status| match status.code() {
         Code::ResourceExhausted => {
             let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
-            assert!(delay >= Duration::from_millis(50) && delay <= deadline, "{delay:?}");
+            assert!(delay >= Duration::from_millis(50) && delay <= longest, "{delay:?}");
             true
         }
         Code::DeadlineExceeded => false,
@@ -167,7 +167,7 @@ async fn lists_that_a_reranker_cannot_end_in_time_are_refused_at_once() {
     let possible = started.elapsed().as_secs_f64() / service;
     let goodput = answered(&answers) as f64 / possible;
     assert!(goodput > 0.6, "{} of {possible:.0} requests were answered in time", answered(&answers));
-    let retries = refused(&answers, deadline);
+    let retries = refused(&answers, Duration::from_mins(1));
     assert!(retries * 2 > number, "{retries} were refused at once");
     settled(server).await;
 }

@@ -82,14 +82,12 @@ pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -
     for (unit, _) in units.iter().zip(kept).filter(|(_, kept)| **kept) {
         let (from, to) = (end(unit.start), end(unit.end));
         let part = text.get(from..to).unwrap_or_default();
-        let mut part = part;
         if from != last {
             if merges(&out, part) {
                 out.push(' ');
-            } else if is_one_number(&out, part) {
-                out.truncate(out.trim_end().len());
-                out.push_str("; ");
-                part = part.trim_start();
+            }
+            if is_one_number(&out, part) {
+                out.insert(out.trim_end().len(), ';');
             }
         }
         out.push_str(part);
@@ -108,11 +106,14 @@ fn neighbours<'a>(left: &'a str, right: &'a str) -> (&'a str, &'a str) {
     (&left[before..], &right[..after])
 }
 
-/// Whether a number goes on over the space between two texts.
+/// Whether three digits come to stand behind at most three, with one space between: they would read as one number.
 fn is_one_number(left: &str, right: &str) -> bool {
-    let (left, right) = neighbours(left.trim_end(), right.trim_start());
-    let numbers = left.ends_with(char::is_numeric) && right.starts_with(char::is_numeric);
-    numbers && !words(&format!("{left} {right}")).contains(&(left.len() + 1))
+    let (head, tail) = (left.trim_end(), right.trim_start());
+    let space = format!("{}{}", &left[head.len()..], &right[..right.len() - tail.len()]);
+    let before = head.chars().rev().take_while(|digit| digit.is_numeric()).count();
+    let word = head.chars().rev().nth(before).is_some_and(|mark| mark.is_ascii_alphanumeric() || ".,".contains(mark));
+    let after = tail.chars().take_while(|digit| digit.is_numeric()).count();
+    matches!(&*space, " " | "\u{a0}" | "\u{2009}") && (1..=3).contains(&before) && !word && after == 3
 }
 
 fn merges(left: &str, right: &str) -> bool {

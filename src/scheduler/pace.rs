@@ -5,7 +5,7 @@
 //!
 //! A process that was halted for a minute in the middle of a step must not believe for ever that it is slow, and refuse all work by
 //! which it would learn better. So one step counts as [`LONGEST`] at most, and after a [`SILENCE`] without full steps nothing is
-//! refused for itself, and the next full step is believed alone.
+//! refused for itself, and the next full step is believed alone if it is faster than those before.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -89,8 +89,10 @@ impl Pace {
         speeds.all.record(tokens, seconds);
         if full {
             let now = Instant::now();
-            // What began within the silence.
-            if speeds.fastest(now.checked_sub(took).unwrap_or(now)).is_none() {
+            // It began in silence, and is faster than what was before: that is not how fast the model is now. A slower one may only
+            // be the first after a pause.
+            let before = speeds.fastest(now.checked_sub(took).unwrap_or(now)).is_none();
+            if before && speeds.full.speed().is_none_or(|speed| tokens > speed * seconds) {
                 speeds.full = Mean::default();
             }
             speeds.full.record(tokens, seconds);
@@ -111,17 +113,18 @@ impl Pace {
     /// Whether `left` tokens that wait for nothing cannot be evaluated within `time`.
     #[must_use]
     pub fn hopeless(&self, left: usize, time: Duration) -> bool {
-        self.exceeds(left, time, OPTIMISM)
+        self.late_by(left, time, OPTIMISM).is_some()
     }
 
-    /// Whether `left` tokens take more than `share` of `time`.
+    /// How much longer than `share` of `time` `left` tokens take; `None` where they do not, or the speed is unknown.
     #[must_use]
-    pub fn exceeds(&self, left: usize, time: Duration, share: f64) -> bool {
-        self.exceeds_at(left, time, share, Instant::now())
+    pub fn late_by(&self, left: usize, time: Duration, share: f64) -> Option<Duration> {
+        self.late_at(left, time, share, Instant::now())
     }
 
-    fn exceeds_at(&self, left: usize, time: Duration, share: f64, now: Instant) -> bool {
-        self.speeds().fastest(now).is_some_and(|speed| real(left) > speed * share * time.as_secs_f64())
+    fn late_at(&self, left: usize, time: Duration, share: f64, now: Instant) -> Option<Duration> {
+        let late = real(left) / self.speeds().fastest(now)? - share * time.as_secs_f64();
+        (late > 0.0).then(|| delay(late))
     }
 
     /// Whether `own` tokens may be admitted behind `ahead` tokens.
@@ -165,10 +168,14 @@ impl Pace {
             (None, None) => return Ok(()),
         };
         if ahead > 0.0 && needed > allowed {
-            return Err(Refusal::Later(Duration::from_secs_f64((needed - allowed).clamp(RETRY.0, RETRY.1))));
+            return Err(Refusal::Later(delay(needed - allowed)));
         }
         Ok(())
     }
+}
+
+fn delay(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(RETRY.0, RETRY.1))
 }
 
 #[cfg(test)]
@@ -248,17 +255,19 @@ mod tests {
         let (three, now) = (3 * SECOND, Instant::now());
         assert!(pace.speed().unwrap() > 50.0, "one step counts as four seconds");
         assert_eq!(pace.admit_at(2_000, 0, Some(three), None, now), Err(Refusal::Never), "as far as is known");
-        assert!(pace.exceeds_at(2_000, three, OPTIMISM, now));
+        assert!(pace.late_at(2_000, three, OPTIMISM, now).is_some());
         let later = now + SILENCE + SECOND;
         assert_eq!(pace.admit_at(2_000, 0, Some(three), None, later), Ok(()));
-        assert!(!pace.exceeds_at(2_000, three, OPTIMISM, later), "it is tried");
+        assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none(), "it is tried");
         // Steps that are not full say nothing of full ones.
         pace.record(3, SECOND / 100, false);
-        assert!(!pace.exceeds_at(2_000, three, OPTIMISM, later));
+        assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none());
         // The first full step after the silence is believed: the request is not dropped for what was before.
         pace.0.lock().unwrap().last = now.checked_sub(SILENCE + SECOND);
         pace.record(512, SECOND / 2, true);
-        assert!(!pace.exceeds_at(1_488, three, OPTIMISM, now) && pace.exceeds_at(4_000, three, OPTIMISM, now));
+        assert!(
+            pace.late_at(1_488, three, OPTIMISM, now).is_none() && pace.late_at(4_000, three, OPTIMISM, now).is_some()
+        );
     }
 
     proptest! {

@@ -223,7 +223,7 @@ impl TakesTurns for Scoring {
         let read = info.map_or(usize::MAX, |info| info.most_tokens);
         match list {
             Wanted::Scores(asked) => asked.list.size(read),
-            Wanted::States(texts) => texts.size(read),
+            Wanted::States(_) => Size::UNKNOWN,
         }
     }
 
@@ -234,14 +234,14 @@ impl TakesTurns for Scoring {
     fn left(list: &Wanted) -> Option<usize> {
         match list {
             Wanted::Scores(asked) => asked.work.as_ref().filter(|work| work.planned).map(|work| work.left),
-            Wanted::States(texts) => Some(texts.left()),
+            Wanted::States(_) => None,
         }
     }
 
     fn done(list: &Wanted) -> usize {
         match list {
             Wanted::Scores(asked) => asked.work.as_ref().map_or(0, |work| work.evaluated),
-            Wanted::States(texts) => texts.done(),
+            Wanted::States(_) => 0,
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -56,6 +56,9 @@ pub(super) trait TakesTurns: Send + 'static {
         0
     }
 }
+
+/// Tokens of a turn that shows the model's speed: fewer are not much more than the cost of a turn.
+const FULL: usize = 128;
 
 /// The answer to a list; `None` while it needs more turns.
 pub(super) type Turn<T> = Result<Option<<T as TakesTurns>::Answer>, <T as TakesTurns>::Error>;
@@ -151,20 +154,26 @@ fn serve<T: TakesTurns>(
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
         // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
-        // theirs.
-        let share = if job.begun || jobs.is_empty() { OPTIMISM } else { FILL };
-        let outcome = match job.call.check() {
-            Err(stopped) => Err(ScheduleError::from(stopped).into()),
-            Ok(()) if droppable.is_some_and(|left| is_too_late(backlog, left, job.due, share)) => {
-                Err(ScheduleError::from(Stopped::DeadlineExceeded).into())
-            }
-            Ok(()) => {
+        // theirs. One that nobody waits behind is begun in any case, and its first turn says more of the speed.
+        let late = match (job.begun, jobs.is_empty()) {
+            (true, _) => droppable
+                .filter(|&left| late_by(backlog, left, job.due, OPTIMISM).is_some())
+                .map(|_| ScheduleError::from(Stopped::DeadlineExceeded)),
+            (false, true) => None,
+            (false, false) => droppable
+                .and_then(|left| late_by(backlog, left, job.due, FILL))
+                .map(|retry_after| ScheduleError::Overloaded { retry_after }),
+        };
+        let outcome = match (job.call.check(), late) {
+            (Err(stopped), _) => Err(ScheduleError::from(stopped).into()),
+            (Ok(()), Some(late)) => Err(late.into()),
+            (Ok(()), None) => {
                 let (began, before) = (Instant::now(), T::done(&job.list));
                 let outcome = turn(&mut job.list);
                 let done = T::done(&job.list).saturating_sub(before);
                 if done > 0 {
                     if std::mem::replace(&mut is_warm, true) {
-                        backlog.pace.record(done, began.elapsed(), true);
+                        backlog.pace.record(done, began.elapsed(), done >= FULL);
                     }
                     job.begun = true;
                 }
@@ -183,9 +192,9 @@ fn serve<T: TakesTurns>(
     }
 }
 
-/// Whether so many tokens take more than `share` of the time that is left.
-fn is_too_late(backlog: &Backlog, left: usize, due: Option<Instant>, share: f64) -> bool {
-    due.is_some_and(|due| backlog.pace.exceeds(left, due.saturating_duration_since(Instant::now()), share))
+/// How much longer than `share` of the time that is left so many tokens take.
+fn late_by(backlog: &Backlog, left: usize, due: Option<Instant>, share: f64) -> Option<Duration> {
+    due.and_then(|due| backlog.pace.late_by(left, due.saturating_duration_since(Instant::now()), share))
 }
 
 /// Hands a list over and waits for its answer. Dropping the future, or stopping the call, drops the list before its next turn.

@@ -213,7 +213,7 @@ fn what_is_left_never_makes_a_new_word() {
 fn what_is_left_never_makes_a_new_number() {
     let without = |text: &str, dropped: &[&str]| {
         let text = format!(" {text}");
-        let pieces: Vec<Vec<u8>> = text.split_inclusive(' ').map(|piece| piece.as_bytes().to_vec()).collect();
+        let pieces: Vec<Vec<u8>> = text.split_inclusive([' ', '\n']).map(|piece| piece.as_bytes().to_vec()).collect();
         let ends = ends(&text, &pieces).unwrap();
         let units: Vec<_> = (0..ends.len()).map(|at| at..at + 1).collect();
         let kept: Vec<bool> =
@@ -224,6 +224,11 @@ fn what_is_left_never_makes_a_new_number() {
     assert_eq!(without("in 1871 of 200 mills", &["of"]), "in 1871 200 mills", "no group of digits");
     assert_eq!(without("all 1 200 mills", &["all"]), "1 200 mills", "it was one");
     assert_eq!(without("on 12 March 1871", &["March"]), "on 12 1871");
+    assert_eq!(without("in Q3 of 200 mills", &["of"]), "in Q3 200 mills");
+    assert_eq!(without("for 3.5 of 200 mills", &["of"]), "for 3.5 200 mills");
+    assert_eq!(without("Score 3\nx 200 mills", &["x"]), "Score 3\n200 mills");
+    let joined = |text: &str, kept: [bool; 3], ends: [usize; 3]| left(text, &ends, &[0..1, 1..2, 2..3], &kept);
+    assert_eq!(joined("1(200", [true, false, true], [1, 2, 5]), "1; 200");
 }
 
 fn words_of(text: &str) -> Vec<&str> {

@@ -121,7 +121,8 @@ impl Driver<'_> {
             let started = Instant::now();
             let bound = self.time_for_signal(&task.request);
             // What cannot come within the bound is not begun.
-            let list = list(&task.request, true, self.limits.tokens, bound.map(|bound| started + bound));
+            let list =
+                list(&task.request, true, self.limits.tokens, bound.and_then(|bound| started.checked_add(bound)));
             let work = scorer.score(list, self.call, None);
             let outcome = match bound {
                 Some(bound) => tokio::time::timeout(bound, work).await,

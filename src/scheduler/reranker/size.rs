@@ -1,7 +1,6 @@
 //! How much work a list is, before the model has read it.
 
 use super::List;
-use super::states::Texts;
 use super::work::{TURN, TURN_TOKENS};
 use crate::scheduler::backlog::Size;
 
@@ -25,24 +24,5 @@ impl List {
         let beside = bytes(std::iter::once(&*self.query), read).saturating_add(FRAME);
         let bytes = passages.saturating_add(beside.saturating_mul(self.passages.len()));
         Size { bytes, most: self.tokens, turns: self.passages.len().div_ceil(TURN), turn: TURN_TOKENS, refusable: true }
-    }
-}
-
-impl Texts {
-    /// Its size for a model that reads `read` tokens of a text. They belong to answers that were drawn, so they are not refused.
-    pub(super) fn size(&self, read: usize) -> Size {
-        let bytes = bytes(self.texts.iter().map(String::as_str), read);
-        let turns = self.texts.len().div_ceil(TURN);
-        Size { bytes, most: usize::MAX, turns, turn: TURN_TOKENS, refusable: false }
-    }
-
-    /// Tokens of the texts that are to be read, about.
-    pub(super) fn left(&self) -> usize {
-        bytes(self.texts[self.states.len()..].iter().map(String::as_str), usize::MAX) / BYTES_PER_TOKEN
-    }
-
-    /// Tokens of the others, about.
-    pub(super) fn done(&self) -> usize {
-        bytes(self.texts[..self.states.len()].iter().map(String::as_str), usize::MAX) / BYTES_PER_TOKEN
     }
 }

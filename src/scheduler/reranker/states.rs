@@ -14,9 +14,9 @@ const TURN_BYTES: usize = 16 << 10;
 
 /// Texts whose states are wanted.
 pub(super) struct Texts {
-    pub texts: Arc<[String]>,
+    texts: Arc<[String]>,
     /// The states of the first of them.
-    pub states: Vec<TokenStates>,
+    states: Vec<TokenStates>,
 }
 
 impl Texts {

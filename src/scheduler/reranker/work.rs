@@ -25,13 +25,11 @@ pub(super) struct Work {
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
-    /// Tokens to evaluate of each passage, and of the query where it is evaluated apart. Vectors that were kept when the list was
-    /// tokenised cost nothing.
+    /// Tokens to evaluate of each passage. Vectors that were kept when the list was tokenised cost nothing.
     costs: Vec<usize>,
-    query_cost: usize,
-    /// What is left of them.
+    /// Those of the open ones.
     pub left: usize,
-    /// Tokens evaluated.
+    /// Tokens of passages that were evaluated.
     pub evaluated: usize,
     scores: Vec<f64>,
     progress: Progress,
@@ -57,7 +55,6 @@ pub(super) fn turn(
                 known: 0,
                 open: Vec::new(),
                 costs: Vec::new(),
-                query_cost: 0,
                 left: 0,
                 evaluated: 0,
                 scores: vec![f64::NAN; list.passages.len()],
@@ -112,15 +109,14 @@ impl Work {
     /// knows counts, so that a budget does not depend on the requests before.
     fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
-        self.query_cost = model.query_cost(&self.query);
-        let total = lengths().sum::<usize>() + self.query_cost;
+        let total = lengths().sum::<usize>() + model.query_cost(&self.query);
         if total > list.tokens {
             return Err(ScoreError::Budget { needed: total, allowed: list.tokens });
         }
         self.planned = true;
         self.progress = Progress { done: 0, total, longest: lengths().max().unwrap_or(0) };
         self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
-        self.left = self.costs.iter().sum::<usize>() + self.query_cost;
+        self.left = self.costs.iter().sum();
         self.open = (0..self.passages.len()).collect();
         // Stable: passages of one length keep their order.
         self.open.sort_by_key(|&index| self.passages[index].ids.len());
@@ -144,10 +140,7 @@ impl Work {
         }
         let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
         let known = passages.iter().filter(|one| model.is_known(one)).map(|one| one.ids.len()).sum::<usize>();
-        let query = std::mem::take(&mut self.query_cost);
         self.known += known;
-        self.evaluated += tokens - known + query;
-        self.left = self.left.saturating_sub(query);
         let scores = model.score(&self.query, &passages)?;
         if scores.len() != chosen.len() {
             return Err(ModelError::Decode(format!("{} scores for {} passages", scores.len(), chosen.len())).into());
@@ -158,6 +151,7 @@ impl Work {
             }
             self.scores[index] = score;
         }
+        self.evaluated += tokens - known;
         self.steps += 1;
         // The last step includes the query, where it is evaluated apart.
         self.progress.done = if self.open.is_empty() { self.progress.total } else { self.progress.done + tokens };
