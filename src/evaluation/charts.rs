@@ -66,9 +66,9 @@ pub(crate) struct Axes<'a> {
 }
 
 /// A number beside the vertical axis. Without this a sum that misses 0 by a rounding is -0.0.
-pub(super) fn height(y: &f64) -> String {
+pub(super) fn height(y: f64) -> String {
     let zero = y.abs() < 1e-9;
-    pretty_print_float(if zero { 0.0 } else { *y }, false)
+    pretty_print_float(if zero { 0.0 } else { y }, false)
 }
 
 /// Lines over ranks or positions, from 1.
@@ -98,7 +98,7 @@ pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
                 if whole { format!("{x:.0}") } else { String::new() }
             })
             .x_desc(axes.x)
-            .y_label_formatter(&height)
+            .y_label_formatter(&|y| height(*y))
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -147,7 +147,7 @@ pub(crate) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::
             .light_line_style(TRANSPARENT)
             .bold_line_style(GREY.mix(0.35))
             .x_desc(axes.x)
-            .y_label_formatter(&height)
+            .y_label_formatter(&|y| height(*y))
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -188,7 +188,7 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
                 false => String::new(),
             })
             .x_desc(axes.x)
-            .y_label_formatter(&height)
+            .y_label_formatter(&|y| height(*y))
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_height_of_nothing_has_no_sign() {
-        assert_eq!([-1e-17, 0.0, 0.15, -0.2].map(|y| height(&y)), ["0", "0", "0.15", "-0.2"]);
+        assert_eq!([-1e-17, 0.0, 0.15, -0.2].map(height), ["0", "0", "0.15", "-0.2"]);
     }
 
     #[test]

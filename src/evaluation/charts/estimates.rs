@@ -55,7 +55,7 @@ pub(crate) fn estimates(series: &[Series], axes: &Axes<'_>) -> anyhow::Result<St
             .bold_line_style(GREY.mix(0.35))
             .x_label_formatter(&|x| if *x < last + width * 0.06 { number(*x) } else { String::new() })
             .x_desc(axes.x)
-            .y_label_formatter(&height)
+            .y_label_formatter(&|y| height(*y))
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
@@ -123,7 +123,7 @@ pub(crate) fn columns(columns: &[Column], axes: &Axes<'_>) -> anyhow::Result<Str
             .x_labels(columns.len().clamp(2, 20) + 2)
             .x_label_formatter(&name)
             .x_desc(axes.x)
-            .y_label_formatter(&height)
+            .y_label_formatter(&|y| height(*y))
             .y_desc(axes.y)
             .draw()
             .map_err(failed)?;
