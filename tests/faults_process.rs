@@ -76,7 +76,8 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
     let _alone = alone().await;
     let folder = folder();
     let states = folder.path().join("states");
-    let config = format!("{}[warm]\ndisk = {states:?}\n", own_store(folder.path()));
+    // Without a bound of the wait, which a machine that is busy with other work exceeds.
+    let config = format!("{}[warm]\ndisk = {states:?}\n[limits]\nqueue_seconds = 0\n", own_store(folder.path()));
     let mut serving = Serving::start_in(&folder, &config, &[], "").await;
     let expected = answer(&serving, v1::Method::QueryGeneration).await;
     for round in 0..2 {
@@ -229,7 +230,8 @@ async fn a_full_disk_costs_what_is_kept_and_no_request() {
     let _alone = alone().await;
     let folder = folder();
     let states = folder.path().join("states");
-    let config = format!("{}[warm]\ndisk = {states:?}\n", own_store(folder.path()));
+    // Without a bound of the wait, which a machine that is busy with other work exceeds.
+    let config = format!("{}[warm]\ndisk = {states:?}\n[limits]\nqueue_seconds = 0\n", own_store(folder.path()));
     let serving = Serving::start_in(&folder, &config, &[], FULL_DISK).await;
     let passages = short(v1::Method::Moi).passages;
     let mut warmed = serving.client().await.warm_passages(v1::WarmPassagesRequest { passages }).await.unwrap();
