@@ -1,8 +1,9 @@
 //! Lists that share a model in turns, so that a long one does not hold a short one up.
 //!
-//! What a turn does is the business of `entailment` and `reranker`. A list is dropped before its next turn when its call stops or
-//! nobody waits for it, or when it can no longer end in time: what is worked on until its deadline ends it is lost, and with it the time
-//! of the lists behind. What cannot end in time behind the others is refused before it comes in (`backlog`). One that panics is dropped with its reply; the others have their turns when the model is there again.
+//! What a turn does is the business of `entailment` and `reranker`. What cannot end in time behind the others is refused before it
+//! comes in (`backlog`). A list is dropped before its next turn when its call stops or nobody waits for it, or when it can no
+//! longer end in time: what is worked on until its deadline ends it is lost, and with it the time of the lists behind. One that
+//! panics is dropped with its reply; the others have their turns when the model is there again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
