@@ -120,7 +120,7 @@ impl Driver<'_> {
         } else {
             let started = Instant::now();
             let bound = self.time_for_signal(&task.request);
-            // What cannot come within the bound is not begun.
+            // What cannot end within the bound is refused, or given up.
             let list =
                 list(&task.request, true, self.limits.tokens, bound.and_then(|bound| started.checked_add(bound)));
             let work = scorer.score(list, self.call, None);
