@@ -9,8 +9,8 @@ use super::EngineError;
 use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
-use crate::fusion::{Scaling, Side, applied, fuse};
-use crate::numeric::{descending, mean, standard_deviation};
+use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised};
+use crate::numeric::descending;
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
@@ -20,6 +20,18 @@ pub const WEIGHT_BESIDE_EMBEDDING: f64 = 0.4;
 
 /// The embedding model's share of the other side.
 pub const EMBEDDING_SHARE: f64 = 0.7;
+
+/// Usual standard deviations within a list (docs/ranking.md, "Short lists").
+mod typical {
+    /// Of utilities, in nats a token of the query.
+    pub const UTILITY: f64 = 0.55;
+    /// Of cosines.
+    pub const COSINE: f64 = 0.165;
+    /// Of cosine and retriever's score together, both standardised.
+    pub const OTHER_SIDE: f64 = 0.94;
+    /// Of a retriever's scores that are nearly tied, as a share of the largest. Their scale is not known.
+    pub const RETRIEVER: f64 = 0.02;
+}
 
 /// Most words with a document frequency. Only those of the query matter.
 const MOST_FREQUENCIES: usize = 10_000;
@@ -149,12 +161,16 @@ impl Fusion {
     }
 
     /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
-    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. The model's share is that of
-    /// `options`.
+    /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. In a short list differences that
+    /// are far below the usual ones count for little. The model's share is that of `options`.
     #[must_use]
     pub fn with_embedding(mut self, cosines: &[f64], options: &FusionOptions) -> Self {
-        let side = |scores| Side { scores, floor: None };
-        self.scores = fuse(Scaling::Standard, EMBEDDING_SHARE, side(cosines), side(&self.scores));
+        let cosines = standardised(cosines, Some(typical::COSINE));
+        let largest = self.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
+        let tied = typical::RETRIEVER * largest;
+        let own = centre_and_spread(&self.scores, None).1;
+        let retriever = standardised(&self.scores, (own < tied).then_some(tied));
+        self.scores = mixed(EMBEDDING_SHARE, &cosines, &retriever);
         self.report.weight = options.share(true);
         self.report.embedding = Some(EMBEDDING_SHARE);
         self
@@ -164,25 +180,35 @@ impl Fusion {
     /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
     /// it, so that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor.
     /// Standardised, it is that of a utility of 0 and an average score of the other side; the divisor is then at least half of
-    /// the range of `f`, so that a list with its best passage near zero is not torn apart. Without a zero of the utilities it is
-    /// the smallest `f`. The order is that of `f`. Where no utility is above 0, only the retriever tells passages apart, and
-    /// every value stays at or below the largest utility. Also says what was mixed.
+    /// the range of `f`, so that a list with its best passage near zero is not torn apart. The best passage's value is then
+    /// below `max`, and below 0 where the other side prefers it to all that help. Without a zero of the utilities `f_0` is the
+    /// smallest `f`. The order is that of `f`. Where no utility is above 0, only the retriever tells passages apart, and
+    /// every value stays at or below the largest utility. Also says what was mixed. `unit` is the tokens of the query where
+    /// utilities are sums over them.
     #[must_use]
-    pub fn values(&self, utilities: &[f64], has_zero: bool) -> (Vec<f64>, FusionReport) {
+    pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
         let FusionReport { scaling, weight, embedding, .. } = self.report;
         let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
         // A mixture with cosines has no floor, even where all that is left of a list lies above its mean.
+        let beside_embedding = embedding.is_some();
         let unbounded = Side { scores: &self.scores, floor: None };
-        let retriever = if embedding.is_some() { unbounded } else { Side::retriever(&self.scores) };
+        let retriever = if beside_embedding { unbounded } else { Side::retriever(&self.scores) };
         let scaling = applied(scaling, model, retriever);
-        let fused = fuse(scaling, weight, model, retriever);
+        let usual = beside_embedding.then_some(typical::UTILITY * unit);
+        let fused = if beside_embedding && scaling == Scaling::Standard {
+            let other = standardised(&self.scores, Some(typical::OTHER_SIDE));
+            mixed(weight, &standardised(utilities, usual), &other)
+        } else {
+            fuse(scaling, weight, model, retriever)
+        };
         let top = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let (most, best) = (top(utilities), top(&fused));
         let least = fused.iter().copied().fold(f64::INFINITY, f64::min);
         let (zero, range) = match scaling {
             Scaling::Floor => (0.0, best),
             Scaling::Standard if has_zero => {
-                let zero = weight * standardised_zero(utilities);
+                let (centre, spread) = centre_and_spread(utilities, usual);
+                let zero = if spread > 0.0 { -weight * centre / spread } else { 0.0 };
                 (zero, (best - zero).max((best - least) / 2.0))
             }
             _ => (least, best - least),
@@ -201,10 +227,9 @@ impl Fusion {
     }
 }
 
-/// Where 0 lies among standardised values.
-fn standardised_zero(values: &[f64]) -> f64 {
-    let spread = standard_deviation(values);
-    if spread > 0.0 { -mean(values) / spread } else { 0.0 }
+/// `share` of one side and the rest of the other.
+fn mixed(share: f64, one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| share * one + (1.0 - share) * other).collect()
 }
 
 #[cfg(test)]
@@ -239,11 +264,11 @@ mod tests {
     fn an_embedding_model_is_a_part_of_the_other_side() {
         let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
             .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
-        // Both are a standard deviation and a half apart, in opposite directions: .7 · (-1.2247, 0, 1.2247) + .3 · (1.2247, 0,
-        // -1.2247)
-        let expected = [-0.489_898, 0.0, 0.489_898];
+        // The cosines' variance is (3 · .08 / 3 + .5 · .165²) / 3.5 = .026746, their deviation .163543:
+        // .7 · (-1.22292, 0, 1.22292) + .3 · (1.22474, 0, -1.22474)
+        let expected = [-0.488_621, 0.0, 0.488_621];
         assert!(
-            fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6),
+            fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5),
             "{:?}",
             fusion.scores
         );
@@ -269,33 +294,53 @@ mod tests {
         fusion.scores = vec![1.5, 0.9, 0.3];
         fusion.report.embedding = Some(EMBEDDING_SHARE);
         fusion.report.weight = 0.5;
-        let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true);
+        let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
         assert_eq!(report.scaling, Scaling::Standard);
-        // Utilities less their mean 1 over 3.5590: 1.4049, -.8429, -.5620, zero at -.2810; the others 1.2247, 0, -1.2247.
-        // f = 1.3148, -.4215, -.8933, and -.1405 at the zero: values 6 · (1, -.1931, -.5173).
-        let expected = [6.0, -1.1585, -3.1039];
+        // Utilities less their mean 1, over √((3 · 12.667 + .5 · .55²) / 3.5) = 3.3016: 1.5144, -.9087, -.6058, zero at -.3029.
+        // The others over √((3 · .24 + .5 · .94²) / 3.5) = .5762: 1.0414, 0, -1.0414.
+        // f = 1.2779, -.4543, -.8236, and -.1514 at the zero: values 6 · (1, -.2119, -.4702).
+        let expected = [6.0, -1.2714, -2.8215];
         assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
         // A best passage near the zero does not throw the others far away: half of the range is the least divisor.
-        let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true);
+        let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);
         assert!(near.iter().all(|value| value.abs() <= 0.03), "{near:?}");
         // A gain of all passages alike has no spread: only the other side tells them apart.
-        let (flat, _) = fusion.values(&[2.0; 3], true);
+        let (flat, _) = fusion.values(&[2.0; 3], true, 1.0);
         assert_eq!(descending(&flat), [0, 1, 2]);
         assert!(flat.iter().all(|value| value.is_finite()), "{flat:?}");
+    }
+
+    /// Standardised alone, each of two scores is one deviation from their mean: the sign of a difference of .001 between cosines
+    /// then decided against fifty nats.
+    #[test]
+    fn in_a_short_list_the_size_of_differences_counts() {
+        let order = |scores: &[f64], cosines: &[f64], utilities: &[f64]| {
+            let scores: Vec<_> = scores.iter().copied().map(Some).collect();
+            let fusion = Fusion::of(&request(&scores)).with_embedding(cosines, &FusionOptions::default());
+            descending(&fusion.values(utilities, true, 10.0).0)
+        };
+        assert_eq!(order(&[3.0, 2.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
+        assert_eq!(order(&[2.0, 3.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
+        assert_eq!(order(&[3.0, 2.0, 1.0], &[0.50, 0.51, 0.50], &[40.0, -10.0, -10.0])[0], 0);
+        // A retriever's scores may be as near to each other.
+        assert_eq!(order(&[3.0, 3.000_000_1], &[0.5, 0.5], &[17.0, 10.0]), [0, 1]);
+        assert_eq!(order(&[3.000_000_1, 3.0], &[0.5, 0.5], &[10.0, 17.0]), [1, 0]);
+        // A tenth of a nat is as little; the cosines' usual difference then decides.
+        assert_eq!(order(&[2.0, 3.0], &[0.2, 0.5], &[10.1, 10.0]), [1, 0]);
     }
 
     #[test]
     fn values_keep_the_unit_and_the_fused_order() {
         let fusion = Fusion::of(&request(&[Some(12.0), Some(9.0), Some(3.0)]));
-        let (values, report) = fusion.values(&[2.0, 5.0, 3.0], true);
+        let (values, report) = fusion.values(&[2.0, 5.0, 3.0], true, 1.0);
         assert_eq!(report.scaling, Scaling::Floor);
         // f = .6 · (.4, 1, .6) + .4 · (1, .75, .25) = .64, .9, .46
         assert!((values[1] - 5.0).abs() < 1e-12 && (values[0] - 5.0 * 0.64 / 0.9).abs() < 1e-12, "{values:?}");
-        let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true);
+        let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true, 1.0);
         assert_eq!(descending(&harmful), [0, 1, 2]);
         assert!(harmful.iter().all(|value| *value <= -2.0), "{harmful:?}");
         // Without a floor the lowest value is 0, not some negative number that the scaling made.
-        let (standard, report) = fusion.values(&[2.0, 5.0, 3.0], false);
+        let (standard, report) = fusion.values(&[2.0, 5.0, 3.0], false, 1.0);
         assert_eq!(report.scaling, Scaling::Standard);
         assert!(standard.iter().all(|value| (0.0..=5.0).contains(value)), "{standard:?}");
     }

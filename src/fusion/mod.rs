@@ -53,6 +53,37 @@ pub const fn applied(asked: Scaling, model: Side<'_>, retriever: Side<'_>) -> Sc
     }
 }
 
+/// A typical standard deviation counts as much as so many scores of a list. Two scores are one standard deviation from their mean
+/// whatever they are, so a list of two would know the sign of a difference and not its size (docs/ranking.md).
+const TYPICAL_WEIGHT: f64 = 0.5;
+
+/// Below this share of the largest score a spread is what rounding leaves of equal scores.
+const FLAT: f64 = 1e-13;
+
+/// A list's mean, and its standard deviation. With the `typical` one of such lists, the variance is that of the list and of
+/// half a score more at the typical distance from the mean.
+#[must_use]
+pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
+    // The unit does not matter. Within [-1, 1] no sum or square of finite scores overflows.
+    let largest = scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
+    let unit = if largest > 0.0 { largest } else { 1.0 };
+    let scores: Vec<f64> = scores.iter().map(|score| score / unit).collect();
+    let spread = standard_deviation(&scores);
+    let spread = if spread > FLAT { spread } else { 0.0 };
+    let spread = typical.map_or(spread, |typical| {
+        let (n, typical) = (real(scores.len()), typical / unit);
+        ((n * spread.powi(2) + TYPICAL_WEIGHT * typical.powi(2)) / (n + TYPICAL_WEIGHT)).sqrt()
+    });
+    (mean(&scores) * unit, spread * unit)
+}
+
+/// Scores less their mean, over [`centre_and_spread`]'s deviation; 0 throughout where there is none.
+#[must_use]
+pub fn standardised(scores: &[f64], typical: Option<f64>) -> Vec<f64> {
+    let (centre, spread) = centre_and_spread(scores, typical);
+    scores.iter().map(|score| if spread > 0.0 { (score / spread) - (centre / spread) } else { 0.0 }).collect()
+}
+
 /// The fused value of each passage. `weight` in [0, 1] is the model's share.
 #[must_use]
 pub fn fuse(scaling: Scaling, weight: f64, model: Side<'_>, retriever: Side<'_>) -> Vec<f64> {
@@ -80,11 +111,7 @@ fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
     match scaling {
         Scaling::Floor => between(floor.unwrap_or(most)),
         Scaling::MinMax => between(scores.iter().copied().fold(f64::INFINITY, f64::min)),
-        Scaling::Standard => {
-            let (centre, spread) = (mean(scores), standard_deviation(scores));
-            let scale = if spread > 0.0 { 1.0 / spread } else { 0.0 };
-            scores.iter().map(|score| (score - centre) * scale).collect()
-        }
+        Scaling::Standard => standardised(scores, None),
         Scaling::ReciprocalRank => {
             let mut fused = vec![0.0; scores.len()];
             for (rank, passage) in crate::numeric::descending(scores).into_iter().enumerate() {
@@ -154,6 +181,29 @@ mod tests {
         // No passage is better than none: only the retriever speaks.
         let model = Side { scores: &MODEL, floor: Some(-1.0) };
         assert_eq!(descending(&fuse(Scaling::Floor, 0.8, model, Side::retriever(&BM25))), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_short_list_has_a_typical_spread() {
+        // Two scores: variance 25, and half a score more at 1: (2 · 25 + .5) / 2.5 = 20.2.
+        close(&standardised(&[8.0, -2.0], Some(1.0)), &[5.0 / 20.2_f64.sqrt(), -5.0 / 20.2_f64.sqrt()], 1e-12);
+        close(&standardised(&[8.0, -2.0], None), &[1.0, -1.0], 1e-12);
+        // A difference of .001 where .16 is usual says next to nothing.
+        assert!(standardised(&[0.501, 0.5], Some(0.16))[0] < 0.01);
+        // Of twenty scores the list's own spread is what counts.
+        let many: Vec<f64> = (0..20).map(f64::from).collect();
+        let (own, typical) = (standardised(&many, None), standardised(&many, Some(3.0)));
+        assert!(own.iter().zip(&typical).all(|(own, typical)| (own - typical).abs() < 0.02));
+    }
+
+    /// Equal up to rounding: .1 + .2 is not .3.
+    #[test]
+    fn equal_scores_have_no_spread() {
+        for typical in [None, Some(0.5)] {
+            let flat = standardised(&[0.1 + 0.2, 0.3], typical);
+            assert!(flat.iter().all(|value| value.abs() < 1e-12), "{flat:?}");
+        }
+        assert_eq!(standardised(&[], Some(1.0)), [0.0; 0]);
     }
 
     proptest! {

@@ -9,7 +9,7 @@
 //! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
 //!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
 //!
-//! A passage that was not read comes after those that were, in the retriever's order.
+//! A passage that was not read comes after those that were, in the order of the scores that chose them.
 
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ impl Running {
         utilities
     }
 
-    /// Reads fewer passages where the budget does not suffice for all: the retriever's last are left out.
+    /// Reads fewer passages where the budget does not suffice for all: the last by the scores that chose them are left out.
     fn within(&mut self, budget: &Budget) -> Result<Vec<Prompt>, EngineError> {
         loop {
             let prompts = self.alone();
@@ -152,11 +152,16 @@ impl Running {
         let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
         let Some(fusion) = &self.fusion else { return (read, None) };
         let scores = self.read.iter().map(|&passage| fusion.scores[passage]).collect();
-        let (values, report) = Fusion { scores, ..fusion.clone() }.values(&read, true);
+        let (values, report) = Fusion { scores, ..fusion.clone() }.values(&read, true, self.unit());
         (values, Some(report))
     }
 
-    /// Places of `read`, best first; ties keep the retriever's order.
+    /// Utilities are sums over the tokens of the query.
+    fn unit(&self) -> f64 {
+        real(self.task.query.len().max(1))
+    }
+
+    /// Places of `read`, best first; ties keep the order of the scores that chose them.
     fn places(&self, utilities: &[f64]) -> (Vec<f64>, Vec<usize>) {
         let (values, _) = self.values(utilities);
         let order = descending(&values).into_iter().map(|place| self.read[place]).collect();
@@ -304,7 +309,7 @@ impl Ranking for Running {
             ranking,
             outranks_next: Some(outranks),
             fit,
-            unit: real(self.task.query.len().max(1)),
+            unit: self.unit(),
             warnings,
         })
     }

@@ -20,7 +20,7 @@ pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
 /// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
 pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let fusion = Fusion::of(request);
-    let (values, report) = fusion.values(&scored.utilities, scored.has_zero);
+    let (values, report) = fusion.values(&scored.utilities, scored.has_zero, scored.unit);
     scored.ranking = descending(&values);
     // A method's own probabilities are for its own order.
     scored.outranks_next = None;

@@ -96,7 +96,7 @@ impl Observed {
                 let of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|&index| values[index]).collect() };
                 let mut fusion = Fusion { scores: of(&fusion.scores), ..fusion };
                 fusion.report.weight = weight;
-                let (mixed, _) = fusion.values(&of(&self.utilities), self.has_zero);
+                let (mixed, _) = fusion.values(&of(&self.utilities), self.has_zero, self.unit);
                 let mut all = vec![mixed.iter().copied().fold(0.0, f64::min); self.read.len()];
                 for (&index, value) in chosen.iter().zip(mixed) {
                     all[index] = value;

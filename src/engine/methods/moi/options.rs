@@ -75,7 +75,7 @@ pub struct MoiOptions {
     pub fit_budget: bool,
     /// `Adaptive`: leading ranks that must be settled before it stops early; 3 by default.
     pub settle_top: Option<usize>,
-    /// `Adaptive` and the method `cascade`: probability at which a rank counts as settled, in (0, 1); 0.9 and 0.58 by
+    /// `Adaptive` and the method `cascade`: probability at which a rank counts as settled, in (0, 1); 0.9 and 0.55 by
     /// default.
     pub settle_probability: Option<f64>,
     /// `Adaptive`: most rounds after the first, at most 64; 3 by default.
