@@ -108,6 +108,18 @@ async fn passages_are_scored_by_the_scorer_and_answers_come_from_the_generator()
         let answer = rerank(&both, asked(v1::Method::QueryGeneration, scorer)).await.unwrap();
         (answer.model, answer.model_sha256)
     };
+    // What scores compresses, whatever ranks.
+    let compressed = async |server: &Running, scorer: &str| {
+        let (method, unit) = (v1::CompressionMethod::SelectiveContext.into(), v1::CompressionUnit::Token.into());
+        let compression = v1::Compression { method, unit, ratio: Some(0.5), ..v1::Compression::default() };
+        let wanted = asked(v1::Method::Retriever, scorer);
+        let wanted = v1::RerankRequest { compression: Some(compression), ..wanted };
+        rerank(server, wanted).await.unwrap().compression.unwrap()
+    };
+    assert_ne!(compressed(&base, "").await, compressed(&merged, "").await);
+    assert_eq!(compressed(&both, "").await, compressed(&merged, "").await);
+    assert_eq!(compressed(&both, "scorer").await, compressed(&merged, "").await);
+    assert_eq!(compressed(&both, "generator").await, compressed(&base, "").await);
     let told = info(&both).await;
     let (generator, scorer) = (told.generator.unwrap(), told.scorer.unwrap());
     let hash = scorer.model.as_ref().unwrap().sha256.clone();

@@ -110,6 +110,14 @@ impl Pace {
         self.speeds().all.speed()
     }
 
+    /// Tokens a second that prompts are read with: of the latest full steps, or of all latest steps where these were faster, as
+    /// after a step in which the process was halted. `None` before the first step.
+    #[must_use]
+    pub fn reading(&self) -> Option<f64> {
+        let Speeds { all, full, .. } = self.speeds();
+        full.speed().into_iter().chain(all.speed()).reduce(f64::max)
+    }
+
     /// Whether `left` tokens that wait for nothing cannot be evaluated within `time`.
     #[must_use]
     pub fn hopeless(&self, left: usize, time: Duration) -> bool {
@@ -245,6 +253,25 @@ mod tests {
         }
         assert!(pace.speed().unwrap() < 100.0);
         assert!(!pace.hopeless(1_000, SECOND));
+    }
+
+    /// A latency budget is spent on prompts. Neither an hour of sampling nor a halted process may make one passage of it.
+    #[test]
+    fn prompts_are_read_at_the_speed_of_full_steps() {
+        assert_eq!(Pace::default().reading(), None);
+        let pace = thousand();
+        for _ in 0..2_000 {
+            pace.record(2, SECOND / 20, false);
+        }
+        assert!(pace.speed().unwrap() < 50.0);
+        assert!((pace.reading().unwrap() - 1_000.0).abs() < 1.0, "{:?}", pace.reading());
+        let halted = thousand();
+        halted.record(512, Duration::from_mins(60), true);
+        assert!(halted.reading().unwrap() < 200.0);
+        for _ in 0..40 {
+            halted.record(100, SECOND / 10, false);
+        }
+        assert!(halted.reading().unwrap() > 600.0, "{:?}", halted.reading());
     }
 
     /// A process that was halted in a step refused every request with a deadline from then on, and so never learnt its speed again.

@@ -20,7 +20,7 @@ impl Engine {
         if scoring.role() == Role::Generator {
             return Ok((tokens, (0, 0.0)));
         }
-        let speed = self.models().generator(None)?.scheduler().stats().speed();
+        let speed = self.models().generator(None)?.scheduler().stats().reading_speed();
         Ok((tokens, (tokens, speed.map_or(0.0, |speed| real(tokens) / speed * 1e3))))
     }
 

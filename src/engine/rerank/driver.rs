@@ -27,7 +27,7 @@ pub(super) struct Driver<'a> {
     pub call: &'a Call,
     /// The generator that scores; `None` for a method that asks none.
     pub model: Option<Arc<ServedGenerator>>,
-    /// Tokens a second of the generator that scores and compresses; `None` before it has worked.
+    /// Tokens a second at which the generator that scores and compresses reads prompts; `None` before it has worked.
     pub speed: Option<f64>,
     /// What is reserved for another generator than the one that scores: tokens, and milliseconds of its time.
     pub elsewhere: (usize, f64),
@@ -42,7 +42,7 @@ pub(super) struct Driver<'a> {
     pub planned: usize,
     /// The same for all lists of the request.
     pub quota: Quota,
-    /// Passages of the request: the first interim order comes when so many prompts are scored.
+    /// Passages of the request: the first interim order comes when so many prompts are scored, or half of them all.
     pub passages: usize,
 }
 
@@ -118,7 +118,11 @@ impl Driver<'_> {
     pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
         let mut allowed = self.allowed(&request);
         let signal = self.signal(&request);
+        let unmeasured = request.latency_budget_ms.is_some() && self.speed.is_none();
         let Begun { task, ranking, mut cut, mut warnings } = self.begin(request, signal).await?;
+        if unmeasured {
+            warnings.push("latency_budget_ms had no effect: the generator has not read anything yet".to_owned());
+        }
         let mut scores = None;
         loop {
             let fitting = scores.is_some();
@@ -259,7 +263,7 @@ impl Driver<'_> {
         let beside = self.call.child();
         let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
         let mut pending = Pending::new(scores);
-        let mut due = passages.max(2);
+        let mut due = passages.min(scores.len() / 2).max(2);
         let outcome = loop {
             tokio::select! {
                 biased;

@@ -269,6 +269,9 @@ impl Engine {
         // The generator reads what is arranged here; the scorer may be another model.
         let (generator, scoring) = (self.generator()?, self.scoring_model(&request)?);
         let scorer = scoring.get()?;
+        // What is compressed is read by what scores, also where another model or none ranks.
+        let reading = self.reading_model(&request, scoring)?;
+        let reader = reading.get()?;
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
@@ -279,11 +282,11 @@ impl Engine {
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
         let works = method.asks_generator() || request.compression_reads();
-        let admitted = works.then(|| self.admit_ranking(call, scoring, &request)).transpose()?;
-        let compressor = self.compressor(call, &scorer, &request).await?;
+        let admitted = works.then(|| self.admit_ranking(call, reading, &request)).transpose()?;
+        let compressor = self.compressor(call, &reader, &request).await?;
         let compression_cost = compressor.as_ref().map_or(0, compressor::Compressor::cost);
-        let (inline_cost, elsewhere) = self.inline_reserve(call, scoring, &request).await?;
-        let mut driver = self.driver(call, &request, &scorer);
+        let (inline_cost, elsewhere) = self.inline_reserve(call, reading, &request).await?;
+        let mut driver = self.driver(call, &request, &reader);
         driver.reserved = inline_cost + compression_cost;
         driver.elsewhere = elsewhere;
         driver.quota = quota.clone();
@@ -332,7 +335,7 @@ impl Engine {
         let measured = placed.usage.tokens - ranked;
         self.compress(call, compressor, &request, &mut placed).await?;
         if let Some(admitted) = admitted.filter(|_| !placed.has_idle_compression(&request)) {
-            let apart = scoring.role() == Role::Scorer;
+            let apart = reading.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };
             self.learn_tokens(&admitted, placed.usage.tokens - others);
         }
@@ -345,7 +348,7 @@ impl Engine {
         Driver {
             call,
             model: asks_model.then(|| Arc::clone(scorer)),
-            speed: scorer.scheduler.stats().speed(),
+            speed: scorer.scheduler.stats().reading_speed(),
             elsewhere: (0, 0.0),
             models: &self.models,
             limits: self.limits,

@@ -12,13 +12,15 @@ impl Engine {
     /// said of the generator's own answer is said by the generator.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] for `scorer` where there is none of this name, or the method cannot be asked of it.
+    /// [`EngineError::Invalid`] for `scorer` where there is none of this name, or it has nothing to do: the method cannot be asked
+    /// of it, and nothing is compressed.
     pub fn scoring_model(&self, request: &RerankRequest) -> Result<&GeneratorModel, EngineError> {
         let (method, named) = (request.method(), self.models().scoring(&request.scorer)?);
         if method.asks_generator() && !method.reads_own_answer() {
             return Ok(named);
         }
-        if named.role() == Role::Scorer && !request.scorer.is_empty() {
+        let compresses = !method.asks_generator() && request.compression.is_some();
+        if named.role() == Role::Scorer && !request.scorer.is_empty() && !compresses {
             let problem = match method.beside() {
                 Some(role) => format!("the method {} asks the {} model", method.name(), role.name()),
                 None if method.reads_own_answer() => {
@@ -29,6 +31,16 @@ impl Engine {
             return Err(EngineError::invalid("scorer", format!("is {:?}, but {problem}", request.scorer)));
         }
         self.models().generator(None)
+    }
+
+    /// The generator that reads what is compressed: the one that scores, also where the method asks none.
+    pub(super) fn reading_model<'a>(
+        &'a self,
+        request: &RerankRequest,
+        scoring: &'a GeneratorModel,
+    ) -> Result<&'a GeneratorModel, EngineError> {
+        let apart = !request.method().asks_generator() && request.compression.is_some();
+        if apart { self.models().scoring(&request.scorer) } else { Ok(scoring) }
     }
 
     /// Name of the model that a method asks where a request does not name its scorer: the one beside the generator, or the

@@ -57,6 +57,12 @@ impl Stats {
         (micros > 0).then(|| count(self.tokens.load(Ordering::Relaxed)) * 1e6 / count(micros))
     }
 
+    /// Speed at which prompts are read now, in tokens a second; `None` before the first step.
+    #[must_use]
+    pub fn reading_speed(&self) -> Option<f64> {
+        self.pace.reading()
+    }
+
     /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
     pub(super) fn surely_takes(&self, tokens: usize) -> Duration {
         match self.best_speed.load(Ordering::Relaxed) {
