@@ -90,18 +90,20 @@ bench-evaluation: setup
 
 # Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines, gzipped or not
 # (docs/comparing.md has the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets a folder a file, and ranking.md
-# with the tables of all files, for docs/ranking.md. After an interruption it continues.
+# with the tables of all files, for docs/ranking.md. After an interruption it continues. SKIP leaves out so many questions at the
+# beginning, PASSAGE_TOKENS cuts passages.
 bench-ranking: setup
 	@for file in $(DATA); do \
-	  $(BINARY) compare --data $$file --out $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1) $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(METHODS),--methods $(METHODS)) || exit 1; \
+	  $(BINARY) compare --data $$file --out $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1) $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(SKIP),--skip $(SKIP)) $(if $(PASSAGE_TOKENS),--passage-tokens $(PASSAGE_TOKENS)) $(if $(METHODS),--methods $(METHODS)) || exit 1; \
 	done
 	@for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md
 
 # What a ranking does to answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all passages, against
 # the retriever's order, a random one, and the relevant passages first. DATA as for bench-ranking, with answers. Takes about a
 # minute a question; with WHOLE=8, which has all passages as a context for eight questions only, and SAMPLES=0 a quarter of it.
+# MOI=5 adds MOI as published over the retriever's first five.
 bench-answers: setup
-	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(OUT),--out $(OUT))
+	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(MOI),--moi $(MOI)) $(if $(OUT),--out $(OUT))
 
 # What compression does to answers: tokens, log P(reference) and DeltaSePer of the first five passages at .75, .5 and .25 of their
 # tokens, by both methods, against the whole passages and two shorter contexts of the same tokens. DATA as for bench-answers.

@@ -30,8 +30,12 @@ pub(crate) struct ModelIdentity {
     pub encoding: String,
     /// The generator's adapter: its file's SHA-256 and its scale. `None` without one.
     pub adapter: Option<String>,
+    /// Whether the generator's prompts take its chat template. `None` where a server does not say.
+    pub chat: Option<bool>,
     /// The scorer: its file's SHA-256, with an adapter its file and scale too. `None` where the generator scores.
     pub scorer: Option<String>,
+    /// Whether the scorer's prompts take its chat template. `None` without a scorer, and where a server does not say.
+    pub scorer_chat: Option<bool>,
     /// The models that score passages beside the generator: role and SHA-256.
     pub beside: Vec<(Role, String)>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
@@ -100,6 +104,11 @@ fn adapted(sha256: &str, scale: f32) -> String {
     format!("{sha256} times {scale}")
 }
 
+/// Whether a server's model takes its chat template. Before it has read the model's file it knows neither that nor the hash.
+fn chat_of(model: &v1::ModelInfo) -> Option<bool> {
+    (!model.sha256.is_empty()).then_some(model.chat_template)
+}
+
 /// A scorer in a manifest.
 fn scored_by(sha256: &str, adapter: Option<String>) -> String {
     adapter.map_or_else(|| sha256.to_owned(), |adapter| format!("{sha256} with {adapter}"))
@@ -116,7 +125,9 @@ impl ModelIdentity {
             entailment: entailment.to_owned(),
             prompts: "prompts".to_owned(),
             adapter: None,
+            chat: Some(true),
             scorer: None,
+            scorer_chat: None,
             beside: vec![(Role::Embedding, "an embedding model".to_owned())],
             calibrations: Vec::new(),
         }
@@ -136,6 +147,13 @@ impl ModelIdentity {
         (!names.is_empty()).then_some(names)
     }
 
+    /// Which generators' prompts do without a chat template, for a manifest: the frame is a part of every prompt. Without an entry
+    /// prompts take the template, as they do by default, so that results from before these entries were written are continued.
+    pub fn plain_frames(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        let frames = [("chat_template", self.chat), ("scorer_chat_template", self.scorer_chat)];
+        frames.into_iter().filter_map(|(key, chat)| Some((key, chat?))).filter(|(_, chat)| !chat)
+    }
+
     /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
     pub fn calibrated(&self) -> Option<Vec<String>> {
         let each = |one: &v1::RankingCalibration| {
@@ -153,6 +171,8 @@ impl Backend {
             Self::Server { server, .. } => {
                 let info = client::server_info(server).await?;
                 let generator = info.generator.unwrap_or_default();
+                let chat = chat_of(&generator);
+                let scorer_chat = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref()).and_then(chat_of);
                 let mut calibrations = info.calibrations;
                 calibrations.extend(info.scorer.iter().flat_map(|scorer| scorer.calibrations.iter().cloned()));
                 ModelIdentity {
@@ -160,6 +180,8 @@ impl Backend {
                     name: generator.name,
                     encoding: generator.encoding,
                     adapter: generator.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
+                    chat,
+                    scorer_chat,
                     scorer: info.scorer.and_then(|scorer| scorer.model).map(|model| {
                         let adapter = model.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
                         scored_by(&model.sha256, adapter)
@@ -175,7 +197,7 @@ impl Backend {
             }
             Self::Local(engine) => {
                 let info = engine.generator()?.info.clone();
-                let (mut calibrations, mut scorer) = (Vec::new(), None);
+                let (mut calibrations, mut scorer, mut scorer_chat) = (Vec::new(), None, None);
                 for model in engine.models().generators() {
                     let served = model.get()?;
                     calibrations.extend(client::local_calibrations(&served.calibrations.all()));
@@ -183,6 +205,7 @@ impl Backend {
                         let adapter = served.info.adapter.as_ref();
                         let adapter = adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
                         scorer = Some(scored_by(&served.info.sha256, adapter));
+                        scorer_chat = Some(served.info.chat);
                     }
                 }
                 ModelIdentity {
@@ -190,7 +213,9 @@ impl Backend {
                     name: info.name,
                     encoding: info.encoding,
                     adapter: info.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
+                    chat: Some(info.chat),
                     scorer,
+                    scorer_chat,
                     beside: engine
                         .models()
                         .scorers()
@@ -266,5 +291,31 @@ impl Backend {
                 client::local_evaluation(&report, request, answers, &engine.generator()?.info)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_prompts_without_a_template_have_an_entry() {
+        let entries = |chat, scorer_chat| {
+            let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+            models.plain_frames().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        assert_eq!((entries(Some(true), None), entries(Some(true), Some(true))), (vec![], vec![]));
+        assert_eq!(entries(Some(false), Some(true)), ["chat_template"]);
+        assert_eq!(entries(Some(true), Some(false)), ["scorer_chat_template"]);
+        assert_eq!(entries(Some(false), Some(false)), ["chat_template", "scorer_chat_template"]);
+        assert!(entries(None, None).is_empty(), "a server that does not say");
+    }
+
+    #[test]
+    fn a_server_that_has_not_read_its_model_does_not_say_its_frame() {
+        let of = |sha256: &str, chat_template| {
+            chat_of(&v1::ModelInfo { sha256: sha256.to_owned(), chat_template, ..v1::ModelInfo::default() })
+        };
+        assert_eq!((of("ab", true), of("ab", false), of("", false)), (Some(true), Some(false), None));
     }
 }

@@ -113,6 +113,10 @@ fn compression_keeps_fewer_tokens_at_every_step() {
         assert!(tokens(&format!("{method} at 0.75")) <= tokens("whole passages"));
         within(&figures, &format!("{method} at 0.5, soft, less whole"), (-2.0, 2.0));
     }
+    // Of nine tokens a passage at least three are its frame, so at most six of each text are read.
+    let bounded = ["--questions", "1", "--passage-tokens", "9"];
+    let figures = analyse("utility-of-compression", &lists(folder.path()), &bounded);
+    within(&figures, "whole passages, tokens", (2.0, 12.0));
 }
 
 #[test]

@@ -154,15 +154,21 @@ fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
     std::fs::write(&examples, format!("{example}\n")).unwrap();
     let asked = |instruction: &str, methods: &str| {
         let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", &out];
-        run(&[&fixed[..], &["--methods", methods, "--instruction", instruction, "--examples", &examples]].concat())
+        let alone = ["--set", "embedding.model="];
+        let own = ["--methods", methods, "--instruction", instruction, "--examples", &examples];
+        run(&[&fixed[..], &alone, &own].concat())
     };
-    let found = figures(&asked("Write a question.", "query-generation,retriever"));
+    let found = figures(&asked("Write a question.", "query-generation,cascade,retriever"));
     let tokens = |row: &str| figure(&found, &format!("lists {row} tokens, mean"))["value"].as_f64().unwrap();
     assert!(tokens("query-generation+opening") > tokens("query-generation"));
+    assert_eq!(figure(&found, "lists cascade tokens of other models, mean")["value"], 0.0, "none is configured");
+    let predicted = figure(&found, "lists cascade outranks_next")["value"].as_f64().unwrap();
+    assert!((0.5..1.0).contains(&predicted), "{predicted}");
+    assert!(found.iter().all(|figure| figure["name"] != "lists query-generation outranks_next"));
     assert!(found.iter().all(|figure| !figure["name"].as_str().unwrap().contains("retriever+opening")));
     let text = std::fs::read_to_string(Path::new(&out).join("compare.md")).unwrap();
     assert!(text.contains("the instruction \"Write a question.\" (examples: 1) before the passages"), "{text}");
-    let other = asked("Write a claim.", "query-generation,retriever");
+    let other = asked("Write a claim.", "query-generation,cascade,retriever");
     assert_eq!(other.status.code(), Some(2));
     assert!(error(&other).contains("opening (stored [\"Write a question.\""), "{}", error(&other));
 }

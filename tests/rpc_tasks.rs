@@ -14,17 +14,22 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::scripted::overlap_script;
-use common::{Running, Scripted, fields, real_engine, wire};
+use common::scripted::{END, Observed, Script, ScriptedGenerator, overlap_script};
+use common::{LIMITS, Running, Scripted, fields, real_engine, wire};
+use rerankd::engine::position_bias::PositionBias;
 use rerankd::metrics::lexical;
+use rerankd::model::Capacity;
 use rerankd::plan::Token;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::belief_service_client::BeliefServiceClient;
 use rerankd::rpc::v1::sample_response::Event;
 use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use rerankd::rpc::v1::{Annotator, Task};
+use rerankd::scheduler::Status;
+use rerankd::scheduler::generator::{Scheduler, SchedulerOptions};
 use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -214,6 +219,84 @@ async fn a_task_chooses_the_annotator_and_the_length_of_answers() {
         let (answers, _) = sampled(&server, request).await;
         assert_eq!(answers[0].token_log_probabilities.len(), tokens, "{task:?}: {answers:?}");
     }
+    server.stop().await;
+}
+
+/// What a generator says that cites, and its words.
+const CITING: &str = "iron and rye [1][2]. salt [3].";
+const CITED: &str = "iron and rye. salt.";
+
+/// A server whose generator says [`CITING`] after the cue of a long answer, and after that of a dialogue.
+async fn citing() -> Running {
+    let script: Arc<Script> = Arc::new(|history: &[Token], token: Token| {
+        let text: Vec<u8> = history.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let said = ["Answer:", "Reply:"].into_iter().filter_map(|cue| Some(text.rsplit_once(cue)?.1.len())).min();
+        let wanted = format!(" {CITING}").bytes().nth(said.unwrap_or(0)).map_or(END, Token::from);
+        if token == wanted { 0.0 } else { -30.0 }
+    });
+    let observed: Arc<Observed> = Arc::default();
+    let seen = Arc::clone(&observed);
+    let loader = Box::new(move |serve: &mut dyn FnMut(&mut dyn rerankd::model::Generator)| {
+        let capacity = Capacity { cells: 4_096, sequences: 64, batch: 64 };
+        serve(&mut ScriptedGenerator::new(capacity, Arc::clone(&script), Arc::clone(&seen)));
+        Ok(())
+    });
+    let scheduler = Scheduler::start(SchedulerOptions::default(), loader).unwrap();
+    scheduler.status().wait_for(|status| matches!(status, Status::Ready(_))).await.unwrap();
+    let info = common::generator(&Scripted::default().engine().await.0).info.clone();
+    let engine = common::engine_of(scheduler, info, PositionBias::default(), LIMITS);
+    let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
+    common::serve(engine, observed, 8).await
+}
+
+/// The numbers of citations counted as words in every measure. The answers themselves keep them.
+#[tokio::test]
+async fn citations_are_no_words_of_a_long_answer() {
+    let server = citing().await;
+    let annotators = [
+        Annotator::ExactMatch,
+        Annotator::TokenF1,
+        Annotator::RougeL,
+        Annotator::Containment,
+        Annotator::Bleu,
+        Annotator::SeperSoft,
+    ];
+    for (task, least, most) in [(Task::LongAnswer, 0.8, 1.0 + 1e-9), (Task::Dialogue, 0.0, 0.99)] {
+        let asked = v1::EvaluateRetrievalRequest {
+            references: vec![CITED.into()],
+            answer_tokens: 64,
+            ..evaluation(task, &annotators)
+        };
+        let answer = utilities(&server).await.evaluate_retrieval(asked).await.unwrap().into_inner();
+        assert_eq!(answer.passage_answers[0].text, CITING, "{task:?}");
+        assert_eq!(answer.rankings[0].answer.as_ref().unwrap().text, CITING, "{task:?}");
+        for labels in &answer.labels {
+            let label = labels.labels[0];
+            assert!((least..=most).contains(&label), "{task:?} {:?}: {label}", labels.annotator());
+        }
+        for scores in &answer.rankings[0].scores {
+            let score = scores.end_to_end.unwrap();
+            assert!((least..=most).contains(&score), "{task:?} {:?}: {score}", scores.annotator());
+        }
+    }
+    let sampling = v1::SamplingOptions { samples: 2, max_tokens: 64, ..v1::SamplingOptions::default() };
+    let soft = |task: Task| {
+        let asked = v1::MeasureUtilityRequest {
+            references: vec![CITED.into()],
+            sampling: Some(sampling.clone()),
+            ..request(task)
+        };
+        let server = &server;
+        async move {
+            let answer = utilities(server).await.measure_utility(asked).await.unwrap().into_inner();
+            let belief = answer.utilities[0].belief.as_ref().unwrap();
+            assert_eq!(belief.answers[0].text, CITING);
+            belief.seper_soft.as_ref().unwrap().value
+        }
+    };
+    assert!(soft(Task::LongAnswer).await > 0.8);
+    assert!(soft(Task::Dialogue).await < 0.5);
     server.stop().await;
 }
 

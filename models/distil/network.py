@@ -170,8 +170,8 @@ def add_check_options(parser):
     """The options of `check`."""
     add = parser.add_argument
     add("--check-questions", type=int, default=4, help="questions on which torch and rerankd must agree before anything else")
-    add("--mean-limit", type=float, default=0.05, help="largest mean difference from rerankd, nats a token")
-    add("--most-limit", type=float, default=0.25, help="largest difference of one score from rerankd, nats a token")
+    add("--mean-limit", type=float, default=0.05, help="largest mean of the absolute differences from rerankd, nats a token")
+    add("--most-limit", type=float, default=0.25, help="largest absolute difference of one score from rerankd, nats a token")
 
 
 class LoadError(Exception):
@@ -188,8 +188,8 @@ ERRORS = (LoadError, Disagreement)
 def check(model, export, questions, mean_limit, most_limit):
     """Compares the model's scores with those of its own export, a token of the scored text.
 
-    Raises `Disagreement` where the mean difference is beyond `mean_limit` or any beyond `most_limit`. Returns both. An export of tokens
-    has nothing to compare: None is returned, and standard error says so.
+    Raises `Disagreement` where the mean of the absolute differences is beyond `mean_limit` or any beyond `most_limit`. Returns both. An
+    export of tokens has nothing to compare: None is returned, and standard error says so.
     """
     if export.header["kind"] == "tokens":
         print(f"{export.path}: has no scores (--kind tokens): that torch and rerankd agree is not checked", file=sys.stderr)
@@ -210,13 +210,13 @@ def check(model, export, questions, mean_limit, most_limit):
         for sequence, wanted, *found in zip(sequences, expected, query, passages):
             for score, own, tokens in zip(wanted, found, (sequence.query, sequence.passages)):
                 if score is not None:
-                    differences.append((own - score) / len(tokens))
+                    differences.append(abs(own - score) / len(tokens))
     if not differences:
         raise Disagreement(f"{export.path}: has no question with scores to compare with")
     average = sum(differences) / len(differences)
-    most = max(abs(difference) for difference in differences)
+    most = max(differences)
     found = f"{len(differences)} scores differ by {average:.4f} nats a token in the mean, {most:.4f} at most"
     # Not the reverse: a score that is no number is within no limit.
-    if not (abs(average) <= mean_limit and most <= most_limit):
+    if not (average <= mean_limit and most <= most_limit):
         raise Disagreement(f"{export.path}: {found}; allowed are {mean_limit} and {most_limit}")
     return {"scores": len(differences), "mean": round(average, 5), "most": round(most, 5)}

@@ -213,7 +213,7 @@ class Training:
         self.model, self.wrapped, self.data, self.options, self.recipe = model, wrapped, data, options, recipe
         self.weights = [weight for weight in wrapped.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(self.weights, lr=options.rate, weight_decay=options.weight_decay)
-        self.state = {"step": 0, "best": None, "worse": 0, "best_step": 0, "ended": False, "seconds": 0.0}
+        self.state = {"step": 0, "best": None, "worse": 0, "best_step": 0, "ended": False, "seconds": 0.0, "losses": []}
         self.best = None
         self.checkpoint = os.path.join(options.out, "checkpoint.pt")
 
@@ -231,7 +231,8 @@ class Training:
             raise TrainingError(f"{self.checkpoint}: was made with other settings: {told}")
         self.load(stored["weights"])
         self.optimizer.load_state_dict(stored["optimizer"])
-        self.state, self.best = stored["state"], stored["best"]
+        self.best = stored["best"]
+        self.state |= stored["state"]
         self.tell(resumed=self.state["step"])
 
     def load(self, weights):
@@ -280,9 +281,10 @@ class Training:
         self.optimizer.zero_grad()
         return sum(losses) / len(losses) if losses else None
 
-    def end_epoch(self, epoch, losses):
-        loss = validation_loss(self.model, self.data, self.options)
+    def end_epoch(self, epoch):
+        loss, losses = validation_loss(self.model, self.data, self.options), self.state["losses"]
         mean = sum(losses) / len(losses) if losses else None
+        self.state["losses"] = []
         told = {"step": self.state["step"], "seconds": round(self.state["seconds"], 1)}
         self.tell(epoch=epoch + 1, loss=mean, validation=loss, **told)
         if loss is None or self.state["best"] is None or loss < self.state["best"]:
@@ -297,7 +299,7 @@ class Training:
 
     def run(self):
         # `judged`: whether the weights are those of the end of an epoch.
-        options, losses, judged = self.options, [], True
+        options, judged = self.options, True
         if self.state["step"] == 0 and self.data.validation:
             self.state["best"] = validation_loss(self.model, self.data, options)
             self.tell(epoch=0, step=0, validation=self.state["best"])
@@ -311,18 +313,17 @@ class Training:
             started = time.monotonic()
             loss = self.step(pairs)
             if loss is not None:
-                losses.append(loss)
+                self.state["losses"].append(loss)
             self.state["step"] += 1
             self.state["seconds"] += time.monotonic() - started
             judged = last
             if last:
-                self.end_epoch(epoch, losses)
-                losses = []
+                self.end_epoch(epoch)
             if last or self.late() or self.state["step"] % options.checkpoint_steps == 0:
                 self.save()
         if not judged:
             # After the checkpoint: a training that goes on must not know that it was judged here.
-            self.end_epoch(epoch, losses)
+            self.end_epoch(epoch)
         if self.best is not None:
             self.load(self.best)
 

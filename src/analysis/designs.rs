@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::readings::{
-    MEASURES, Quality, Side, UNJUDGED, at_least, difference, percent, qualities, random_orders, read, side, signed,
+    MEASURES, Quality, Side, UNJUDGED, at_least, difference, percent, qualities, question_seed, random_orders, read,
+    side, signed,
 };
 use super::report::{Chart, Report, Table};
 use super::stability::{in_list, ndcg};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
 use crate::backend::Refusal;
 use crate::engine::methods;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
@@ -89,6 +90,10 @@ impl Analysis for Designs {
         "What cheaper designs lose (MOI, Tables 6 and 7)"
     }
 
+    fn format(&self) -> u32 {
+        OWN_DESIGNS
+    }
+
     fn needs(&self) -> Needs {
         Needs { passages: 2, ..Needs::default() }
     }
@@ -160,6 +165,12 @@ impl Analysis for Designs {
     }
 }
 
+/// A design of the question's own.
+fn options(question: &Question, (scheme, variable_pruning): (Scheme, bool), settings: &Settings) -> MoiOptions {
+    let seed = question_seed(settings.seed, &question.id);
+    MoiOptions { scheme: Some(scheme), variable_pruning, seed, ..MoiOptions::default() }
+}
+
 /// A ranking by one design, and its cost.
 async fn rank(
     question: &Question,
@@ -168,13 +179,11 @@ async fn rank(
     scheme: Scheme,
     variable_pruning: bool,
 ) -> Result<(Vec<usize>, Cost), Refusal> {
-    let moi =
-        MoiOptions { scheme: Some(scheme), variable_pruning, seed: context.settings.seed, ..MoiOptions::default() };
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: passages.to_vec(),
         method: methods::find("moi"),
-        moi,
+        moi: options(question, (scheme, variable_pruning), context.settings),
         passage_tokens: context.settings.passage_tokens,
         ..RerankRequest::default()
     };

@@ -45,6 +45,8 @@ use crate::metrics::resample::Statistics;
 
 /// Format of the results.
 const FORMAT: u32 = 2;
+/// Format of analyses whose questions had one design in common before, and have one each now.
+const OWN_DESIGNS: u32 = 3;
 
 /// The key of what differs between runs. It is kept beside the results, and it is missing where that file is lost.
 pub(crate) const TIMES: &str = "times";
@@ -59,6 +61,11 @@ pub(crate) trait Analysis: Send + Sync {
 
     /// What it answers, as a heading, with the paper's figure or table.
     fn title(&self) -> &'static str;
+
+    /// Format of its results. Lines of another one mean something else and are not continued.
+    fn format(&self) -> u32 {
+        FORMAT
+    }
 
     /// Reads its data; labelled lists where it does not say.
     fn load(&self, sources: &Sources) -> Result<Data, EvaluationError> {
@@ -234,7 +241,7 @@ impl Settings {
     /// Everything that the lines depend on. Lines of another manifest are not continued.
     fn manifest(&self, analysis: &dyn Analysis, models: &ModelIdentity) -> Map<String, Value> {
         let entries = [
-            ("analysis_format", json!(FORMAT)),
+            ("analysis_format", json!(analysis.format())),
             ("analysis", json!(analysis.name())),
             ("generator_sha256", json!(models.generator)),
             ("generator_encoding", json!(models.encoding)),
@@ -254,7 +261,8 @@ impl Settings {
             ("relevance_threshold", json!(self.threshold)),
             ("seed", json!(self.seed)),
         ];
-        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+        let frames = models.plain_frames().map(|(key, chat)| (key, json!(chat)));
+        entries.into_iter().chain(frames).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 

@@ -10,9 +10,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, at_least, difference, percent, read, side, signed};
+use super::readings::{Side, UNJUDGED, at_least, difference, percent, question_seed, read, side, signed};
 use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::EngineError;
@@ -58,6 +58,10 @@ impl Analysis for OrderDistance {
         "How far apart two orders of the passages are (MOI, Eq. 11 and Fig. 7)"
     }
 
+    fn format(&self) -> u32 {
+        OWN_DESIGNS
+    }
+
     fn needs(&self) -> Needs {
         Needs { local: true, passages: 3, ..Needs::default() }
     }
@@ -67,7 +71,7 @@ impl Analysis for OrderDistance {
             let (engine, settings) = (context.engine()?, context.settings);
             let passages = context.passages(self, question);
             at_least(&passages, 3, "for two orders to begin alike")?;
-            let contexts = orders(passages.len(), settings.seed).map_err(EngineError::from)?;
+            let contexts = orders(passages.len(), settings.seed, &question.id).map_err(EngineError::from)?;
             let request = ContextsRequest {
                 question: question.list.question.clone(),
                 passages,
@@ -161,10 +165,10 @@ impl Analysis for OrderDistance {
     }
 }
 
-/// The rotations of the retriever's order, then those of random orders: at most [`EACH`] orders begin with a passage.
-fn orders(n: usize, seed: u64) -> Result<Vec<Vec<usize>>, FitError> {
+/// The rotations of the retriever's order, then those of the question's own random ones: at most [`EACH`] begin with a passage.
+fn orders(n: usize, seed: u64, id: &str) -> Result<Vec<Vec<usize>>, FitError> {
     // Orders that are no rotations of each other: those that begin with passage 0.
-    let rest = design::orders(Design::Random, n - 1, EACH, seed, &|| false)?;
+    let rest = design::orders(Design::Random, n - 1, EACH, question_seed(seed, id), &|| false)?;
     let first = |rest: Vec<usize>| std::iter::once(0).chain(rest.into_iter().map(|p| p + 1)).collect::<Vec<usize>>();
     let given: Vec<usize> = (0..n).collect();
     let drawn = rest.into_iter().map(first).filter(|order| *order != given).take(EACH - 1);
@@ -333,7 +337,7 @@ mod tests {
     #[test]
     fn every_passage_is_at_every_position_equally_often() {
         for n in [3, 4, 5, 7] {
-            let drawn = orders(n, 3).unwrap();
+            let drawn = orders(n, 3, "q1").unwrap();
             let each = drawn.len() / n;
             // Of three passages there are two orders that are no rotations of each other.
             assert_eq!(each, if n == 3 { 2 } else { EACH });
@@ -347,11 +351,12 @@ mod tests {
                 "the rotations of the retriever's order"
             );
         }
+        assert_ne!(orders(7, 0, "q1").unwrap(), orders(7, 0, "q2").unwrap(), "each question has its own");
     }
 
     #[test]
     fn groups_by_hand() {
-        let orders = orders(3, 0).unwrap();
+        let orders = orders(3, 0, "q1").unwrap();
         // Two orders are 1 apart that begin alike, and 2 apart that do not.
         let measured = measure(&orders, |left, right| if orders[left][0] == orders[right][0] { 1.0 } else { 2.0 });
         assert_eq!((measured.orders, measured.same[0], measured.other[0]), (6, Some(1.0), Some(2.0)));
@@ -366,7 +371,7 @@ mod tests {
 
     fn told(first: f64, other: f64) -> String {
         let question = Question::default();
-        let orders = orders(4, 0).unwrap();
+        let orders = orders(4, 0, "q1").unwrap();
         let measured = measure(&orders, |left, right| if orders[left][0] == orders[right][0] { first } else { other });
         let answer = || Answer { question: &question, value: json!(measured) };
         let answers: Vec<Answer<'_>> = (0..6).map(|_| answer()).collect();

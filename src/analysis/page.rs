@@ -21,8 +21,9 @@ pub(super) struct About<'a> {
 impl About<'_> {
     fn notes(&self) -> Vec<String> {
         let (models, settings) = (self.models, self.settings);
-        let whole = "whole passages".to_owned();
-        let cut = settings.passage_tokens.map_or(whole, |most| format!("passages cut to {most} tokens"));
+        // The context bounds passages in any case, and what it cut of each is not kept.
+        let held = "passages as the context holds them".to_owned();
+        let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
         let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
         let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
         let read = if self.analysis.reads_passages() {
@@ -153,6 +154,8 @@ pub(crate) fn lines(analysis: &dyn Analysis, settings: &Settings, finished: &sup
 
 #[cfg(test)]
 mod tests {
+    use super::super::find;
+    use super::super::readings::tests::settings;
     use super::*;
 
     fn rows(cells: &[&[&str]]) -> Table {
@@ -169,6 +172,22 @@ mod tests {
         assert!(page.contains("No number") && !page.contains("<table"), "{page}");
         assert_eq!(prose("as `given` is").into_string(), "as <code>given</code> is");
         assert_eq!(prose("a ` b").into_string(), "a ` b");
+    }
+
+    /// The page said that passages were whole, though a server cuts those that its context does not hold.
+    #[test]
+    fn a_page_does_not_say_that_passages_were_whole() {
+        let (models, analysis) = (ModelIdentity::scripted(""), find("stability").unwrap());
+        let told = |passage_tokens| {
+            let settings = Settings { passage_tokens, ..settings() };
+            let about = About { analysis, settings: &settings, models: &models, answered: 3, refused: 0 };
+            about.notes().remove(0)
+        };
+        assert_eq!(
+            told(None),
+            "3 questions, the first 5 passages of each; passages as the context holds them; seed 0."
+        );
+        assert!(told(Some(64)).contains("; passages of at most 64 tokens; "), "{}", told(Some(64)));
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, at_least, difference, read, side, signed};
+use super::readings::{Side, UNJUDGED, at_least, difference, question_seed, read, side, signed};
 use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
 use crate::backend::Refusal;
 use crate::engine::methods;
 use crate::engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
@@ -50,6 +50,10 @@ impl Analysis for PositionBias {
         "How much each position weighs (MOI, Fig. 6)"
     }
 
+    fn format(&self) -> u32 {
+        OWN_DESIGNS
+    }
+
     fn needs(&self) -> Needs {
         Needs { passages: 2, ..Needs::default() }
     }
@@ -58,12 +62,7 @@ impl Analysis for PositionBias {
         Box::pin(async move {
             let passages = context.passages(self, question);
             at_least(&passages, 2, "for positions to compare")?;
-            let plain = MoiOptions {
-                scheme: Some(Scheme::Random),
-                orders: Some(ORDERS * passages.len()),
-                seed: context.settings.seed,
-                ..MoiOptions::default()
-            };
+            let plain = whole_orders(question, passages.len(), context.settings);
             let published = MoiOptions { paper_objective: true, outcome: Outcome::Joint, ..plain.clone() };
             let beginnings = MoiOptions { depth: Some(passages.len()), ..plain };
             let answer = ask(question, context, &passages, beginnings).await?;
@@ -143,6 +142,16 @@ impl Analysis for PositionBias {
     }
 }
 
+/// Random orders of all passages, the question's own.
+fn whole_orders(question: &Question, passages: usize, settings: &Settings) -> MoiOptions {
+    MoiOptions {
+        scheme: Some(Scheme::Random),
+        orders: Some(ORDERS * passages),
+        seed: question_seed(settings.seed, &question.id),
+        ..MoiOptions::default()
+    }
+}
+
 async fn ask(
     question: &Question,
     context: &Context<'_>,
@@ -197,7 +206,7 @@ fn verdict(curve: &[f64], ends: &Mean, questions: usize) -> String {
 
 fn notes() -> Vec<String> {
     vec![
-        "Each question's passages were scored in random orders, three times as many as passages (fewer where fewer exist).".to_owned(),
+        "Each question's passages were scored in random orders of its own, three times as many as passages (fewer where fewer exist).".to_owned(),
         "Weight: MOI's regularised fit of log P(query | order) to these orders and to all their beginnings, which settle the direction of the bias; its prior is equal weights, so a weak bias comes out weaker.".to_owned(),
         "As published: the paper's objective on log P(query, order) (Eq. 3) of whole orders alone. These leave the direction open; the solution nearest a prior that favours one end is taken, and the scores of single passages choose the end.".to_owned(),
         "The paper shows the mean coefficients of several models on HotpotQA, which fall from the first position to the last; \"no bias\" is its dashed line.".to_owned(),
@@ -258,6 +267,13 @@ mod tests {
         let report = report(&[&[0.5, 0.3, 0.2], &[0.9, 0.1], &[0.7, 0.3]]);
         assert!(report.verdict.starts_with("The first of 2 positions weighs 1.60 times"), "{}", report.verdict);
         assert!(report.tables[0].caption.contains("2 passages, 2 questions"), "{}", report.tables[0].caption);
+    }
+
+    #[test]
+    fn each_question_has_orders_of_its_own() {
+        let seed = |id: &str| whole_orders(&Question { id: id.into(), ..Question::default() }, 4, &settings()).seed;
+        assert_ne!(seed("q1"), seed("q2"));
+        assert_eq!(seed("q1"), seed("q1"), "a broken analysis goes on with the same");
     }
 
     #[test]

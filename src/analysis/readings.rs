@@ -79,15 +79,20 @@ pub(super) async fn qualities(
     readings.into_iter().map(|reading| quality(reading).ok_or_else(missing)).collect()
 }
 
-/// Distinct random orders of `n` passages, by the seed of the settings and the question's id. Orders that all questions share would
-/// be the same few draws in every question, and their luck would not average out.
-pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<Vec<Vec<usize>>, Refusal> {
+/// The seed of a question's designs: a seed, mixed with the question's id. Orders that all questions share would be the same few
+/// draws in every question, and their luck would not average out.
+pub(super) fn question_seed(seed: u64, id: &str) -> u64 {
     // FNV-1a.
     let hash = id
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    seed ^ hash
+}
+
+/// Distinct random orders of `n` passages, by the seed of the settings and the question's id.
+pub(super) fn random_orders(n: usize, id: &str, settings: &Settings) -> Result<Vec<Vec<usize>>, Refusal> {
     // Not the seed of the designs, whose first orders these would be.
-    let seed = settings.seed.wrapping_add(0x5261_6e64) ^ hash;
+    let seed = question_seed(settings.seed.wrapping_add(0x5261_6e64), id);
     Ok(orders(Design::Random, n, RANDOM, seed, &|| false).map_err(EngineError::from)?)
 }
 
@@ -212,6 +217,16 @@ pub(super) mod tests {
         let mean = Quality::mean(&[quality(-1.0, 0.5, 1.0), quality(-3.0, 0.0, 0.0)]).unwrap();
         assert_eq!(mean, quality(-2.0, 0.25, 0.5));
         assert_eq!(Quality::mean(&[]), None);
+    }
+
+    #[test]
+    fn the_seed_of_a_question_follows_from_both() {
+        let seeds: std::collections::HashSet<u64> = [(0, "q1"), (0, "q2"), (1, "q1"), (1, "q2")]
+            .into_iter()
+            .map(|(seed, id)| question_seed(seed, id))
+            .collect();
+        assert_eq!(seeds.len(), 4);
+        assert_eq!(question_seed(7, "q1"), question_seed(7, "q1"));
     }
 
     #[test]

@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::readings::{
-    MEASURES, Quality, Side, UNJUDGED, at_least, difference, qualities, random_orders, read, side, signed,
+    MEASURES, Quality, Side, UNJUDGED, at_least, difference, qualities, question_seed, random_orders, read, side,
+    signed,
 };
 use super::report::{Chart, Report, Table};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::EngineError;
 use crate::engine::preferences::{PreferenceRequest, Preferences, Scored};
+use crate::engine::rerank::Passage;
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::{self, Axes, Interval};
 use crate::evaluation::compare::data::Question;
@@ -58,6 +60,10 @@ impl Analysis for ReversedRanking {
         "What reversing a ranking costs the answer (MOI, Table 8)"
     }
 
+    fn format(&self) -> u32 {
+        OWN_DESIGNS
+    }
+
     fn needs(&self) -> Needs {
         Needs { references: true, local: true, passages: 2, ..Needs::default() }
     }
@@ -69,14 +75,7 @@ impl Analysis for ReversedRanking {
             at_least(&passages, 2, "for an order to have a reverse")?;
             let n = passages.len();
             let call = Call::local();
-            let request = PreferenceRequest {
-                query: question.list.question.clone(),
-                passages: passages.clone(),
-                passage_tokens: settings.passage_tokens,
-                scored: Scored::Orders(ORDERS * n),
-                seed: settings.seed,
-            };
-            let scores = engine.preferences(&call, request).await?;
+            let scores = engine.preferences(&call, request(question, &passages, settings)).await?;
             let fitted = call.compute(move |call| rankings(&scores, &|| call.is_stopped()).map_err(EngineError::from));
             let [moi, published] = fitted.await?;
             let mut contexts: Vec<Vec<usize>> = Vec::new();
@@ -152,6 +151,17 @@ impl Analysis for ReversedRanking {
             drops.map_or_else(String::new, |drops| verdict(&of(MOI, &reversed(MOI), 0), &drops, asked.len()));
         report.notes = notes();
         Ok(report)
+    }
+}
+
+/// What MOI is fitted to: random orders, the question's own.
+fn request(question: &Question, passages: &[Passage], settings: &Settings) -> PreferenceRequest {
+    PreferenceRequest {
+        query: question.list.question.clone(),
+        passages: passages.to_vec(),
+        passage_tokens: settings.passage_tokens,
+        scored: Scored::Orders(ORDERS * passages.len()),
+        seed: question_seed(settings.seed, &question.id),
     }
 }
 
@@ -261,6 +271,13 @@ mod tests {
         says(&of(-1.0, -2.0), "the reverse is worse", "more than");
         says(&of(-2.0, -1.0), "the reverse is better", "less than");
         says(&of(-1.0, -1.0), "within the error", "no more and no less beyond the error than");
+    }
+
+    #[test]
+    fn each_question_has_orders_of_its_own() {
+        let asked = |id: &str| request(&Question { id: id.into(), ..Question::default() }, &[], &settings());
+        assert_ne!(asked("q1").seed, asked("q2").seed);
+        assert_eq!(asked("q1"), asked("q1"), "a broken analysis goes on with the same");
     }
 
     #[test]

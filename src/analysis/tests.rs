@@ -50,3 +50,30 @@ fn what_the_protocol_does_not_carry_needs_an_engine() {
         ["reversed-ranking", "order-distance", "designs", "sample-size", "erag-cost", "recall-correlation"]
     );
 }
+
+fn manifest(kind: &str, models: &ModelIdentity) -> Map<String, Value> {
+    readings::tests::settings().manifest(find(kind).unwrap(), models)
+}
+
+#[test]
+fn prompts_without_a_chat_template_bind_the_results_to_them() {
+    let frames = |chat, scorer_chat| {
+        let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+        let manifest = manifest("stability", &models);
+        ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
+    };
+    assert_eq!(frames(Some(true), Some(true)), [None, None], "analyses from before there were entries go on");
+    assert_eq!(frames(Some(false), None), [Some(json!(false)), None]);
+    assert_eq!(frames(Some(true), Some(false)), [None, Some(json!(false))]);
+}
+
+/// Lines from when all questions had one design, or too many tokens were counted, are not mixed with others.
+#[test]
+fn lines_that_mean_something_else_have_another_format() {
+    let format = |kind: &str| manifest(kind, &ModelIdentity::scripted(""))["analysis_format"].clone();
+    for kind in ["position-bias", "reversed-ranking", "order-distance", "designs", "utility-by-depth"] {
+        assert_eq!(format(kind), json!(3), "{kind}");
+    }
+    assert_eq!(format("utility-of-compression"), json!(3));
+    assert_eq!((format("stability"), format("erag-correlation")), (json!(2), json!(2)));
+}

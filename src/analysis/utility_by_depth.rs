@@ -7,10 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{Side, UNJUDGED, side, signed};
+use super::readings::{Side, UNJUDGED, question_seed, side, signed};
 use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
 use crate::backend::Refusal;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
 use crate::engine::utility::UtilityRequest;
@@ -38,6 +38,10 @@ impl Analysis for UtilityByDepth {
 
     fn title(&self) -> &'static str {
         "How many passages help, and in which order (SePer, Fig. 5 a and c)"
+    }
+
+    fn format(&self) -> u32 {
+        OWN_DESIGNS
     }
 
     fn needs(&self) -> Needs {
@@ -127,7 +131,7 @@ async fn reranked(question: &Question, context: &Context<'_>, passages: &[Passag
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: passages.to_vec(),
-        moi: MoiOptions { seed: context.settings.seed, ..MoiOptions::default() },
+        moi: MoiOptions { seed: question_seed(context.settings.seed, &question.id), ..MoiOptions::default() },
         passage_tokens: context.settings.passage_tokens,
         ..RerankRequest::default()
     };

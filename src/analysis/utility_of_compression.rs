@@ -50,6 +50,11 @@ impl Analysis for UtilityOfCompression {
         "What compressed passages are still worth (SePer, Fig. 5 b)"
     }
 
+    /// Format 2 counted too many tokens of whole passages.
+    fn format(&self) -> u32 {
+        3
+    }
+
     fn needs(&self) -> Needs {
         Needs { references: true, entailment: true, ..Needs::default() }
     }
@@ -57,25 +62,22 @@ impl Analysis for UtilityOfCompression {
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let whole = context.passages(self, question);
-            let (mut contexts, mut rows) = (vec![whole.clone()], Vec::new());
+            let row = |method: &str, ratio: f64, tokens: usize| Shortened {
+                method: method.to_owned(),
+                ratio,
+                tokens,
+                delta: Both::default(),
+            };
+            let (mut contexts, mut rows) = (vec![whole.clone()], vec![row("", 1.0, 0)]);
             for compressor in Method::ALL {
                 for ratio in RATIOS {
-                    let (report, short) = compressed(question, context, &whole, (compressor, ratio)).await?;
-                    if rows.is_empty() {
-                        rows.push(Shortened {
-                            method: String::new(),
-                            ratio: 1.0,
-                            tokens: read(&report, context.settings.passage_tokens),
-                            delta: Both::default(),
-                        });
+                    let short = compressed(question, context, &whole, (compressor, ratio)).await?;
+                    // The retriever's order reads nothing, so an answer with it does not say what was cut.
+                    if compressor == Method::LongLlmLingua {
+                        rows[0].tokens = short.read;
                     }
-                    rows.push(Shortened {
-                        method: compressor.name().to_owned(),
-                        ratio,
-                        tokens: usize::try_from(report.tokens_after).unwrap_or(usize::MAX),
-                        delta: Both::default(),
-                    });
-                    contexts.push(short);
+                    rows.push(row(compressor.name(), ratio, short.left));
+                    contexts.push(short.passages);
                 }
             }
             // A call each: all contexts of a list in one would exceed the passages that a request may have.
@@ -144,13 +146,23 @@ impl Analysis for UtilityOfCompression {
     }
 }
 
-/// The passages in the retriever's order, compressed, without those that were dropped.
+/// A context after a compression.
+struct Compressed {
+    /// Tokens of the texts that the ranking read.
+    read: usize,
+    /// Tokens that are left of them.
+    left: usize,
+    /// In the retriever's order, without those that were dropped.
+    passages: Vec<Passage>,
+}
+
+/// The passages, compressed.
 async fn compressed(
     question: &Question,
     context: &Context<'_>,
     whole: &[Passage],
     (compressor, ratio): (Method, f64),
-) -> Result<(v1::CompressionReport, Vec<Passage>), Refusal> {
+) -> Result<Compressed, Refusal> {
     // LongLLMLingua needs its own ranking (its r_k). Selective-Context does not rank.
     let ranked = if compressor == Method::LongLlmLingua { compressor.name() } else { "retriever" };
     let request = RerankRequest {
@@ -162,8 +174,9 @@ async fn compressed(
         passage_tokens: context.settings.passage_tokens,
         ..RerankRequest::default()
     };
-    let report = context.backend.rerank(&request).await?.compression;
-    let report = report.ok_or_else(|| Refusal::Question("the answer has no compression".to_owned()))?;
+    let answer = context.backend.rerank(&request).await?;
+    let missing = || Refusal::Question("the answer has no compression".to_owned());
+    let report = answer.compression.as_ref().ok_or_else(missing)?;
     let left = report.passages.iter().filter(|passage| !passage.dropped);
     let passage = |one: &v1::CompressedPassage| {
         let given = usize::try_from(one.original_index).ok().and_then(|index| whole.get(index));
@@ -172,14 +185,16 @@ async fn compressed(
     let passages: Option<Vec<Passage>> = left.map(passage).collect();
     let passages =
         passages.ok_or_else(|| Refusal::Question("the answer compresses a passage that is not there".to_owned()))?;
-    Ok((report, passages))
+    let left = usize::try_from(report.tokens_after).unwrap_or(usize::MAX);
+    Ok(Compressed { read: read(report, &answer.results), left, passages })
 }
 
-/// Tokens that are read of whole passages, each at most `most`.
-fn read(report: &v1::CompressionReport, most: Option<usize>) -> usize {
-    let most = most.unwrap_or(usize::MAX);
-    let tokens = |passage: &v1::CompressedPassage| usize::try_from(passage.tokens_before).unwrap_or(usize::MAX);
-    report.passages.iter().map(|passage| tokens(passage).min(most)).sum()
+/// Tokens of the texts that are read: those that were cut to fit are not. A bound on the tokens of a passage holds for its title
+/// and its frame, too, so it does not say how many of its text are left.
+fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage]) -> usize {
+    let cut = |index: u32| ranked.iter().find(|one| one.original_index == index).map_or(0, |one| one.tokens_cut);
+    let tokens = |one: &v1::CompressedPassage| one.tokens_before.saturating_sub(cut(one.original_index));
+    report.passages.iter().map(|one| usize::try_from(tokens(one)).unwrap_or(usize::MAX)).sum()
 }
 
 /// A context over all questions.
@@ -338,10 +353,18 @@ mod tests {
         );
     }
 
+    /// The bound of 64 tokens was taken for one of the text alone: 30 + 64, where title and frame leave 52 of the second text.
     #[test]
     fn whole_passages_count_with_the_tokens_that_are_read() {
-        let passage = |tokens_before| v1::CompressedPassage { tokens_before, ..Default::default() };
-        let report = v1::CompressionReport { passages: vec![passage(30), passage(100)], ..Default::default() };
-        assert_eq!((read(&report, None), read(&report, Some(64))), (130, 94));
+        let passage = |original_index, tokens_before| v1::CompressedPassage {
+            original_index,
+            tokens_before,
+            ..Default::default()
+        };
+        let ranked =
+            |original_index, tokens_cut| v1::RankedPassage { original_index, tokens_cut, ..Default::default() };
+        let report = v1::CompressionReport { passages: vec![passage(0, 30), passage(1, 100)], ..Default::default() };
+        assert_eq!(read(&report, &[ranked(1, 48), ranked(0, 0)]), 82);
+        assert_eq!(read(&report, &[ranked(1, 0), ranked(0, 0)]), 130, "nothing was cut");
     }
 }

@@ -21,6 +21,10 @@ pub(super) async fn open(
             // An evaluation that was broken off and continued must give the results of one that was not, to the last digit.
             let mut config = config.clone();
             config.scheduler.warm = crate::warm::Options::default();
+            // The seconds of a method are then its own, and not those of a method that asked for the same vectors before.
+            if let Some(embedding) = &mut config.rerankers.embedding {
+                embedding.cache_entries = 0;
+            }
             Backend::Local(Box::new(app::engine(&config).await?))
         }
     })

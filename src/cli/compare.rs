@@ -20,7 +20,8 @@ use crate::telemetry;
 ///
 /// Every method ranks every list, one request after the other. Beside the methods there are two rows that need no model:
 /// `given`, the retriever's order, and `bm25`, BM25 inside the list. The verdict recommends the method with the best nDCG@10
-/// whose difference from `given` is significant after Holm's adjustment; of methods that tie the one with the fewest tokens.
+/// whose difference from `given` is significant after Holm's adjustment; of methods that tie the one with the fewest tokens of
+/// the generator.
 ///
 /// Each line of the data is a JSON object: "question", "passages" with "text" and "label" (or "supporting": true or false),
 /// optionally "id", "answers", "relevant" (relevant passages in the whole collection), and for each passage "id", "title" and

@@ -163,12 +163,14 @@ fn placed_by(stage: v1::Stage, fusion: Option<&v1::FusionReport>) -> String {
         Some(v1::FusionSource::Bm25) => Some("BM25"),
         Some(v1::FusionSource::Unspecified) | None => None,
     };
+    let embedding = fusion.and_then(|fusion| fusion.embedding_weight).map_or("", |_| " + embedding");
     let model = match stage {
-        v1::Stage::Retriever => return other.unwrap_or("given order").to_owned(),
+        v1::Stage::Retriever => {
+            return other.map_or_else(|| "given order".to_owned(), |other| other.to_owned() + embedding);
+        }
         v1::Stage::Together => "model, in orders",
         v1::Stage::Alone | v1::Stage::Unspecified => "model",
     };
-    let embedding = fusion.and_then(|fusion| fusion.embedding_weight).map_or("", |_| " + embedding");
     other.map_or_else(|| model.to_owned(), |other| format!("{model} + {other}{embedding}"))
 }
 
@@ -312,6 +314,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
         })),
         "fusion": answer.fusion.as_ref().map(|inner| json!({
             "source": inner.source().as_str_name(), "scaling": inner.scaling().as_str_name(), "weight": inner.weight,
+            "embedding_weight": inner.embedding_weight,
         })),
         "none_helps": answer.none_helps,
         "score_calibrated": answer.score_calibrated,

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 
 use super::EngineError;
 use super::belief::SampleOptions;
+use crate::metrics::citation::without_marks;
 use crate::metrics::lexical;
 
 /// FEVER's labels (Thorne et al., 2018).
@@ -162,6 +163,12 @@ impl Task {
         SampleOptions { max_tokens: options.max_tokens.or(self.kind.answer_tokens()), ..options }
     }
 
+    /// An answer as measures read it. A long answer cites passages by number; the numbers are no words of it, and only the measures
+    /// of citations read them.
+    pub(super) fn measured(&self, answer: &str) -> String {
+        if self.kind == TaskKind::LongAnswer { without_marks(answer) } else { answer.to_owned() }
+    }
+
     /// The words of its prompt.
     pub(super) fn wording(&self) -> Wording {
         let plain = |instruction: &'static str, context_free: &'static str, asks, answers| Wording {
@@ -267,6 +274,17 @@ mod tests {
         }
         assert!(task(classes, &["+", "-"]).check().is_ok(), "labels of punctuation alone");
         assert!(task(TaskKind::FactVerification, &[]).check().is_ok());
+    }
+
+    /// The marks of citations counted as words: ROUGE-L of an answer with the words of its reference was below 1.
+    #[test]
+    fn citations_are_no_words_of_a_long_answer() {
+        let (answer, reference) =
+            ("The mill is old [1][2]. It has a weir [3].", ["the mill is old, it has a weir".to_owned()]);
+        let score = |kind| lexical::rouge_l(&task(kind, &[]).measured(answer), &reference);
+        assert!((score(TaskKind::LongAnswer) - 1.0).abs() < 1e-12);
+        // In a dialogue a number in brackets is what was said.
+        assert!(score(TaskKind::Dialogue) < 0.95 && score(TaskKind::ShortAnswer) < 0.95);
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl Engine {
         let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, allowed);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
         for (indices, (answers, _)) in &by_context {
-            let responses = responses(answers);
+            let responses: Vec<Response> = answers.iter().map(|one| Response::of(one, &request.task)).collect();
             let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
         }
@@ -277,10 +277,6 @@ impl Engine {
             warnings,
         })
     }
-}
-
-fn responses(answers: &[Answer]) -> Vec<Response> {
-    answers.iter().map(|answer| Response { text: answer.text.clone(), likelihood: answer.likelihood() }).collect()
 }
 
 fn utility(

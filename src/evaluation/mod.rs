@@ -42,6 +42,8 @@ use crate::storage::store::write_atomically;
 /// Format of the results. A folder of another format is refused, because its lines mean something else: 2 answers from the
 /// context order of the rerank response, 1 from the ranking.
 const FORMAT: u32 = 2;
+/// The same of long answers: 3 measures them without the marks of their citations.
+const FORMAT_OF_LONG_ANSWERS: u32 = 3;
 
 /// An evaluation that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -210,7 +212,7 @@ impl Plan {
         let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
         let metrics: Vec<String> = self.metrics.iter().map(ToString::to_string).collect();
         let manifest = json!({
-            "format": FORMAT,
+            "format": if self.settings.task.kind == TaskKind::LongAnswer { FORMAT_OF_LONG_ANSWERS } else { FORMAT },
             "generator_sha256": models.generator,
             "entailment_sha256": self.asks_judge().then_some(&models.entailment),
             "prompts": models.prompts,
@@ -252,6 +254,7 @@ impl Plan {
         if let Some(adapter) = &models.adapter {
             manifest.insert("adapter".to_owned(), json!(adapter));
         }
+        manifest.extend(models.plain_frames().map(|(key, chat)| (key.to_owned(), json!(chat))));
         manifest
     }
 }
@@ -340,8 +343,25 @@ mod tests {
         assert_eq!(fever["annotators"], json!(["accuracy", "llm-judgement"]));
         assert_ne!(fever, manifest(TaskKind::FactVerification, &["SUPPORTS", "REFUTES"]));
         assert_eq!(manifest(TaskKind::Dialogue, &[])["annotators"], json!(["token-f1", "rouge-l", "llm-judgement"]));
+        // Long answers were once measured with the marks of their citations.
+        let long = manifest(TaskKind::LongAnswer, &[]);
+        assert_eq!((&short["format"], &fever["format"], &long["format"]), (&json!(2), &json!(2), &json!(3)));
         let refused = plan(TaskKind::Classification, &["one"]).err().unwrap();
         assert_eq!(refused.to_string(), "--labels: 1 given, 2 to 64 allowed");
+    }
+
+    #[test]
+    fn prompts_without_a_chat_template_bind_the_results_to_them() {
+        let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
+        let frames = |chat, scorer_chat| {
+            let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+            let settings = settings(GIVEN, &["llm-judgement"], Task::default());
+            let manifest = Plan::new(settings, &data).unwrap().manifest(&models);
+            ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
+        };
+        assert_eq!(frames(Some(true), Some(true)), [None, None], "evaluations from before there were entries go on");
+        assert_eq!(frames(Some(false), None), [Some(json!(false)), None]);
+        assert_eq!(frames(Some(true), Some(false)), [None, Some(json!(false))]);
     }
 
     #[test]

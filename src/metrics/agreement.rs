@@ -235,6 +235,9 @@ mod tests {
     fn without_spread_there_is_none() {
         for correlation in Correlation::ALL {
             assert_eq!(correlation.of(&[1.0, 1.0, 1.0], &[1.0, 2.0, 3.0]), None);
+            // Its mean is rounded, so deviations from it are not 0.
+            assert_eq!(correlation.of(&[0.1; 3], &[1.0, 2.0, 3.0]), None);
+            assert_eq!(correlation.of(&[1.0, 2.0, 3.0], &[0.1; 3]), None);
             assert_eq!(correlation.of(&[1.0], &[1.0]), None);
             assert_eq!(correlation.of(&[1.0, 2.0], &[1.0]), None);
         }

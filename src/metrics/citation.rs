@@ -19,7 +19,7 @@ mod statements;
 
 use std::collections::HashMap;
 
-pub use statements::{Statement, statements};
+pub use statements::{Statement, statements, without_marks};
 
 use crate::numeric::real;
 

@@ -33,9 +33,19 @@ pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / real(values.len()) }
 }
 
-/// Population standard deviation (divides by n); 0 for an empty slice.
+/// Whether all values are the same. Deviations from their mean do not tell: the mean of ten times 0.1 is not 0.1.
+#[must_use]
+#[expect(clippy::float_cmp, reason = "without spread is equality")]
+pub fn is_constant(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// Population standard deviation (divides by n); 0 for an empty slice, and for equal values.
 #[must_use]
 pub fn standard_deviation(values: &[f64]) -> f64 {
+    if is_constant(values) {
+        return 0.0;
+    }
     let centre = mean(values);
     let squares: Vec<f64> = values.iter().map(|value| (value - centre).powi(2)).collect();
     mean(&squares).sqrt()
@@ -52,7 +62,7 @@ pub fn descending(values: &[f64]) -> Vec<usize> {
 /// Pearson correlation, between -1 and 1. `None` if the lengths differ, are below two, or either side is constant.
 #[must_use]
 pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
-    if left.len() != right.len() || left.len() < 2 {
+    if left.len() != right.len() || left.len() < 2 || is_constant(left) || is_constant(right) {
         return None;
     }
     let (mut covariance, mut scale) = moments(left, right);
@@ -99,6 +109,18 @@ mod tests {
     fn pearson_of_a_constant_is_undefined() {
         assert_eq!(pearson(&[1.0, 1.0], &[1.0, 2.0]), None);
         assert_eq!(pearson(&[1.0, 2.0, 3.0], &[2.0, 4.0, 6.0]), Some(1.0));
+    }
+
+    /// The mean of ten times 0.1 is 0.1 less 1e-17: the correlation was that of the rounding, and a score was divided by it.
+    #[test]
+    fn equal_values_have_no_spread_though_their_mean_is_rounded() {
+        let equal = [0.1; 10];
+        assert!(equal.iter().any(|value| (value - mean(&equal)).abs() > 0.0), "the case has a rounded mean");
+        let rising: Vec<f64> = (0..10).map(real).collect();
+        assert_eq!((pearson(&equal, &rising), pearson(&rising, &equal), pearson(&equal, &equal)), (None, None, None));
+        assert_eq!(pearson(&[0.0, -0.0], &[1.0, 2.0]), None);
+        assert!(standard_deviation(&equal).abs() < f64::MIN_POSITIVE);
+        assert!(standard_deviation(&[0.1, 0.3]) > 0.09);
     }
 
     /// Found by a fuzz target: the square of 1e233 is infinite, and the correlation was no number.

@@ -157,7 +157,7 @@ class Distillation(unittest.TestCase):
 
     def test_a_training_that_was_broken_off_ends_as_one_that_was_not(self):
         options = ["--on", "passages", "--epochs", "2", "--checkpoint-steps", "1"]
-        self.taught("whole", *options)
+        whole = self.taught("whole", *options)
         # Ended after a step, in the middle of an epoch.
         first = self.taught("parts", *options, "--minutes", "1e-9")
         self.assertEqual([line["step"] for line in first if line.get("epoch")], [1])
@@ -168,6 +168,9 @@ class Distillation(unittest.TestCase):
         self.assertEqual(gguf_files.sha256(os.path.join(self.path("parts"), "adapter.gguf")), ended)
         second = self.taught("parts", *options)
         self.assertIn({"resumed": 1}, second)
+        # The loss of an epoch is over all of its steps, also over those before it was broken off.
+        losses = [{line["epoch"]: line["loss"] for line in log if line.get("epoch")} for log in (whole, second)]
+        self.assertEqual(losses[0], losses[1])
         read = [adapter.read(os.path.join(self.path(out), "adapter.gguf"))[0] for out in ("whole", "parts")]
         for name, (_, a, b) in read[0].items():
             self.assertTrue(numpy.array_equal(a, read[1][name][1]) and numpy.array_equal(b, read[1][name][2]), name)
@@ -203,6 +206,20 @@ class Distillation(unittest.TestCase):
         teacher = ["--teacher", self.path("teacher.jsonl"), "--on", "passages"]
         huge = self.train("huge", *teacher, "--rate", "1e30", check=False)
         self.assertRegex(huge.stderr, r"question 'q\d+': the loss is (nan|inf)")
+
+    def test_differences_of_both_signs_do_not_cancel(self):
+        export = exports.read(self.path("student.jsonl"))
+        own = network.scored
+
+        def apart(model, sequences):
+            query, passages = own(model, sequences)
+            signs = [0.1 if index % 2 else -0.1 for index in range(len(sequences))]
+            return [score + sign * len(one.query) for score, sign, one in zip(query, signs, sequences)], passages
+
+        with mock.patch.object(network, "scored", apart):
+            # Nine scores of the query are .1 away, up and down in turn; four of passages are not.
+            with self.assertRaisesRegex(network.Disagreement, r"13 scores differ by 0\.069. nats a token in the mean, 0\.100"):
+                network.check(network.load(self.path("student.gguf"), 2), export, export.questions[:1], 0.05, 0.25)
 
     def test_parts_of_a_question_give_the_gradient_of_the_whole(self):
         self.assertEqual(network.batches_of([3, 9, 4, 4], 8), [[1], [2, 3], [0]])

@@ -87,6 +87,14 @@ fn lists_without_answers_have_rankings_only() {
 }
 
 #[test]
+fn each_question_has_designs_of_its_own() {
+    let question = |id: &str| Question { id: id.into(), ..Question::default() };
+    let seed = |id: &str| options(&question(id), (Scheme::Random, false), &settings()).seed;
+    assert_ne!(seed("q1"), seed("q2"));
+    assert_eq!(seed("q1"), seed("q1"), "a broken analysis goes on with the same");
+}
+
+#[test]
 fn the_relevant_passage_moves_and_the_others_keep_their_order() {
     assert_eq!(moved(4, 2, 0), vec![2, 0, 1, 3]);
     assert_eq!(moved(4, 0, 3), vec![1, 2, 3, 0]);

@@ -64,10 +64,13 @@ impl Labelled {
         }
     }
 
-    /// A metric over an annotator's labels of the first passages.
+    /// A metric over an annotator's labels of the first passages. `threshold` is the least label of a relevant passage in the
+    /// data.
     fn metric(&self, annotator: Annotator, metric: &Metric, cutoff: Option<usize>, threshold: f64) -> Option<f64> {
         let first = *self.cutoffs.get(self.at(cutoff)?)?;
         let labels = self.labels.get(annotator.name())?.get(..first)?;
+        // Provenance has the data's grades. The labels of the other annotators lie in [0, 1].
+        let threshold = if annotator == Annotator::Provenance { threshold } else { Grading::ERAG.threshold };
         metric.of(&Ranking::of_labels(labels), Grading { threshold, graded: true })
     }
 

@@ -11,7 +11,7 @@ use crate::evaluation::charts::Axes;
 use crate::evaluation::curves::{Plotted, plot};
 use crate::evaluation::summary::Mean;
 use crate::metrics::agreement::Correlation;
-use crate::metrics::rank::Metric;
+use crate::metrics::rank::{Grading, Metric};
 use crate::numeric::real;
 
 /// Coefficients of the tables, each with its name in figures.
@@ -56,8 +56,10 @@ impl Study<'_> {
             ),
             "The judge is the same generator (its probability of Yes against No that the passage is relevant to the query); the paper's is Mistral 7B.".to_owned(),
             format!(
-                "P is the mean of the labels and Success their maximum; the other metrics count labels of at least {}. R and the \
-                 ideal of nDCG are over the first k passages, as in the paper, so that R says whether any of them counts.",
+                "P is the mean of the labels and Success their maximum; the other metrics count labels of at least {}, and the \
+                 data's own (provenance) of at least {}. R and the ideal of nDCG are over the first k passages, as in the paper, so that R \
+                 says whether any of them counts.",
+                Grading::ERAG.threshold,
                 self.settings.threshold
             ),
             "Of each annotator the metric with the highest tau-b over whole lists stands in the chart, as in the paper's Fig. 1. It is \

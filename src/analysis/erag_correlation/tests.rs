@@ -67,6 +67,30 @@ fn metrics_over_labels_are_correlated_with_the_answer() {
     assert_eq!(figure(&report, "tau-b of P by token-f1 with containment"), None);
 }
 
+/// The threshold of the data was applied to all labels, so that from 2 on no label in [0, 1] counted.
+#[test]
+fn the_threshold_of_the_data_is_that_of_its_own_labels() {
+    let question = Question::default();
+    let values: Vec<Value> = four()
+        .into_iter()
+        .zip([[1.0, 0.0], [1.0, 2.0], [0.0, 1.0], [0.0, 3.0]])
+        .map(|(mut value, given)| {
+            value["labels"]["provenance"] = json!(given);
+            value
+        })
+        .collect();
+    let answers: Vec<Answer<'_>> =
+        values.iter().map(|value| Answer { question: &question, value: value.clone() }).collect();
+    let report = EragCorrelation.report(&answers, &Settings { threshold: 2.0, ..settings() }).unwrap();
+    // RR by token F1 counts from .5 on, whatever the grades of the data: 0, 0, 1/2, 1/2.
+    near(figure(&report, "tau-b of RR by token-f1 with token-f1"), 4.0 / 24.0_f64.sqrt());
+    // RR by the given labels counts from 2 on: 0, 1/2, 0, 1/2. Three pairs are ordered, one is not, two are tied.
+    near(figure(&report, "tau-b of RR by provenance with token-f1"), 2.0 / 24.0_f64.sqrt());
+    assert!(
+        report.notes.iter().any(|note| note.contains("at least 0.5, and the data's own (provenance) of at least 2."))
+    );
+}
+
 #[test]
 fn the_whole_list_is_not_its_first_passage() {
     let report = report(&four());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::Answer;
 use super::options::MeasureOptions;
 use super::similarity::lexical_similarity;
 use super::texts::Texts;
@@ -9,6 +10,7 @@ use crate::belief::cluster::{Clusterer, Clusters};
 use crate::belief::seper::{self, Against};
 use crate::belief::{Estimate, Likelihood, Pairing, Rule, Verdict, corrected, entropy, uncertainty};
 use crate::call::Call;
+use crate::engine::task::Task;
 use crate::engine::{EngineError, no_judge};
 use crate::model::entailment::EntailmentInfo;
 use crate::scheduler::entailment::Judge;
@@ -20,6 +22,13 @@ pub struct Response {
     pub text: String,
     /// Its likelihood.
     pub likelihood: Likelihood,
+}
+
+impl Response {
+    /// A sampled answer to a task.
+    pub(in crate::engine) fn of(answer: &Answer, task: &Task) -> Self {
+        Self { text: task.measured(&answer.text), likelihood: answer.likelihood() }
+    }
 }
 
 /// The measures of a set of responses.

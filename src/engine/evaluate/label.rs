@@ -12,7 +12,7 @@ use crate::engine::belief::texts::Texts;
 use crate::engine::belief::{Answer, Drawing};
 use crate::engine::judgement::{Asks, JudgementPrompt};
 use crate::engine::rerank::Usage;
-use crate::engine::task::LabelProbability;
+use crate::engine::task::{LabelProbability, Task};
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
 use crate::plan::{NodeId, Plan};
@@ -74,6 +74,8 @@ impl QuestionPlan {
 struct ContextScores {
     /// The greedy answer.
     answer: Option<Answer>,
+    /// Its text as measures read it.
+    measured: Option<String>,
     /// Probability that it matches a reference.
     judged: Option<f64>,
     /// Its BERTScore.
@@ -129,10 +131,10 @@ pub(super) async fn label(
     } else {
         carry_out(engine, call, plan, (request.token_budget, reserved)).await?
     };
-    let answer_judgement = planned.answer_judgement.take();
-    let decoded = call.compute(move |call| decode(&planned, &outcome, call)).await?;
+    let (answer_judgement, asked) = (planned.answer_judgement.take(), Arc::clone(request));
+    let decoded = call.compute(move |call| decode(&planned, &outcome, &asked.task, call)).await?;
     let greedy = decoded.single.iter().chain(&decoded.whole).filter_map(|answers| answers.greedy.as_ref());
-    let texts: Vec<String> = greedy.map(|answer| answer.text.clone()).collect();
+    let texts: Vec<String> = greedy.map(|answer| request.task.measured(&answer.text)).collect();
     let mut of_answers = OfAnswers::default();
     if let Some(references) = references {
         of_answers.alike = Some(bert_score::scores(engine, call, texts.clone(), references).await?);
@@ -249,7 +251,7 @@ fn labels(
 }
 
 /// Turns the tokens of a finished plan into text.
-fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Decoded, EngineError> {
+fn decode(planned: &QuestionPlan, outcome: &Outcome, task: &Task, call: &Call) -> Result<Decoded, EngineError> {
     let drawing = &planned.drawing;
     let answers = |context: &ContextNodes| -> Result<Answers, EngineError> {
         call.check()?;
@@ -258,11 +260,9 @@ fn decode(planned: &QuestionPlan, outcome: &Outcome, call: &Call) -> Result<Deco
             None => drawing.likeliest_label(outcome, &context.labels),
         };
         let labels = drawing.label_probabilities(outcome, &context.labels);
-        let samples = context.samples.iter().map(|node| {
-            let answer = drawing.answer_at(outcome, *node)?;
-            Ok(Response { likelihood: answer.likelihood(), text: answer.text })
-        });
-        Ok(Answers { greedy, labels, samples: samples.collect::<Result<_, EngineError>>()? })
+        let sample = |node: &NodeId| Ok(Response::of(&drawing.answer_at(outcome, *node)?, task));
+        let samples = context.samples.iter().map(sample).collect::<Result<_, EngineError>>()?;
+        Ok(Answers { greedy, labels, samples })
     };
     let judged = |(annotator, nodes): &(Annotator, Vec<[NodeId; 2]>)| {
         (*annotator, nodes.iter().map(|&verdicts| probability(outcome, verdicts)).collect())
@@ -355,24 +355,25 @@ async fn measure_context(
     of_answers: &OfAnswers,
     verdicts: &mut Verdicts<'_>,
 ) -> Result<ContextScores, EngineError> {
-    let answer = answers.greedy.as_ref().map(|answer| answer.text.as_str());
+    let measured = answers.greedy.as_ref().map(|answer| request.task.measured(&answer.text));
+    let text = measured.as_deref();
     let mut scores = ContextScores {
-        judged: answer.zip(of_answers.judged.as_ref()).map(|(answer, judged)| judged.of(answer)),
-        alike: answer.zip(of_answers.alike.as_ref()).and_then(|(answer, alike)| alike.get(answer).copied()),
+        judged: text.zip(of_answers.judged.as_ref()).map(|(text, judged)| judged.of(text)),
+        alike: text.zip(of_answers.alike.as_ref()).and_then(|(text, alike)| alike.get(text).copied()),
+        measured,
         answer: answers.greedy,
         labels: answers.labels,
         ..ContextScores::default()
     };
-    let responses = answers.samples;
-    if responses.is_empty() {
+    if answers.samples.is_empty() {
         return Ok(scores);
     }
     if request.has(Annotator::is_hard) {
-        let belief = measure(verdicts, &responses, &request.references, &request.measure).await?;
+        let belief = measure(verdicts, &answers.samples, &request.references, &request.measure).await?;
         scores.soft = belief.seper_soft.map(|soft| soft.value);
         scores.hard = belief.seper_hard.map(|hard| hard.value);
     } else {
-        let soft = measure_soft(verdicts, &responses, &request.references, &request.measure).await?;
+        let soft = measure_soft(verdicts, &answers.samples, &request.references, &request.measure).await?;
         scores.soft = soft.map(|soft| soft.value);
     }
     Ok(scores)
@@ -392,6 +393,6 @@ fn score(
         Annotator::SeperHard => scores.hard,
         Annotator::DeltaSeperSoft => Some(scores.soft? - context_free.soft?),
         Annotator::DeltaSeperHard => Some(scores.hard? - context_free.hard?),
-        lexical => Some(lexical.lexical()?(&scores.answer.as_ref()?.text, &request.references)),
+        lexical => Some(lexical.lexical()?(scores.measured.as_ref()?, &request.references)),
     }
 }

@@ -36,9 +36,15 @@ pub(super) struct Outcome {
     /// `score` of each passage, in the order of the list; empty for a row that reports none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<f64>,
+    /// `outranks_next` of each place but the last; empty for a row that reports none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outranks: Vec<f64>,
     /// Tokens that the generator evaluated, and those that it had in its cache from earlier requests.
     #[serde(default)]
     pub tokens: u64,
+    /// Tokens of a model beside the generator.
+    #[serde(default)]
+    pub other_tokens: u64,
     /// From the request to its answer.
     #[serde(default)]
     pub seconds: f64,
@@ -105,8 +111,14 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
     let scores: Option<Vec<f64>> = scores.into_iter().collect();
     let complete = scores.filter(|_| ranking.len() == count && answer.results.len() == count);
     let scores = complete.ok_or_else(|| Refusal::Question("the answer does not rank every passage once".to_owned()))?;
-    let tokens = answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens);
-    Ok(Outcome { ranking, scores, tokens, seconds, error: None })
+    // Kept only if every place but the last has one: they are read by place.
+    let outranks: Option<Vec<f64>> =
+        answer.results.iter().take(count.saturating_sub(1)).map(|result| result.outranks_next).collect();
+    let (asked, embedded) =
+        answer.usage.map_or((0, 0), |usage| (usage.tokens + usage.cached_tokens, usage.embedding_tokens));
+    let (tokens, other_tokens) = if row.method.asks_generator() { (asked, embedded) } else { (0, asked + embedded) };
+    let outranks = outranks.unwrap_or_default();
+    Ok(Outcome { ranking, scores, outranks, tokens, other_tokens, seconds, error: None })
 }
 
 #[cfg(test)]

@@ -88,6 +88,11 @@ impl Lines<'_> {
         if let Some(quality) = &row.quality {
             self.mean(&row.name, "calibration error", "probability", &quality.calibration_error);
             self.mean(&row.name, "AUC", "share", &quality.auc);
+            if let Some(order) = &quality.order {
+                self.mean(&row.name, "outranks_next", "probability", &order.predicted);
+                self.mean(&row.name, "neighbours that stand right", "share", &order.right);
+                self.mean(&row.name, "calibration error of outranks_next", "probability", &order.calibration_error);
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod figures;
 mod markdown;
 mod page;
+mod quality;
 pub(crate) mod summary;
 pub(crate) mod tables;
 mod verdict;
@@ -44,7 +45,7 @@ const RETRIEVER: &str = "retriever";
 pub(crate) const OPENING: &str = "+opening";
 
 /// Format of the results.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How lists are ranked and measured.
 #[derive(Debug, Clone)]
@@ -147,6 +148,7 @@ impl Settings {
         let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
         let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
         let beside = models.asked(self.methods.iter().copied()).map(|models| ("beside_the_generator", json!(models)));
+        let frames = models.plain_frames().map(|(key, chat)| (key, json!(chat)));
         entries
             .into_iter()
             .chain(judge)
@@ -155,6 +157,7 @@ impl Settings {
             .chain(scorer)
             .chain(beside)
             .chain(opening)
+            .chain(frames)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
@@ -250,19 +253,34 @@ fn unsuitable(problem: impl Into<String>) -> BackendError {
 mod tests {
     use super::*;
 
+    fn settings(method: &str) -> Settings {
+        Settings {
+            methods: find(&[method.to_owned()]).unwrap(),
+            opening: Opening::default(),
+            passage_tokens: None,
+            seed: 0,
+            threshold: 0.5,
+            statistics: Statistics::default(),
+        }
+    }
+
     #[test]
     fn a_method_that_asks_the_entailment_model_binds_the_results_to_it() {
         let entailment = |method: &str| {
-            let settings = Settings {
-                methods: find(&[method.to_owned()]).unwrap(),
-                opening: Opening::default(),
-                passage_tokens: None,
-                seed: 0,
-                threshold: 0.5,
-                statistics: Statistics::default(),
-            };
-            settings.manifest(&ModelIdentity::scripted("the judge")).get("entailment_sha256").cloned()
+            settings(method).manifest(&ModelIdentity::scripted("the judge")).get("entailment_sha256").cloned()
         };
         assert_eq!((entailment("semantic-utility"), entailment("moi")), (Some(json!("the judge")), None));
+    }
+
+    #[test]
+    fn prompts_without_a_chat_template_bind_the_results_to_them() {
+        let frames = |chat, scorer_chat| {
+            let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+            let manifest = settings("moi").manifest(&models);
+            ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
+        };
+        assert_eq!(frames(Some(true), Some(true)), [None, None], "a template is what an absent entry means");
+        assert_eq!(frames(Some(false), None), [Some(json!(false)), None]);
+        assert_eq!(frames(Some(true), Some(false)), [None, Some(json!(false))]);
     }
 }

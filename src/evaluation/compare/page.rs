@@ -43,7 +43,8 @@ fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     let grids = tables::of(group);
     let (first, others) = grids.split_at(1);
     let points = points(&group.rows);
-    let svg = charts::scatter(&points, &Axes { x: "tokens a question, median", y: "nDCG@10 over given" })?;
+    let svg =
+        charts::scatter(&points, &Axes { x: "tokens of the generator a question, median", y: "nDCG@10 over given" })?;
     let numbers = html! { table {
         thead { tr { th { "ranking" } th { "tokens" } th { "gain" } } }
         tbody { @for one in &points {
@@ -78,7 +79,7 @@ fn table(grid: &Grid) -> Markup {
         html! { td { (cell.value) @if let Some(interval) = &cell.interval { span.interval { " " (interval) } } } }
     };
     html! {
-        h3 { (grid.caption) }
+        h3 { (prose(grid.caption)) }
         div.wide { table {
             thead { tr { @for name in &grid.head { th { (name) } } } }
             tbody { @for row in &grid.rows { tr { @for one in row { (cell(one)) } } } }

@@ -8,18 +8,15 @@ use serde::Serialize;
 
 use super::ask::{Line, Outcome};
 use super::data::{Data, Question};
+use super::quality::{self, Quality};
 use super::verdict::{self, Verdict};
 use super::{BM25, GIVEN, MethodRow, Settings};
 use crate::evaluation::summary::{Failed, Mean, mean_of};
 use crate::metrics::multiple::holm_of;
 use crate::metrics::never;
-use crate::metrics::probability::{auc, expected_calibration_error};
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
 use crate::metrics::resample::{Compared, Interval, Statistics, interval};
 use crate::numeric::real;
-
-/// Bins of the calibration error.
-const BINS: usize = 10;
 
 /// A number that every row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +28,7 @@ pub(crate) struct Measure {
 }
 
 /// The measures, in the order of [`Row::measures`].
-pub(crate) const MEASURES: [Measure; 8] = [
+pub(crate) const MEASURES: [Measure; 9] = [
     Measure { name: "nDCG@10 in the list", unit: "nDCG", digits: 3 },
     Measure { name: "nDCG@10 of all judged", unit: "nDCG", digits: 3 },
     Measure { name: "MRR", unit: "reciprocal rank", digits: 3 },
@@ -39,6 +36,7 @@ pub(crate) const MEASURES: [Measure; 8] = [
     Measure { name: "recall@5", unit: "share", digits: 3 },
     Measure { name: "tokens, median", unit: "tokens", digits: 0 },
     Measure { name: "tokens, mean", unit: "tokens", digits: 0 },
+    Measure { name: "tokens of other models, mean", unit: "tokens", digits: 0 },
     Measure { name: "seconds", unit: "s", digits: 3 },
 ];
 
@@ -48,8 +46,10 @@ pub(super) const NDCG: usize = 0;
 pub(super) const TOKENS: usize = 5;
 /// Position of the mean of the tokens.
 pub(super) const MEAN_TOKENS: usize = 6;
+/// Position of the mean of the tokens of models beside the generator.
+pub(super) const OTHER_TOKENS: usize = 7;
 /// Position of the seconds.
-pub(super) const SECONDS: usize = 7;
+pub(super) const SECONDS: usize = 8;
 
 /// A row's nDCG@10 in the list less that of another row, on the questions that both ranked.
 #[derive(Debug, Clone, Serialize)]
@@ -63,14 +63,6 @@ pub(crate) struct Gain {
     pub wins: usize,
     pub ties: usize,
     pub losses: usize,
-}
-
-/// How good `score` is as a probability of being relevant, over all passages of all questions.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Quality {
-    pub calibration_error: Mean,
-    pub auc: Mean,
-    pub passages: usize,
 }
 
 /// A ranking method, BM25, or the given order.
@@ -227,17 +219,23 @@ fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
         .collect();
     let column = |at: usize| by_question.iter().map(|values| values[at]).collect::<Vec<_>>();
     let cost = |of: fn(&Outcome) -> f64| answered.iter().map(|outcome| outcome.map(of)).collect::<Vec<_>>();
-    let tokens = cost(|outcome| real(usize::try_from(outcome.tokens).unwrap_or(usize::MAX)));
+    let tokens = cost(|outcome| number(outcome.tokens));
     let mut measures: Vec<Mean> = (0..5).map(|at| mean_of(&column(at), statistics)).collect();
     measures.push(median_of(&tokens.iter().flatten().copied().collect::<Vec<_>>(), statistics));
     measures.push(mean_of(&tokens, statistics));
+    measures.push(mean_of(&cost(|outcome| number(outcome.other_tokens)), statistics));
     measures.push(mean_of(&cost(|outcome| outcome.seconds), statistics));
-    let quality = quality(asked, &answered, settings);
+    let beside: Vec<_> = asked.iter().map(|one| one.0).zip(answered.iter().copied()).collect();
+    let quality = quality::of(&beside, settings);
     let name = name.to_owned();
     Row { name, measures, over_given: None, over_bm25: None, quality, refused, ndcg: column(NDCG) }
 }
 
-fn bounded(value: Option<f64>, interval: Option<Interval>, questions: usize) -> Mean {
+fn number(tokens: u64) -> f64 {
+    real(usize::try_from(tokens).unwrap_or(usize::MAX))
+}
+
+pub(super) fn bounded(value: Option<f64>, interval: Option<Interval>, questions: usize) -> Mean {
     Mean { value, low: interval.map(|one| one.low), high: interval.map(|one| one.high), questions }
 }
 
@@ -250,33 +248,6 @@ fn median_of(values: &[f64], statistics: &Statistics) -> Mean {
     let resampled = |indices: &[usize]| median(indices.iter().map(|&index| values[index]).collect());
     let interval = statistics.intervals().and_then(|how| interval(values.len(), how, &never, resampled));
     bounded(median(values.to_vec()), interval, values.len())
-}
-
-/// Scores of passages, and which of them are relevant.
-type Judged = (Vec<f64>, Vec<bool>);
-
-/// Quality of the scores; resamples draw questions with all their passages.
-fn quality(asked: &[Asked<'_>], answered: &[Option<&Outcome>], settings: &Settings) -> Option<Quality> {
-    let scored = asked.iter().zip(answered).filter_map(|((question, _), outcome)| {
-        let scores = outcome.filter(|outcome| !outcome.scores.is_empty())?.scores.clone();
-        Some((scores, question.list.labels.iter().map(|label| *label >= settings.threshold).collect()))
-    });
-    let scored: Vec<Judged> = scored.collect();
-    let all: Vec<usize> = (0..scored.len()).collect();
-    let pooled = |indices: &[usize]| -> Judged {
-        let of = |index: &usize| scored[*index].0.iter().copied().zip(scored[*index].1.iter().copied());
-        indices.iter().flat_map(of).unzip()
-    };
-    let estimate = |statistic: fn(&Judged) -> Option<f64>| {
-        let how = settings.statistics.correlation_intervals();
-        let interval = how.and_then(|how| interval(all.len(), how, &never, |indices| statistic(&pooled(indices))));
-        bounded(statistic(&pooled(&all)), interval, all.len())
-    };
-    (!scored.is_empty()).then(|| Quality {
-        calibration_error: estimate(|(scores, relevant)| expected_calibration_error(scores, relevant, BINS)),
-        auc: estimate(|(scores, relevant)| auc(scores, relevant)),
-        passages: scored.iter().map(|(scores, _)| scores.len()).sum(),
-    })
 }
 
 #[cfg(test)]

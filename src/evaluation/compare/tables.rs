@@ -1,5 +1,6 @@
 //! A comparison as tables of text: for the terminal, the page and Markdown alike.
 
+use super::quality::Order;
 use super::summary::{Gain, Group, MEASURES, Measure, Row, Summary};
 use super::{BM25, GIVEN, OPENING, Settings};
 use crate::backend::ModelIdentity;
@@ -46,6 +47,9 @@ pub(crate) fn of(group: &Group) -> Vec<Grid> {
     let mut grids = vec![measures(&group.rows), differences(&group.rows)];
     if group.rows.iter().any(|row| row.quality.is_some()) {
         grids.push(scores(&group.rows));
+    }
+    if group.rows.iter().any(|row| order(row).is_some()) {
+        grids.push(orders(&group.rows));
     }
     grids
 }
@@ -105,6 +109,28 @@ fn scores(rows: &[Row]) -> Grid {
     }
 }
 
+fn order(row: &Row) -> Option<&Order> {
+    row.quality.as_ref()?.order.as_ref()
+}
+
+fn orders(rows: &[Row]) -> Grid {
+    let cells = |row: &Row| {
+        let order = order(row)?;
+        Some(vec![
+            plain(row.name.clone()),
+            mean(&order.predicted, 3),
+            mean(&order.right, 3),
+            mean(&order.calibration_error, 3),
+            plain(order.pairs.to_string()),
+        ])
+    };
+    Grid {
+        caption: "`outranks_next` of two neighbours, one relevant and one not",
+        head: vec!["ranking", "predicted", "stand right", "calibration error", "pairs"],
+        rows: rows.iter().filter_map(cells).collect(),
+    }
+}
+
 /// How it was measured, a sentence an element.
 pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
     let statistics = &settings.statistics;
@@ -113,8 +139,9 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
         Test::Randomisation => "paired permutation tests, which flip the signs of the differences",
         Test::Bootstrap => "paired bootstrap tests",
     };
-    let whole = "whole passages".to_owned();
-    let cut = settings.passage_tokens.map_or(whole, |most| format!("passages cut to {most} tokens"));
+    // The context bounds passages in any case, and what it cut of each is not kept.
+    let held = "passages as the context holds them".to_owned();
+    let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
     let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
     let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
     let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
@@ -131,13 +158,15 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
             .into(),
         format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
                  their number is given, else by those of the list.", settings.threshold),
-        "Tokens are those that a request costs on its own: evaluated, and reused from earlier requests.".into(),
+        "Tokens are the generator's, and those that a request costs on its own: evaluated, and reused from earlier requests. \
+         Tokens of an embedding model or a cross-encoder have a column of their own."
+            .into(),
         format!(
             "Brackets are {percent} bootstrap intervals over questions ({} resamples). p is from {test} ({} resamples), \
              then adjusted by Holm over the rows of the column.",
             statistics.resamples, statistics.test_resamples
         ),
-        "Calibration error: expected, over ten bins of equal count. AUC: share of pairs of a relevant and another passage, \
+        "Calibration error: expected, over ten bins of equal count, or fewer of at least twenty. AUC: share of pairs of a relevant and another passage, \
          of any two questions, that `score` orders rightly."
             .into(),
     ]);

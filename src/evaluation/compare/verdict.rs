@@ -2,12 +2,13 @@
 //!
 //! A row is worth recommending if its nDCG@10 in the list is higher than the given order's, significantly after Holm's
 //! adjustment, and it answered every question. Of these rows the best one is taken, and every row whose paired difference from
-//! it has an interval that includes 0 ties with it. Of the tied rows the one with the fewest tokens is recommended.
+//! it has an interval that includes 0 ties with it. Of the tied rows the one with the fewest tokens of the generator is
+//! recommended, and where these are equal, with the fewest of other models.
 
 use serde::Serialize;
 
 use super::GIVEN;
-use super::summary::{Gain, MEAN_TOKENS, NDCG, Row, SECONDS, compare};
+use super::summary::{Gain, MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS, compare};
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
 
@@ -43,13 +44,17 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         let interval = compare(best, row, statistics).interval;
         row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
     };
-    let cheapest = candidates.iter().filter(ties).min_by(|left, right| tokens(left).total_cmp(&tokens(right)));
+    let dearer = |left: &&&Row, right: &&&Row| {
+        let others = || measure(left, OTHER_TOKENS).total_cmp(&measure(right, OTHER_TOKENS));
+        tokens(left).total_cmp(&tokens(right)).then_with(others)
+    };
+    let cheapest = candidates.iter().filter(ties).min_by(dearer);
     let chosen = cheapest.unwrap_or(best);
     let mut sentence = format!("Take {}: nDCG@10 {:.3}, {}", chosen.name, ndcg(chosen), ground(chosen));
-    sentence.push_str(&format!(", for {:.0} tokens and {:.3} s a question", tokens(chosen), seconds(chosen)));
+    sentence.push_str(&format!(", for {} and {:.3} s a question", cost(chosen), seconds(chosen)));
     if chosen.name != best.name {
         let more = ndcg(best) - ndcg(chosen);
-        let lead = format!("; {} is {more:.3} higher, within its error, for {:.0} tokens", best.name, tokens(best));
+        let lead = format!("; {} is {more:.3} higher, within its error, for {}", best.name, cost(best));
         sentence.push_str(&lead);
     }
     sentence.push('.');
@@ -96,6 +101,15 @@ fn tokens(row: &Row) -> f64 {
     measure(row, MEAN_TOKENS)
 }
 
+/// "2507 tokens", "0 tokens, 1672 of another model".
+fn cost(row: &Row) -> String {
+    let others = match measure(row, OTHER_TOKENS) {
+        others if others > 0.0 => format!(", {others:.0} of another model"),
+        _ => String::new(),
+    };
+    format!("{:.0} tokens{others}", tokens(row))
+}
+
 fn seconds(row: &Row) -> f64 {
     measure(row, SECONDS)
 }
@@ -108,7 +122,7 @@ mod tests {
 
     fn row(name: &str, ndcg: &[f64], tokens: f64) -> Row {
         let of = |value: f64| Mean { value: Some(value), low: None, high: None, questions: ndcg.len() };
-        let mut measures = vec![of(0.0); 8];
+        let mut measures = vec![of(0.0); 9];
         (measures[NDCG], measures[MEAN_TOKENS], measures[SECONDS]) = (of(mean(ndcg)), of(tokens), of(0.5));
         let ndcg = ndcg.iter().copied().map(Some).collect();
         Row { name: name.into(), measures, over_given: None, over_bm25: None, quality: None, refused: 0, ndcg }
@@ -156,6 +170,15 @@ mod tests {
         ]);
         assert_eq!(verdict.choice.as_deref(), Some("cheap"), "{verdict:?}");
         assert!(verdict.sentence.contains("; dear is 0.001 higher, within its error, for 5000 tokens."), "{verdict:?}");
+        // Tokens of another model count where those of the generator are equal.
+        let mut beside = row("beside", &varied(0.7), 500.0);
+        beside.measures[OTHER_TOKENS].value = Some(2_000.0);
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), beside, row("alone", &varied(0.7), 500.0)]);
+        assert_eq!(verdict.choice.as_deref(), Some("alone"), "{verdict:?}");
+        let mut embedding = row("embedding", &varied(0.7), 0.0);
+        embedding.measures[OTHER_TOKENS].value = Some(1_672.0);
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), embedding]);
+        assert!(verdict.sentence.contains("for 0 tokens, 1672 of another model and 0.500 s"), "{verdict:?}");
     }
 
     #[test]

@@ -42,6 +42,13 @@ struct Group {
     ends_line: bool,
 }
 
+/// An answer without its citations and the white space before them. Text without citations stays as it is.
+#[must_use]
+pub fn without_marks(answer: &str) -> String {
+    let (text, groups) = without_citations(answer);
+    if groups.is_empty() { text } else { text.trim().to_owned() }
+}
+
 /// The statements of an answer, in its order. Empty for an answer without a letter or a digit outside of citations.
 #[must_use]
 pub fn statements(answer: &str) -> Vec<Statement> {

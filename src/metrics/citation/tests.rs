@@ -178,6 +178,20 @@ proptest! {
     }
 }
 
+#[test]
+fn marks_are_taken_out_of_an_answer() {
+    assert_eq!(
+        without_marks("The mill is old [1][2]. The weir, too [2-4]; rye [1, 3]."),
+        "The mill is old. The weir, too; rye."
+    );
+    assert_eq!(without_marks("The mill is old.[1] The weir, too.[2]"), "The mill is old. The weir, too.");
+    assert_eq!(without_marks("[1] The mill\n[2] the weir [3]"), "The mill\n the weir");
+    assert_eq!(without_marks("[1]"), "");
+    for plain in ["", " a [sic] [1-999] b ", "[x]", "1871"] {
+        assert_eq!(without_marks(plain), plain);
+    }
+}
+
 /// Time must not grow with the square of the length.
 #[test]
 fn long_hostile_answers_end() {
