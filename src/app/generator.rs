@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
 use crate::engine::models::{FileRead, GeneratorModel, Published, Role};
-use crate::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, weights};
+use crate::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
 use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
 use crate::storage::catalog;
@@ -109,6 +109,7 @@ pub(super) fn start(
                 return llama::with_model(runtime, serve);
             }
             let own = weights(&located.sha256, adapter.as_ref().map(|(_, info)| info));
+            let own = measured_on(&own, !settings.chat_template);
             let vocabulary = Vocabulary::load(&located.path)?;
             let mut runtime = settings.settings(located.path.clone());
             let choice = match settings.reencode {
@@ -182,6 +183,7 @@ fn info_without_adapter(
         bytes: located.bytes,
         trained_context: vocabulary.trained_context(),
         chat: settings.chat_template && vocabulary.chat_frame().is_some(),
+        plain: !settings.chat_template,
         compute,
         adapter: None,
         cell_bytes: vocabulary.cell_numbers().map(|numbers| settings.cache_type.bytes(numbers)),

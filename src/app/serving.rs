@@ -195,8 +195,8 @@ async fn beside(
         reload(control, &manager, &warm, &access, || {
             let loaded = loaded.models().generators().iter().filter_map(|model| model.get().ok());
             let with_files = loaded.map(|generator| {
-                let weights = generator.info.weights();
-                let files = (profile_file(&store, &weights, Origin::Calibrated), calibration_file(&store, &weights));
+                let measured = generator.info.measured_on();
+                let files = (profile_file(&store, &measured, Origin::Calibrated), calibration_file(&store, &measured));
                 (generator, files)
             });
             with_files.collect()
@@ -267,9 +267,9 @@ async fn when_ready(engine: Engine, config: Config, manager: ServiceManager, hea
     let mut following = JoinSet::new();
     for generator in loaded {
         generator.position_bias.set_learning(config.learn_position_bias);
-        let weights = generator.info.weights();
-        let calibrated = profile_file(&config.store, &weights, Origin::Calibrated);
-        let ranking = calibration_file(&config.store, &weights);
+        let measured = generator.info.measured_on();
+        let calibrated = profile_file(&config.store, &measured, Origin::Calibrated);
+        let ranking = calibration_file(&config.store, &measured);
         following.spawn(follow_calibration(Arc::clone(&generator), calibrated, CALIBRATION_INTERVAL));
         following.spawn(follow_ranking(generator, ranking, CALIBRATION_INTERVAL));
     }

@@ -102,7 +102,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
     let engine = app::engine(&config).await?;
-    let file = app::profile_file(&config.store, &engine.generator()?.info.weights(), Origin::Calibrated);
+    let file = app::profile_file(&config.store, &engine.generator()?.info.measured_on(), Origin::Calibrated);
     let profiles = if args.add { file.load().map_err(anyhow::Error::from)? } else { Profiles::default() };
     let mut measured = Measured { profiles, refused: BTreeMap::new() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));

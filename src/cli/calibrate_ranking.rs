@@ -34,7 +34,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let mut files = Vec::new();
     for model in engine.models().generators() {
         let generator = model.get()?;
-        let file = app::calibration_file(&config.store, &generator.info.weights());
+        let file = app::calibration_file(&config.store, &generator.info.measured_on());
         // A file that cannot be used is told before the work.
         file.load().map_err(anyhow::Error::from)?;
         // The utilities must not depend on what an earlier calibration found.

@@ -227,6 +227,8 @@ pub struct GeneratorInfo {
     pub trained_context: usize,
     /// Whether prompts use the model's chat template.
     pub chat: bool,
+    /// Whether the configuration leaves a template out.
+    pub plain: bool,
     /// What computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
     pub compute: String,
     /// The adapter that is applied to it.
@@ -246,8 +248,7 @@ pub struct AdapterInfo {
     pub scale: f32,
 }
 
-/// Names the weights that score: a generator's file, with an adapter that file and its scale too. What is measured on a
-/// generator, such as its position bias, belongs to one such name.
+/// Names the weights that score: a generator's file, with an adapter that file and its scale too.
 #[must_use]
 pub fn weights(sha256: &str, adapter: Option<&AdapterInfo>) -> String {
     match adapter {
@@ -256,7 +257,20 @@ pub fn weights(sha256: &str, adapter: Option<&AdapterInfo>) -> String {
     }
 }
 
+/// What measurements of a generator, such as its position bias, belong to: its [`weights`], and the frame of its prompts where
+/// the configuration leaves the template out.
+#[must_use]
+pub fn measured_on(weights: &str, plain: bool) -> String {
+    format!("{weights}{}", if plain { "-plain" } else { "" })
+}
+
 impl GeneratorInfo {
+    /// See [`measured_on`].
+    #[must_use]
+    pub fn measured_on(&self) -> String {
+        measured_on(&self.weights(), self.plain)
+    }
+
     /// See [`weights`].
     #[must_use]
     pub fn weights(&self) -> String {
@@ -267,6 +281,12 @@ impl GeneratorInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A profile that was measured with the template says nothing of prompts without it.
+    #[test]
+    fn measurements_belong_to_a_frame() {
+        assert_eq!([false, true].map(|plain| measured_on("aa+bbx1", plain)), ["aa+bbx1", "aa+bbx1-plain"]);
+    }
 
     #[test]
     fn a_distribution_is_kept_where_it_is_wanted() {

@@ -97,6 +97,7 @@ impl Scripted {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
+            plain: false,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,
