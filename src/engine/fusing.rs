@@ -264,9 +264,9 @@ mod tests {
     fn an_embedding_model_is_a_part_of_the_other_side() {
         let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
             .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
-        // The cosines' variance is (3 · .08 / 3 + .5 · .165²) / 3.5 = .026746, their deviation .163543:
-        // .7 · (-1.22292, 0, 1.22292) + .3 · (1.22474, 0, -1.22474)
-        let expected = [-0.488_621, 0.0, 0.488_621];
+        // The cosines' variance is (3 · .08 / 3 + 2/9 · .165²) / (3 + 2/9) = .026705, their deviation .163417:
+        // .7 · (-1.22386, 0, 1.22386) + .3 · (1.22474, 0, -1.22474)
+        let expected = [-0.489_280, 0.0, 0.489_280];
         assert!(
             fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5),
             "{:?}",
@@ -296,10 +296,10 @@ mod tests {
         fusion.report.weight = 0.5;
         let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
         assert_eq!(report.scaling, Scaling::Standard);
-        // Utilities less their mean 1, over √((3 · 12.667 + .5 · .55²) / 3.5) = 3.3016: 1.5144, -.9087, -.6058, zero at -.3029.
-        // The others over √((3 · .24 + .5 · .94²) / 3.5) = .5762: 1.0414, 0, -1.0414.
-        // f = 1.2779, -.4543, -.8236, and -.1514 at the zero: values 6 · (1, -.2119, -.4702).
-        let expected = [6.0, -1.2714, -2.8215];
+        // Utilities less their mean 1, over √((3 · 12.667 + 2/9 · .55²) / 3.2222) = 3.4371: 1.4547, -.8728, -.5819, zero at -.2909.
+        // The others over √((3 · .24 + 2/9 · .94²) / 3.2222) = .5333: 1.1251, 0, -1.1251.
+        // f = 1.2899, -.4364, -.8535, and -.1455 at the zero: values 6 · (1, -.2027, -.4933).
+        let expected = [6.0, -1.2162, -2.9596];
         assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
         // A best passage near the zero does not throw the others far away: half of the range is the least divisor.
         let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);

@@ -53,15 +53,16 @@ pub const fn applied(asked: Scaling, model: Side<'_>, retriever: Side<'_>) -> Sc
     }
 }
 
-/// A typical standard deviation counts as much as so many scores of a list. Two scores are one standard deviation from their mean
-/// whatever they are, so a list of two would know the sign of a difference and not its size (docs/ranking.md).
-const TYPICAL_WEIGHT: f64 = 0.5;
+/// A typical standard deviation counts as much as `TYPICAL_WEIGHT / n²` scores of a list of n: half a score of two. Two scores are
+/// one standard deviation from their mean whatever they are, so a list of two would know the sign of a difference and not its
+/// size. Long lists know their own deviation (docs/ranking.md, "Short lists").
+const TYPICAL_WEIGHT: f64 = 2.0;
 
 /// Below this share of the largest score a spread is what rounding leaves of equal scores.
 const FLAT: f64 = 1e-13;
 
-/// A list's mean, and its standard deviation. With the `typical` one of such lists, the variance is that of the list and of
-/// half a score more at the typical distance from the mean.
+/// A list's mean, and its standard deviation. With the `typical` one of such lists, the variance is that of the list and of 2 / n²
+/// scores more at the typical distance from the mean.
 #[must_use]
 pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
     // The unit does not matter. Within [-1, 1] no sum or square of finite scores overflows.
@@ -71,8 +72,9 @@ pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
     let spread = standard_deviation(&scores);
     let spread = if spread > FLAT { spread } else { 0.0 };
     let spread = typical.map_or(spread, |typical| {
-        let (n, typical) = (real(scores.len()), typical / unit);
-        ((n * spread.powi(2) + TYPICAL_WEIGHT * typical.powi(2)) / (n + TYPICAL_WEIGHT)).sqrt()
+        let (n, typical) = (real(scores.len()).max(1.0), typical / unit);
+        let weight = TYPICAL_WEIGHT / n.powi(2);
+        ((n * spread.powi(2) + weight * typical.powi(2)) / (n + weight)).sqrt()
     });
     (mean(&scores) * unit, spread * unit)
 }
@@ -193,7 +195,7 @@ mod tests {
         // Of twenty scores the list's own spread is what counts.
         let many: Vec<f64> = (0..20).map(f64::from).collect();
         let (own, typical) = (standardised(&many, None), standardised(&many, Some(3.0)));
-        assert!(own.iter().zip(&typical).all(|(own, typical)| (own - typical).abs() < 0.02));
+        assert!(own.iter().zip(&typical).all(|(own, typical)| (own - typical).abs() < 1e-3));
     }
 
     /// Equal up to rounding: .1 + .2 is not .3.
