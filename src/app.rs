@@ -159,7 +159,8 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     Ok(Some(judge.context("cannot start a thread for the entailment model")?))
 }
 
-/// The file with the position-bias profiles of a generator, identified by [what it was measured on](crate::model::measured_on).
+/// The file with the position-bias profiles of a generator, identified by
+/// [what it was measured on](crate::model::measured_on).
 #[must_use]
 pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFile {
     ProfileFile::new(store, generator, TEMPLATE_VERSION, origin)
@@ -181,7 +182,8 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 
-/// The file with the calibrations of a generator's ranking methods, identified by [what it was measured on](crate::model::measured_on).
+/// The file with the calibrations of a generator's ranking methods, identified by
+/// [what it was measured on](crate::model::measured_on).
 #[must_use]
 pub fn calibration_file(store: &Store, generator: &str) -> CalibrationFile {
     CalibrationFile::new(store, generator, TEMPLATE_VERSION)

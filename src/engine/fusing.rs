@@ -181,7 +181,7 @@ impl Fusion {
     /// it, so that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor.
     /// Standardised, it is that of a utility of 0 and an average score of the other side; the divisor is then at least half of
     /// the range of `f`, so that a list with its best passage near zero is not torn apart. The best passage's value is then
-    /// below `max`, and below 0 where the other side prefers it to all that help. Without a zero of the utilities `f_0` is the
+    /// at most `max`, and below 0 where the other side prefers it to all that help. Without a zero of the utilities `f_0` is the
     /// smallest `f`. The order is that of `f`. Where no utility is above 0, only the retriever tells passages apart, and
     /// every value stays at or below the largest utility. Also says what was mixed. `unit` is the tokens of the query where
     /// utilities are sums over them.
