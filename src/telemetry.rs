@@ -3,10 +3,12 @@
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use tracing::{Metadata, Subscriber};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
@@ -85,11 +87,53 @@ where
     let (filter, handle) = reload::Layer::new(filter);
     // The first subscriber of the process is the one that is installed.
     let _ = REFILTER.set(Box::new(move |filter| handle.reload(filter).is_ok()));
-    let filter = filter.and(filter_fn(|metadata| !traced(metadata)));
+    let filter = AlsoAtEvents(filter.and(filter_fn(|metadata| !traced(metadata))));
     let layer = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(writer);
     match format {
         LogFormat::Json => layer.json().with_filter(filter).boxed(),
         LogFormat::Text => layer.with_target(false).with_filter(filter).boxed(),
+    }
+}
+
+/// A filter that is asked again when an event arrives. The binding of llama.cpp asks once whether a line is wanted and then sends
+/// two where one was held back; without this the second of them passes every filter.
+struct AlsoAtEvents<F>(F);
+
+impl<S, F: Filter<S>> Filter<S> for AlsoAtEvents<F> {
+    fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
+        self.0.enabled(metadata, context)
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        self.0.callsite_enabled(metadata)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, context: &Context<'_, S>) -> bool {
+        self.0.enabled(event.metadata(), context) && self.0.event_enabled(event, context)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        self.0.max_level_hint()
+    }
+
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        self.0.on_new_span(attributes, id, context);
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        self.0.on_record(id, values, context);
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        self.0.on_enter(id, context);
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        self.0.on_exit(id, context);
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        self.0.on_close(id, context);
     }
 }
 

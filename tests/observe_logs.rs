@@ -30,6 +30,11 @@ use rerankd::telemetry;
 use rerankd::transport::{Access, Bounds};
 use serde_json::{Value, json};
 use tonic::{Code, Request};
+use tracing::callsite::{Callsite, Identifier};
+use tracing::field::FieldSet;
+use tracing::metadata::Kind;
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata};
 
 const PASSAGES: [&str; 4] = ["alpha beta", "gamma delta", "epsilon zeta", "eta theta"];
 
@@ -235,6 +240,47 @@ async fn a_caller_that_leaves_over_http_has_its_line() {
     drop(stream);
     assert_eq!(answered("http-gone").await["status"], 499);
     server.stop().await;
+}
+
+/// An event of llama.cpp as its binding sends them: two after two questions whether they are wanted, the first of which was held
+/// back.
+struct OfLlama;
+
+static OF_LLAMA: OfLlama = OfLlama;
+static METADATA: Metadata<'static> = Metadata::new(
+    "log event",
+    "llama-cpp-2",
+    Level::INFO,
+    None,
+    None,
+    None,
+    FieldSet::new(&["message"], Identifier(&OF_LLAMA)),
+    Kind::EVENT,
+);
+
+impl Callsite for OfLlama {
+    fn set_interest(&self, _: Interest) {}
+
+    fn metadata(&self) -> &'static Metadata<'static> {
+        &METADATA
+    }
+}
+
+/// `rerankd models pull` printed eight hundred lines of the re-encoding.
+#[test]
+fn lines_of_llama_cpp_that_the_filter_refuses_stay_out() {
+    LazyLock::force(&LOG);
+    tracing::dispatcher::get_default(|dispatcher| {
+        for _ in 0..2 {
+            let _ = dispatcher.enabled(&METADATA);
+        }
+        for text in ["[   1/ 272] held back", "size = 0.002 MiB"] {
+            let message = METADATA.fields().field("message").unwrap();
+            let values = [(&message, Some(&text as &dyn tracing::field::Value))];
+            dispatcher.event(&Event::new(&METADATA, &METADATA.fields().value_set(&values)));
+        }
+    });
+    assert!(!all().iter().any(|line| line["fields"]["message"] == "size = 0.002 MiB"));
 }
 
 /// Probes come every few seconds; a line for each would bury the others.
