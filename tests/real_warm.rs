@@ -26,7 +26,14 @@ use rerankd::rpc::v1::model_service_client::ModelServiceClient;
 
 /// Largest difference of a utility between a passage that was read before and the same passage read for the first time, in
 /// nats: about twice the largest that was observed. The steps hold other rows, so the kernels round differently.
-const TOLERANCE: f64 = 0.06;
+fn tolerance(engine: &Engine) -> f64 {
+    0.06 * rounding(engine)
+}
+
+/// How much coarser the kernels round than with F16, whose numbers have three bits more than those of BF16.
+fn rounding(engine: &Engine) -> f64 {
+    if common::generator(engine).info.encoding == "BF16" { 4.0 } else { 1.0 }
+}
 
 const QUERIES: [&str; 3] = [
     "Which river drove the looms of Harrowgate?",
@@ -94,7 +101,7 @@ async fn a_list_asked_twice_evaluates_only_the_query() {
                 "{method} {turn}: {moved:.4} nats, {} + {} tokens",
                 restored.usage.tokens, restored.usage.cached_tokens
             );
-            assert!(moved < TOLERANCE, "{method}, {query}: {moved} nats");
+            assert!(moved < tolerance(&warm), "{method}, {query}: {moved} nats");
             if method == "query-generation" && turn > 0 {
                 let served = common::generator(&warm);
                 let tokens = served.language.query(query).len();
@@ -117,7 +124,7 @@ async fn eviction_at_a_tiny_bound_stays_correct() {
     for query in QUERIES.iter().cycle().take(6) {
         let request = request(query, "query-generation");
         let (restored, evaluated) = (rerank(&tiny, &request).await, rerank(&cold, &request).await);
-        assert!(difference(&restored, &evaluated) < TOLERANCE);
+        assert!(difference(&restored, &evaluated) < tolerance(&tiny));
     }
     let figures = common::generator(&tiny).scheduler.store().unwrap().figures();
     assert!(figures.bytes <= 5_000_000 && figures.hits > 0 && figures.misses > 11, "{figures:?}");
@@ -144,7 +151,7 @@ async fn states_on_disk_survive_a_restart_and_damage() {
     std::fs::copy(&damaged[3], &damaged[2]).unwrap();
     let engine = start().await;
     let second = rerank(&engine, &request).await;
-    assert!(difference(&first, &second) < TOLERANCE);
+    assert!(difference(&first, &second) < tolerance(&engine));
     assert!(second.usage.cached_tokens > 0 && second.usage.cached_tokens < first.usage.tokens);
     let figures = common::generator(&engine).scheduler.store().unwrap().figures();
     assert_eq!((figures.read, figures.states), (8, 11));
@@ -206,7 +213,7 @@ async fn states_are_kept_in_cells_of_every_type() {
             let (expected, found) = (rerank(&half, &request).await, rerank(&other, &request).await);
             let moved = difference(&expected, &found);
             println!("{cells} {turn}: {moved:.4} nats");
-            assert!(moved < tolerance, "{cells}: {moved} nats");
+            assert!(moved < tolerance * rounding(&half), "{cells}: {moved} nats");
             assert!(turn == 0 || found.usage.cached_tokens > found.usage.tokens);
             bytes =
                 [&half, &other].map(|each| common::generator(each).scheduler.store().unwrap().figures().bytes).to_vec();

@@ -18,6 +18,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 BEFORE, AFTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 NEWLINE = "\n"
+# Of a gain, in nats.
+ROUNDING = 0.3
 
 
 class Model:
@@ -219,7 +221,8 @@ def pairwise(p):
     return [np.log(s / (1 - s)) for s in shares]
 
 
-def listwise_bayes(p):
+def listwise_bayes(p, least):
+    """Ends where no passage gains more than `least`."""
     chosen, rest, reference = [], list(range(len(p.passages))), p.likelihood([])
     gains = [0.0] * len(rest)
     while rest:
@@ -227,8 +230,7 @@ def listwise_bayes(p):
         for i, score in scores.items():
             gains[i] = score - reference
         best = max(rest, key=lambda i: scores[i])
-        # A gain of the size of the kernels' rounding would end the choice in one program and not in the other.
-        if scores[best] <= reference + 0.05:
+        if scores[best] <= reference + least:
             break
         chosen, reference = chosen + [best], scores[best]
         rest.remove(best)
@@ -277,13 +279,16 @@ def main():
         "long-llm-lingua-p-log-p": p_log_p(p),
         "yes-no": yes_no(p),
         "pairwise": pairwise(p),
-        "listwise-bayes": listwise_bayes(p),
+        "listwise-bayes": listwise_bayes(p, ROUNDING),
         "first": first(p),
         **own,
     }
-    told = {name: [round(float(value), 6) for value in values] for name, values in utilities.items()}
+    plain = lambda methods: {name: [round(float(value), 6) for value in values] for name, values in methods.items()}
+    # A gain within the kernels' rounding ends the choice in one program and not in the other.
+    alternatives = {"listwise-bayes": listwise_bayes(p, -ROUNDING)}
     tokens = {"query": p.query, "passages": p.passages, "answer": answer}
-    json.dump({**asked, "tokens": tokens, "utilities": told}, sys.stdout, indent=1)
+    told = {"tokens": tokens, "utilities": plain(utilities), "alternatives": plain(alternatives)}
+    json.dump({**asked, **told}, sys.stdout, indent=1)
 
 
 if __name__ == "__main__":
