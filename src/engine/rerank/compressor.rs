@@ -204,8 +204,7 @@ impl<'a> Text<'a> {
     pub fn new(compressor: &Compressor, index: usize, given: &'a str) -> Self {
         let passage = &compressor.passages[index];
         let tokenizer = &compressor.model.language.tokenizer;
-        // A cut at the end leaves the first tokens. The cut at the beginning is for other protocols, which do not compress. A
-        // token alone may lose its space, as at the beginning of a text; `ends` allows for it.
+        // A cut at the end leaves the first tokens. The cut at the beginning is for other protocols, which do not compress.
         let read = &passage.body[..passage.place.len()];
         let pieces: Vec<Vec<u8>> = read.iter().map(|token| tokenizer.bytes(&[*token])).collect();
         Self::spelled(given, &pieces, passage.cut(), compressor.options.unit())

@@ -18,6 +18,7 @@ use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 
 use super::gguf::Header;
+use super::vocabulary::{is_byte_level, pieces};
 use super::{backend, load};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
@@ -184,7 +185,9 @@ fn plain(tokens: Vec<LlamaToken>) -> Vec<u32> {
 }
 
 fn tokenise(model: &LlamaModel, text: &str, special: bool) -> Vec<u32> {
-    plain(model.vocab().tokenize(text.as_bytes(), false, special))
+    let tokens = |text: &str| plain(model.vocab().tokenize(text.as_bytes(), false, special));
+    // Texts of callers have no control tokens, and may be long.
+    if !special && is_byte_level(model) { pieces(text).into_iter().flat_map(tokens).collect() } else { tokens(text) }
 }
 
 /// `[BOS] query [EOS] [SEP] passage [EOS]`, each as the file says; SEP where there is no EOS.

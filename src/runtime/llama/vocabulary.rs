@@ -15,6 +15,9 @@ use crate::plan::Token;
 pub struct Vocabulary {
     model: LlamaModel,
     frame: Option<(String, String)>,
+    /// The tokens of a line's end, where the vocabulary puts a space before every text that it tokenises.
+    line_end: Option<Vec<Token>>,
+    byte_level: bool,
 }
 
 impl Vocabulary {
@@ -28,7 +31,20 @@ impl Vocabulary {
         if frame.is_none() && model.chat_template(None).is_ok() {
             tracing::warn!(path = %path.display(), "llama.cpp cannot apply the chat template; the plain prompt is used");
         }
-        Ok(Self { model, frame })
+        // SentencePiece. The metadata are asked, because the binding panics for kinds of vocabularies that it does not know.
+        let adds_space = model.meta_val_str("tokenizer.ggml.model").is_ok_and(|kind| kind == "llama")
+            && model.meta_val_str("tokenizer.ggml.add_space_prefix").ok().as_deref() != Some("false");
+        let line_end = adds_space.then(|| plain(model.vocab().tokenize(b"\n", false, false)));
+        let byte_level = is_byte_level(&model);
+        Ok(Self { model, frame, line_end, byte_level })
+    }
+
+    /// The tokens of a text that continues another. A prompt is put together from such texts, and SentencePiece vocabularies take
+    /// each for the beginning of one, before which they put a space. After a line's end they put none.
+    fn continued(&self, text: &str, line_end: &[Token], special: bool) -> Vec<Token> {
+        let tokens = |text: &str| plain(self.model.vocab().tokenize(text.as_bytes(), false, special));
+        let behind = tokens(&format!("\n{text}"));
+        behind.strip_prefix(line_end).map_or_else(|| tokens(text), <[Token]>::to_vec)
     }
 
     /// Longest sequence that the model was trained on, in tokens; `usize::MAX` when the file does not state it.
@@ -86,14 +102,57 @@ fn plain(tokens: Vec<LlamaToken>) -> Vec<Token> {
     tokens.into_iter().map(|token| token.0).collect()
 }
 
+/// Most characters that a byte-level vocabulary splits into words at once. Where llama.cpp has no code of its own for a vocabulary's
+/// pattern, it takes std::regex, which calls itself for every character of a run: a run of some thousands ends the process.
+const AT_ONCE: usize = 1_000;
+
+/// Whether llama.cpp splits texts by a pattern of the vocabulary before it merges bytes.
+pub(super) fn is_byte_level(model: &LlamaModel) -> bool {
+    let kind = model.meta_val_str("tokenizer.ggml.model").unwrap_or_default();
+    ["gpt2", "gemma4", "hybriddna", "whitespace"].contains(&kind.as_str())
+}
+
+/// A text in pieces of at most [`AT_ONCE`] characters. They end where words do, so that the tokens stay the same. A run of so many
+/// characters is cut anywhere if no letter or digit in it stands before a space.
+pub(super) fn pieces(text: &str) -> Vec<&str> {
+    let (mut pieces, mut rest) = (Vec::new(), text);
+    while let Some((most, _)) = rest.char_indices().nth(AT_ONCE) {
+        let (piece, after) = rest.split_at(word_end(&rest[..most]).unwrap_or(most));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// Where the last word ends behind which a space or punctuation of East Asian text follows. A line's end may belong to the word.
+fn word_end(text: &str) -> Option<usize> {
+    let separates = |character: char| {
+        let wide = matches!(character, '\u{3000}'..='\u{303f}' | '\u{ff01}'..='\u{ff0f}' | '\u{ff1a}'..='\u{ff20}');
+        wide || character.is_whitespace() && !matches!(character, '\r' | '\n')
+    };
+    let behind = text.char_indices().rev();
+    let before = behind.clone().skip(1);
+    behind.zip(before).find(|((_, next), (_, last))| separates(*next) && last.is_alphanumeric()).map(|((at, _), _)| at)
+}
+
 impl Tokenizer for Vocabulary {
     fn text(&self, text: &str) -> Vec<Token> {
-        plain(self.model.vocab().tokenize(text.as_bytes(), false, false))
+        let vocabulary = self.model.vocab();
+        let tokens = |text: &str| plain(vocabulary.tokenize(text.as_bytes(), false, false));
+        match &self.line_end {
+            Some(line_end) => self.continued(text, line_end, false),
+            None if self.byte_level => pieces(text).into_iter().flat_map(tokens).collect(),
+            None => tokens(text),
+        }
     }
 
     fn template(&self, text: &str, opening: bool) -> Vec<Token> {
         let vocabulary = self.model.vocab();
-        let mut tokens = plain(vocabulary.tokenize(text.as_bytes(), false, true));
+        let mut tokens = match &self.line_end {
+            Some(line_end) if !opening => self.continued(text, line_end, true),
+            _ => plain(vocabulary.tokenize(text.as_bytes(), false, true)),
+        };
         // The chat template may contain the beginning-of-sequence token itself.
         let begin = vocabulary.bos().0;
         if opening && vocabulary.should_add_bos() && tokens.first() != Some(&begin) {
@@ -103,8 +162,12 @@ impl Tokenizer for Vocabulary {
     }
 
     fn bytes(&self, tokens: &[Token]) -> Vec<u8> {
-        let tokens: Vec<LlamaToken> = tokens.iter().map(|&token| LlamaToken::new(token)).collect();
-        self.model.vocab().detokenize(&tokens, false, true)
+        // Token by token: `llama_detokenize` leaves out spaces before punctuation and at the beginning for some vocabularies.
+        let (vocabulary, mut bytes) = (self.model.vocab(), Vec::new());
+        for &token in tokens {
+            vocabulary.token_to_piece_into(LlamaToken::new(token), &mut bytes, true, None);
+        }
+        bytes
     }
 
     fn ends_turn(&self, token: Token) -> bool {
@@ -127,6 +190,58 @@ mod tests {
         let rendered = format!("<user>{FRAME_MARK}</user><assistant>");
         assert_eq!(split_frame(&rendered), Some(("<user>".into(), "</user><assistant>".into())));
         assert_eq!(split_frame("nothing"), None);
+    }
+
+    fn golden(name: &str) -> Vocabulary {
+        let path = format!("{}/tests/golden/vocabulary/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+        Vocabulary::load(Path::new(&path)).unwrap()
+    }
+
+    /// Of 100,000 letters the process died by a stack overflow.
+    #[test]
+    fn a_long_run_does_not_end_the_process() {
+        let vocabulary = golden("byte_level");
+        for unit in ["a", " ", "!", "\u{4e2d}", "a1 ", "\n"] {
+            let text = unit.repeat(100_000);
+            assert_eq!(vocabulary.bytes(&vocabulary.text(&text)), text.as_bytes(), "{unit:?}");
+        }
+    }
+
+    #[test]
+    fn pieces_end_where_words_do() {
+        let long = "word, it's 12 \n\n\u{4e2d}\u{6587}\u{ff0c}\u{5f88}\u{597d}\u{3002} ".repeat(300);
+        let cut = pieces(&long);
+        assert!(cut.len() > 5 && cut.iter().all(|piece| piece.chars().count() <= AT_ONCE));
+        assert_eq!(cut.concat(), long);
+        let vocabulary = golden("byte_level");
+        let whole = vocabulary.model.vocab().tokenize(long.as_bytes(), false, false);
+        assert_eq!(vocabulary.text(&long), plain(whole));
+        for (before, after) in cut.iter().zip(&cut[1..]) {
+            assert!(before.ends_with(char::is_alphanumeric), "{before:?}");
+            assert!(after.starts_with([' ', '\u{ff0c}', '\u{3002}']), "{after:?}");
+        }
+        assert_eq!(pieces(""), [""]);
+        assert_eq!(pieces(&"x".repeat(2_500)).iter().map(|piece| piece.len()).collect::<Vec<_>>(), [1_000, 1_000, 500]);
+    }
+
+    /// " who?" began with a space of its own, and the answer " who ." lost spaces.
+    #[test]
+    fn a_text_has_the_tokens_of_its_characters() {
+        let vocabulary = golden("sentence_piece");
+        let spelt = |tokens: &[Token]| -> Vec<String> {
+            tokens.iter().map(|token| String::from_utf8(vocabulary.bytes(&[*token])).unwrap()).collect()
+        };
+        assert_eq!(spelt(&vocabulary.text(" who?")), [" who", "?"]);
+        assert_eq!(spelt(&vocabulary.text("who")), ["who"]);
+        assert_eq!(spelt(&vocabulary.text("\n\n")), ["\n", "\n"]);
+        assert_eq!(spelt(&vocabulary.text("")), [""; 0]);
+        assert_eq!(vocabulary.bytes(&vocabulary.text(" who .")), b" who .");
+        assert_eq!(spelt(&vocabulary.template(" who</s>", false)), [" who", "</s>"]);
+        assert_eq!(
+            spelt(&vocabulary.template("who", true)),
+            ["<s>", " who"],
+            "a prompt begins as the vocabulary wants it"
+        );
     }
 
     #[test]
