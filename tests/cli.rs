@@ -208,6 +208,21 @@ fn pull_refuses_a_re_encoded_file_that_is_too_large_before_writing_it() {
     assert!(!error(&rerankd(&off, "")).contains("runs"));
 }
 
+/// A vocabulary of 260 tokens was refused, and llama.cpp printed lines for each tensor.
+#[test]
+fn pull_measures_a_small_model_and_prints_a_line_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("models.store={}", folder.path().display());
+    let model = concat!("generator.model=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/base.gguf");
+    let others = ["--set", "embedding.model=", "--set", "entailment.model="];
+    let pull = [&["models", "pull", "--set", &store, "--set", model][..], &others].concat();
+    let output = rerankd(&pull, "");
+    assert!(output.status.success(), "{}", error(&output));
+    let told = error(&output);
+    assert!(told.contains("measuring F16") && told.contains("(tokens per second: as shipped "), "{told}");
+    assert!(told.lines().count() < 10, "{told}");
+}
+
 /// With the real models: the passage that contains the answer has the higher utility.
 #[test]
 fn utility_and_measure_print_json_and_name_what_is_wrong() {

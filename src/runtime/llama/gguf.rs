@@ -76,6 +76,18 @@ impl Header {
         }
     }
 
+    /// Files that the model is split into.
+    pub fn files(&self) -> u16 {
+        // SAFETY: the context is valid until it is dropped. The value function aborts the process for another type or index, so both
+        // are checked.
+        unsafe {
+            let context = self.0.as_ptr();
+            let index = sys::gguf_find_key(context, c"split.count".as_ptr());
+            let stated = index >= 0 && sys::gguf_get_kv_type(context, index) == sys::GGUF_TYPE_UINT16;
+            if stated { sys::gguf_get_val_u16(context, index) } else { 1 }
+        }
+    }
+
     fn reencoded(&self) -> Option<u64> {
         // SAFETY: the context is valid until it is dropped; both functions only read it.
         let (tensors, data) =
@@ -173,6 +185,20 @@ pub(super) mod tests {
         assert!(!is_reencoded("blk.0.ffn_gate_inp.weight", &[512, 8, 1, 1]));
         assert!(!is_reencoded("rope_freqs.weight", &[32, 1, 1, 1]));
         assert!(is_reencoded("blk.0.ffn_up_exps.weight", &[512, 512, 8, 1]));
+    }
+
+    #[test]
+    fn a_file_says_of_how_many_it_is_one() {
+        let entry = [&11_u64.to_le_bytes()[..], b"split.count", &2_u32.to_le_bytes(), &3_u16.to_le_bytes()].concat();
+        let mut bytes = header(&[]);
+        bytes.truncate(16);
+        bytes.extend(1_u64.to_le_bytes());
+        bytes.extend(entry);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        assert_eq!(Header::read(file.path()).unwrap().files(), 3);
+        std::fs::write(file.path(), small()).unwrap();
+        assert_eq!(Header::read(file.path()).unwrap().files(), 1);
     }
 
     #[test]

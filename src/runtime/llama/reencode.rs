@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::gguf::reencoded_bytes;
+use super::gguf::{Header, reencoded_bytes};
 use super::{Settings, backend, with_model};
 use crate::model::{Batch, ModelError, Row};
 use crate::storage::store::{Store, free_bytes, write_atomically};
@@ -113,6 +113,9 @@ impl<'a> Kept<'a> {
 /// re-encoded file has no valid receipt and must be hashed.
 #[must_use]
 pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice> {
+    if Header::read(&settings.path).is_ok_and(|header| header.files() > 1) {
+        return None;
+    }
     let choice = Kept::new(sha256, store).read(settings, sha256);
     if choice.is_none() {
         tracing::info!(
@@ -139,7 +142,14 @@ pub fn measure(
 ) -> Result<Choice, ModelError> {
     // Starts the log of llama.cpp.
     backend()?;
-    let bytes = reencoded_bytes(&settings.path).map_err(|problem| unusable(&settings.path, problem))?;
+    let damaged = |problem| unusable(&settings.path, problem);
+    let files = Header::read(&settings.path).map_err(damaged)?.files();
+    if files > 1 {
+        // The sizes of the others' tensors are not known, and the result would be one file of all.
+        report(&format!("not re-encoded: the model is split into {files} files"));
+        return Ok(Choice::as_shipped(settings, sha256));
+    }
+    let bytes = reencoded_bytes(&settings.path).map_err(damaged)?;
     let kept = Kept::new(sha256, store);
     if let Some(choice) = kept.read(settings, sha256)
         && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
@@ -276,8 +286,8 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
         best = (0..=ROUNDS)
             .map(|round| {
                 let rows = (0..PROBE).map(|position| Row {
-                    // The time does not depend on the tokens. Low ids exist in every vocabulary.
-                    token: i32::try_from(100 + (position * 37 + round) % 900).unwrap_or(100),
+                    // The time does not depend on the tokens. Every vocabulary that is served has as many.
+                    token: i32::try_from((position * 37 + round) % 256).unwrap_or(0),
                     position,
                     sequence: 0,
                     targets: 0..0,
