@@ -75,9 +75,12 @@ pub struct Learnt {
 }
 
 impl FusionOptions {
-    /// Whether scaling and weight are left to the method and its calibration.
+    /// Whether the mix is left to the method and its calibration.
     pub(super) fn is_default(&self) -> bool {
-        self.mode == FusionMode::ByMethod && self.weight.is_none() && self.scaling.is_none()
+        self.mode == FusionMode::ByMethod
+            && self.weight.is_none()
+            && self.scaling.is_none()
+            && self.background.is_none()
     }
 
     /// The model's share, where the other side has, or has not, a part by an embedding model.
@@ -179,12 +182,12 @@ impl Fusion {
     /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
     /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
     /// it, so that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor.
-    /// Standardised, it is that of a utility of 0 and an average score of the other side; the divisor is then at least half of
-    /// the range of `f`, so that a list with its best passage near zero is not torn apart. The best passage's value is then
-    /// at most `max`, and below 0 where the other side prefers it to all that help. Without a zero of the utilities `f_0` is the
-    /// smallest `f`. The order is that of `f`. Where no utility is above 0, only the retriever tells passages apart, and
-    /// every value stays at or below the largest utility. Also says what was mixed. `unit` is the tokens of the query where
-    /// utilities are sums over them.
+    /// Standardised, it is that of a utility of 0 and an average score of the other side. A list with its best passage near
+    /// zero is not torn apart then: the divisor is at least half of the range of `f`, and so large that two values differ by no more
+    /// than the utilities that would make the same difference of `f` alone. The best passage's value is then at most `max`, and
+    /// below 0 where `f_0` lies above it. Without a zero of the utilities `f_0` is the smallest `f`. The order is that of `f`.
+    /// Where no utility is above 0, every value stays at or below the largest utility, and with floors only the retriever tells
+    /// passages apart. Also says what was mixed. `unit` is the tokens of the query where utilities are sums over them.
     #[must_use]
     pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
         let FusionReport { scaling, weight, embedding, .. } = self.report;
@@ -208,8 +211,10 @@ impl Fusion {
             Scaling::Floor => (0.0, best),
             Scaling::Standard if has_zero => {
                 let (centre, spread) = centre_and_spread(utilities, usual);
-                let zero = if spread > 0.0 { -weight * centre / spread } else { 0.0 };
-                (zero, (best - zero).max((best - least) / 2.0))
+                // Of `f` for each nat of a utility.
+                let slope = if spread > 0.0 { weight / spread } else { 0.0 };
+                let zero = 0.0 - slope * centre;
+                (zero, (best - zero).max((best - least) / 2.0).max(slope * most))
             }
             _ => (least, best - least),
         };
@@ -285,6 +290,21 @@ mod tests {
         let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
         let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
         assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(true), asked.share(true)), (0.2, 0.9));
+    }
+
+    /// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
+    #[test]
+    fn a_tie_of_two_sides_is_a_tie() {
+        let mut fusion = Fusion::of(&request(&[Some(1.0), Some(2.0)]));
+        fusion.scores = vec![-0.3925, 0.3925];
+        fusion.report.embedding = Some(EMBEDDING_SHARE);
+        fusion.report.weight = WEIGHT_BESIDE_EMBEDDING;
+        let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
+        // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at .4 · 2.5 / 20.274 =
+        // .0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = .5477: ∓.7167. f = ±(.4439 - .4300) = ±.0139.
+        // A nat is .4 / 20.274 = .01973 of f.
+        let expected = [-1.79, -3.21];
+        assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.05), "{values:?}");
     }
 
     /// Of a long list the best are read: all of them above the list's mean. They are standardised all the same.

@@ -182,7 +182,7 @@ pub struct Reranked {
     pub fit: Option<FitReport>,
     /// What was mixed; `None` for the method alone.
     pub fusion: Option<FusionReport>,
-    /// Whether no passage of the request is better than none; `None` for a method whose utilities have no zero.
+    /// Whether no passage that was read is better than none; `None` for a method whose utilities have no zero.
     pub none_helps: Option<bool>,
     /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
