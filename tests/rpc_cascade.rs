@@ -102,6 +102,14 @@ async fn a_budget_is_spent_on_the_retrievers_first() {
     request.moi = Some(v1::MoiOptions { token_budget: 100, ..v1::MoiOptions::default() });
     let refused = server.client().await.rerank(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "not even one passage");
+    // Three were read: as many as the budget suffices for at the mean length of all.
+    let mut uneven = list(20);
+    for passage in &mut uneven.passages[10..] {
+        passage.text.push_str(&"x".repeat(1_500));
+    }
+    let answer = ask(&server, uneven).await;
+    let read = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever).count();
+    assert!((8..20).contains(&read), "{read}");
     server.stop().await;
 }
 

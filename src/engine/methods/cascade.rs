@@ -23,7 +23,7 @@ use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
 use crate::fusion::settled;
-use crate::numeric::{count, descending, real};
+use crate::numeric::{descending, real};
 
 /// Passages of the third stage. Three orders of three passages hold nine passage blocks, and show more of the position bias than
 /// two places can.
@@ -130,20 +130,29 @@ impl Running {
         utilities
     }
 
-    /// Reads fewer passages where the budget does not suffice for all: the last by the scores that chose them are left out.
+    /// Reads fewer passages where the budget does not suffice for all: the most of the first by the scores that chose them.
     fn within(&mut self, budget: &Budget) -> Result<Vec<Prompt>, EngineError> {
+        let all = std::mem::take(&mut self.read);
+        // The cost grows with the passages. All are tried first, because they mostly fit.
+        let (mut most, mut too_many, mut tried) = (Vec::new(), all.len() + 1, all.len().max(1));
         loop {
+            self.read = all.iter().take(tried).copied().collect();
             let prompts = self.alone();
             let cost = Budget::cost(&prompts);
             if budget.allows(&cost) {
-                return Ok(prompts);
-            }
-            if self.read.len() <= 1 {
+                most = prompts;
+            } else if tried == 1 {
                 return Err(EngineError::Budget { needed: cost.tokens, allowed: budget.tokens });
+            } else {
+                too_many = tried;
             }
-            let share = real(budget.tokens) / real(cost.tokens.max(1));
-            let fewer = count(share * real(self.read.len())).min(self.read.len() - 1);
-            self.read.truncate(fewer.max(1));
+            // The first prompt is that of no passage.
+            let fitting = most.len().saturating_sub(1);
+            if too_many - fitting <= 1 {
+                self.read = all.into_iter().take(fitting).collect();
+                return Ok(most);
+            }
+            tried = fitting.midpoint(too_many);
         }
     }
 
