@@ -103,6 +103,12 @@ async fn a_watched_request_names_fields_under_its_own() {
     let unknown = v1::RerankRequest { method: 5_000, ..wire("q", &["a"]) };
     let status = client.watch_rerank(v1::WatchRerankRequest { request: Some(unknown) }).await.unwrap_err();
     assert_eq!(field(&status), "request.method");
+    let mut twice = wire("q", &["a", "b"]);
+    twice.passages[1].id = twice.passages[0].id.clone();
+    let mut answers = client.watch_rerank(v1::WatchRerankRequest { request: Some(twice) }).await.unwrap().into_inner();
+    let status = answers.message().await.unwrap_err();
+    assert_eq!(field(&status), "request.passages[1].id");
+    assert!(status.message().starts_with("request.passages[1].id: "), "{status}");
     server.stop().await;
 }
 

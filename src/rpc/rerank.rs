@@ -107,7 +107,7 @@ impl RerankService for Service {
             let work = async {
                 Ok::<_, EngineError>(respond(edge.engine.rerank(&call, request, Some(listener)).await?, &sent))
             };
-            let answer = answer(&call, Box::pin(work)).await?;
+            let answer = answer(&call, Box::pin(work)).await.map_err(|status| status::under("request", status))?;
             Ok(v1::WatchRerankResponse { event: Some(v1::watch_rerank_response::Event::Final(answer)) })
         };
         let message = |event| v1::WatchRerankResponse { event: Some(convert::event(event)) };

@@ -200,14 +200,20 @@ impl Driver<'_> {
     /// Hands scores to the method and asks it what comes next.
     async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: usize) -> Result<Step, EngineError> {
         let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
-        let tokens = allowed.saturating_sub(self.reserved + self.planned);
+        let spent = self.reserved + self.planned;
+        let tokens = allowed.saturating_sub(spent);
+        // The method knows what is left; the caller set the whole.
+        let whole = move |error| match error {
+            EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
+            other => other,
+        };
         let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context });
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
             if let Some(scores) = scores {
                 ranking.absorb(&scores, call)?;
             }
-            let prompts = match ranking.needs(&budget, call)? {
+            let prompts = match ranking.needs(&budget, call).map_err(whole)? {
                 None => return Ok(Step::Done(Box::new(ranking.finish(call)?))),
                 Some(Needs::PassageScores(role)) => return Ok(Step::ScorePassages(role)),
                 Some(Needs::Verdicts(pairs)) => return Ok(Step::Judge(pairs)),
