@@ -198,6 +198,14 @@ impl Catalog {
             if !names.insert(name) {
                 return Err(invalid(format!("model {name:?}: the name occurs twice")));
             }
+            let is_parts = |source: &Source| matches!(source, Source::Parts { .. });
+            let badly_split = |source: &Source| match source {
+                Source::Parts { parts } => parts.is_empty() || parts.iter().any(is_parts),
+                _ => false,
+            };
+            if entry.files().any(|part| part.sources.iter().any(badly_split)) {
+                return Err(invalid(format!("model {name:?}: parts must be files, at least one, and not have parts")));
+            }
             let hexadecimal = |sha256: &str| {
                 sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
             };
@@ -235,5 +243,9 @@ mod tests {
         assert!(error(&format!("{good}{good}")).contains("\"x\": the name occurs twice"));
         assert!(error(&good.replace("'x.gguf'", "'../x.gguf'")).contains("plain file names"));
         assert!(error(&good.replace("role='generator'", "role='poet'")).contains("poet"));
+        for parts in ["", "{kind='parts',parts=[{kind='hub',repository='a/b',revision='1',file='x'}]}"] {
+            let split = good.replace("sources=[]", &format!("sources=[{{kind='parts',parts=[{parts}]}}]"));
+            assert!(error(&split).contains("parts must be files"), "{}", error(&split));
+        }
     }
 }
