@@ -6,6 +6,7 @@ use crate::engine::belief::TextPair;
 use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::methods::MethodRef;
 use crate::engine::models::Role;
+use crate::engine::prompt::Frame;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::task::{Task, TaskKind};
 use crate::engine::utility::UtilityRequest;
@@ -30,12 +31,12 @@ pub(crate) struct ModelIdentity {
     pub encoding: String,
     /// The generator's adapter: its file's SHA-256 and its scale. `None` without one.
     pub adapter: Option<String>,
-    /// Whether the generator's prompts take its chat template. `None` where a server does not say.
-    pub chat: Option<bool>,
+    /// The frame of the generator's prompts. `None` where a server does not say.
+    pub frame: Option<Frame>,
     /// The scorer: its file's SHA-256, with an adapter its file and scale too. `None` where the generator scores.
     pub scorer: Option<String>,
-    /// Whether the scorer's prompts take its chat template. `None` without a scorer, and where a server does not say.
-    pub scorer_chat: Option<bool>,
+    /// The frame of the scorer's prompts. `None` without a scorer, and where a server does not say.
+    pub scorer_frame: Option<Frame>,
     /// The models that score passages beside the generator: role and SHA-256.
     pub beside: Vec<(Role, String)>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
@@ -104,9 +105,14 @@ fn adapted(sha256: &str, scale: f32) -> String {
     format!("{sha256} times {scale}")
 }
 
-/// Whether a server's model takes its chat template. Before it has read the model's file it knows neither that nor the hash.
-fn chat_of(model: &v1::ModelInfo) -> Option<bool> {
-    (!model.sha256.is_empty()).then_some(model.chat_template)
+/// The frame of a server's prompts. Before it has read the model's file it knows neither that nor the hash.
+fn frame_of(model: &v1::ModelInfo) -> Option<Frame> {
+    let frame = match (model.chat_template, model.jinja) {
+        (false, _) => Frame::Plain,
+        (true, false) => Frame::Chat,
+        (true, true) => Frame::Jinja,
+    };
+    (!model.sha256.is_empty()).then_some(frame)
 }
 
 /// A scorer in a manifest.
@@ -125,9 +131,9 @@ impl ModelIdentity {
             entailment: entailment.to_owned(),
             prompts: "prompts".to_owned(),
             adapter: None,
-            chat: Some(true),
+            frame: Some(Frame::Chat),
             scorer: None,
-            scorer_chat: None,
+            scorer_frame: None,
             beside: vec![(Role::Embedding, "an embedding model".to_owned())],
             calibrations: Vec::new(),
         }
@@ -147,11 +153,16 @@ impl ModelIdentity {
         (!names.is_empty()).then_some(names)
     }
 
-    /// Which generators' prompts do without a chat template, for a manifest: the frame is a part of every prompt. Without an entry
-    /// prompts take the template, as they do by default, so that results from before these entries were written are continued.
-    pub fn plain_frames(&self) -> impl Iterator<Item = (&'static str, bool)> {
-        let frames = [("chat_template", self.chat), ("scorer_chat_template", self.scorer_chat)];
-        frames.into_iter().filter_map(|(key, chat)| Some((key, chat?))).filter(|(_, chat)| !chat)
+    /// The keys that the generators' prompts do not have by default, for a manifest: the frame is a part of every prompt. Without an
+    /// entry prompts take llama.cpp's template, so that results from before these entries were written are continued.
+    pub fn frames(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        let keys =
+            [(self.frame, ["chat_template", "jinja"]), (self.scorer_frame, ["scorer_chat_template", "scorer_jinja"])];
+        keys.into_iter().filter_map(|(frame, [template, jinja])| match frame? {
+            Frame::Chat => None,
+            Frame::Jinja => Some((jinja, true)),
+            Frame::Plain => Some((template, false)),
+        })
     }
 
     /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
@@ -171,8 +182,8 @@ impl Backend {
             Self::Server { server, .. } => {
                 let info = client::server_info(server).await?;
                 let generator = info.generator.unwrap_or_default();
-                let chat = chat_of(&generator);
-                let scorer_chat = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref()).and_then(chat_of);
+                let frame = frame_of(&generator);
+                let scorer_frame = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref()).and_then(frame_of);
                 let mut calibrations = info.calibrations;
                 calibrations.extend(info.scorer.iter().flat_map(|scorer| scorer.calibrations.iter().cloned()));
                 ModelIdentity {
@@ -180,8 +191,8 @@ impl Backend {
                     name: generator.name,
                     encoding: generator.encoding,
                     adapter: generator.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
-                    chat,
-                    scorer_chat,
+                    frame,
+                    scorer_frame,
                     scorer: info.scorer.and_then(|scorer| scorer.model).map(|model| {
                         let adapter = model.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
                         scored_by(&model.sha256, adapter)
@@ -197,7 +208,8 @@ impl Backend {
             }
             Self::Local(engine) => {
                 let info = engine.generator()?.info.clone();
-                let (mut calibrations, mut scorer, mut scorer_chat) = (Vec::new(), None, None);
+                let frame = Some(info.frame_in_use());
+                let (mut calibrations, mut scorer, mut scorer_frame) = (Vec::new(), None, None);
                 for model in engine.models().generators() {
                     let served = model.get()?;
                     calibrations.extend(client::local_calibrations(&served.calibrations.all()));
@@ -205,7 +217,7 @@ impl Backend {
                         let adapter = served.info.adapter.as_ref();
                         let adapter = adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
                         scorer = Some(scored_by(&served.info.sha256, adapter));
-                        scorer_chat = Some(served.info.chat);
+                        scorer_frame = Some(served.info.frame_in_use());
                     }
                 }
                 ModelIdentity {
@@ -213,9 +225,9 @@ impl Backend {
                     name: info.name,
                     encoding: info.encoding,
                     adapter: info.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale)),
-                    chat: Some(info.chat),
+                    frame,
                     scorer,
-                    scorer_chat,
+                    scorer_frame,
                     beside: engine
                         .models()
                         .scorers()
@@ -299,23 +311,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_prompts_without_a_template_have_an_entry() {
-        let entries = |chat, scorer_chat| {
-            let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
-            models.plain_frames().map(|(key, _)| key).collect::<Vec<_>>()
+    fn only_prompts_of_another_frame_have_an_entry() {
+        let entries = |frame, scorer_frame| {
+            let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
+            models.frames().collect::<Vec<_>>()
         };
-        assert_eq!((entries(Some(true), None), entries(Some(true), Some(true))), (vec![], vec![]));
-        assert_eq!(entries(Some(false), Some(true)), ["chat_template"]);
-        assert_eq!(entries(Some(true), Some(false)), ["scorer_chat_template"]);
-        assert_eq!(entries(Some(false), Some(false)), ["chat_template", "scorer_chat_template"]);
+        let [chat, jinja, plain] = Frame::ALL.map(Some);
+        assert_eq!((entries(chat, None), entries(chat, chat)), (vec![], vec![]));
+        assert_eq!(entries(plain, chat), [("chat_template", false)]);
+        assert_eq!(entries(chat, plain), [("scorer_chat_template", false)]);
+        assert_eq!(entries(plain, jinja), [("chat_template", false), ("scorer_jinja", true)]);
+        assert_eq!(entries(jinja, chat), [("jinja", true)]);
         assert!(entries(None, None).is_empty(), "a server that does not say");
     }
 
     #[test]
     fn a_server_that_has_not_read_its_model_does_not_say_its_frame() {
-        let of = |sha256: &str, chat_template| {
-            chat_of(&v1::ModelInfo { sha256: sha256.to_owned(), chat_template, ..v1::ModelInfo::default() })
+        let of = |sha256: &str, chat_template, jinja| {
+            frame_of(&v1::ModelInfo { sha256: sha256.to_owned(), chat_template, jinja, ..v1::ModelInfo::default() })
         };
-        assert_eq!((of("ab", true), of("ab", false), of("", false)), (Some(true), Some(false), None));
+        assert_eq!(
+            [of("ab", true, true), of("ab", true, false), of("ab", false, false), of("", false, false)],
+            [Some(Frame::Jinja), Some(Frame::Chat), Some(Frame::Plain), None]
+        );
     }
 }

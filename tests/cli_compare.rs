@@ -13,14 +13,15 @@
 )]
 
 mod common;
+#[path = "common/labelled.rs"]
+mod labelled;
 #[path = "common/program.rs"]
 mod program;
 
-use std::io::Write;
 use std::path::Path;
-use std::process::Output;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use labelled::{FACTS, figure, figures, list, lists};
 use program::{error, run};
 use serde_json::{Value, json};
 
@@ -29,57 +30,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Questions, each with the passage that answers it. Written for this test.
-const FACTS: [(&str, &str, &str); 6] = [
-    (
-        "Who carved the weathercock of Brenny chapel?",
-        "Weathercock",
-        "Ansel Roo carved the weathercock of Brenny chapel.",
-    ),
-    ("What do the keepers of Ulm Point burn in fog?", "Fog", "In fog the keepers of Ulm Point burn tarred rope."),
-    ("How deep is the well in Carrow market?", "The well", "The well in Carrow market is forty metres deep."),
-    ("Which apple ripens first in the Tarn orchards?", "Apples", "In the Tarn orchards the Grey Pippin ripens first."),
-    (
-        "Why was the Nessel bridge closed in March?",
-        "Closed",
-        "The Nessel bridge was closed in March for its rotten piers.",
-    ),
-    ("When do the bees of Lower Hask swarm?", "Swarms", "The bees of Lower Hask swarm in the last week of May."),
-];
-
-/// A list whose relevant passage stands last; where `missing` the retriever did not find it.
-fn list(number: usize, missing: bool) -> Value {
-    let other = |shift: usize| {
-        let fact = (number + shift) % FACTS.len();
-        let (_, title, text) = FACTS[fact];
-        json!({ "id": format!("f{fact}"), "title": title, "text": text, "score": 10.0 - shift as f64, "label": 0 })
-    };
-    let mut passages = vec![other(1), other(2), other(3)];
-    if !missing {
-        let (_, title, text) = FACTS[number % FACTS.len()];
-        passages.push(json!({ "id": "gold", "title": title, "text": text, "score": 1.0, "supporting": true }));
-    }
-    let question = FACTS[number % FACTS.len()].0;
-    json!({ "id": format!("q{number}"), "question": question, "answers": [], "relevant": 2, "passages": passages })
-}
-
-/// `count` lists; the last one has no relevant passage.
-fn lists(path: &Path, count: usize) {
-    let lines: Vec<String> = (0..count).map(|at| format!("{}\n", list(at, at + 1 == count))).collect();
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    packed.write_all(lines.concat().as_bytes()).unwrap();
-    std::fs::write(path, packed.finish().unwrap()).unwrap();
-}
-
-fn figures(output: &Output) -> Vec<Value> {
-    assert!(output.status.success(), "{}", error(output));
-    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn figure<'a>(figures: &'a [Value], name: &str) -> &'a Value {
-    figures.iter().find(|figure| figure["name"] == name).unwrap_or_else(|| panic!("{name} in {figures:#?}"))
 }
 
 #[test]
@@ -171,6 +121,66 @@ fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
     let other = asked("Write a claim.", "query-generation,cascade,retriever");
     assert_eq!(other.status.code(), Some(2));
     assert!(error(&other).contains("opening (stored [\"Write a question.\""), "{}", error(&other));
+}
+
+#[test]
+fn frames_of_prompts_have_rows_of_their_own() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let data = path("lists.jsonl");
+    lists(Path::new(&data), 4);
+    let asked = |out: &str, more: &[&str]| {
+        let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", out];
+        let methods = ["--methods", "query-generation,retriever", "--set", "embedding.model="];
+        run(&[&fixed[..], &methods, more].concat())
+    };
+    let (compared, plain, jinja) = (path("compared"), path("plain"), path("jinja"));
+    let found = figures(&asked(&compared, &["--frames", "jinja,plain,jinja"]));
+    let tokens = |row: &str| figure(&found, &format!("lists {row} tokens, mean"))["value"].as_f64().unwrap();
+    // The file's own template has a system message, which llama.cpp's does not write.
+    assert!(tokens("query-generation+jinja") > tokens("query-generation"));
+    assert!(tokens("query-generation") > tokens("query-generation+plain"));
+    assert!(found.iter().all(|figure| figure["ranking"] != "retriever+plain"));
+    figure(&found, "lists query-generation+plain nDCG@10 over query-generation");
+    let sentence = figure(&found, "lists verdict on prompts")["sentence"].as_str().unwrap().to_owned();
+    assert!(sentence.starts_with("Prompts: "), "{sentence}");
+    for name in ["compare.md", "compare.html"] {
+        assert!(std::fs::read_to_string(Path::new(&compared).join(name)).unwrap().contains(&sentence), "{name}");
+    }
+    // The rows are those of a server with that frame.
+    figures(&asked(&plain, &["--set", "generator.chat_template=false"]));
+    figures(&asked(&jinja, &["--set", "generator.jinja=true"]));
+    let scores = |out: &str, row: &str| -> Vec<f64> {
+        let text = std::fs::read_to_string(Path::new(out).join("results.jsonl")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines
+            .flat_map(|line| line["rows"][row]["scores"].as_array().cloned().unwrap_or_default())
+            .map(|one| one.as_f64().unwrap())
+            .collect()
+    };
+    for (frame, out) in [("plain", &plain), ("jinja", &jinja)] {
+        let (rows, own) = (scores(&compared, &format!("query-generation+{frame}")), scores(out, "query-generation"));
+        assert!(rows.len() == 15 && rows.len() == own.len(), "{frame}");
+        // Other requests share the cache, so the last bits may differ.
+        assert!(rows.iter().zip(&own).all(|(row, own)| (row - own).abs() < 0.01), "{frame}: {rows:?} {own:?}");
+        let apart = scores(&compared, "query-generation")
+            .iter()
+            .zip(&own)
+            .map(|(one, own)| (one - own).abs())
+            .fold(0.0, f64::max);
+        assert!(apart > 0.01, "{frame} changes nothing");
+    }
+    // Results of another frame are not continued, and what cannot be compared is refused.
+    let other = asked(&plain, &[]);
+    assert!(error(&other).contains("chat_template (stored false"), "{}", error(&other));
+    let refused = |more: &[&str], part: &str| {
+        let output = asked(&path("refused"), more);
+        assert!(output.status.code() == Some(2) && error(&output).contains(part), "{}", error(&output));
+    };
+    refused(&["--frames", "chat"], "prompts have the frame chat already");
+    refused(&["--frames", "markdown"], "must be one of chat, jinja, plain");
+    refused(&["--frames", "plain", "--server", "127.0.0.1:1"], "cannot be used with");
 }
 
 fn page_and_markdown(out: &Path, sentence: &str) {

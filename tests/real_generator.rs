@@ -135,6 +135,22 @@ async fn control_text_in_a_passage_stays_text() {
     assert!(common::generator(&engine).info.chat);
 }
 
+/// That of the default generator has a system message, which llama.cpp leaves out of the template that it takes it for.
+#[tokio::test]
+async fn the_template_of_the_file_is_evaluated_where_it_is_wanted() {
+    let prompts = |config: rerankd::config::Config| async move {
+        let engine = rerankd::app::engine(&config).await.unwrap();
+        let served = common::generator(&engine);
+        assert!(served.info.chat);
+        served.tokenizer().detokenize(&served.language.opening("Read.").tokens)
+    };
+    assert_eq!(prompts(common::real_config()).await, "<|im_start|>user\nRead.");
+    let config = rerankd::config::Config::load(None, &[("generator.jinja".to_owned(), "true".to_owned())]).unwrap();
+    let evaluated = prompts(config).await;
+    assert!(evaluated.starts_with("<|im_start|>system\nYou are a helpful AI assistant named SmolLM"), "{evaluated}");
+    assert!(evaluated.ends_with("<|im_end|>\n<|im_start|>user\nRead."), "{evaluated}");
+}
+
 #[tokio::test]
 async fn the_same_request_twice_gives_the_same_bytes() {
     let engine = alone().await;

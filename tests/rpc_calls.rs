@@ -55,7 +55,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
-            plain: false,
+            frame: rerankd::model::Frame::Chat,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,

@@ -6,7 +6,6 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rerankd::config::Config;
 use rerankd::engine::prompt::{Language, PassageTokens};
-use rerankd::model::Tokenizer;
 use rerankd::numeric::sampling::unit;
 use rerankd::runtime::llama::Vocabulary;
 use rerankd::storage::catalog::Role;
@@ -98,8 +97,7 @@ impl Texts {
         let config = Config::load(None, &flags)?;
         let located = config.store.locate(&config.generator.model, Role::Generator)?;
         let vocabulary = Vocabulary::load(&located.path)?;
-        let chat = vocabulary.chat_frame().is_some();
-        Ok(Self { language: Language::new(Arc::new(vocabulary), chat) })
+        Ok(Self { language: Language::new(Arc::new(vocabulary), config.generator.frame) })
     }
 
     /// Words until `tokens` are reached, counted by `count`.

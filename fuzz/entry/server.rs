@@ -88,7 +88,7 @@ async fn engine() -> Engine {
         bytes: 0,
         trained_context: 4_096,
         chat: false,
-        plain: false,
+        frame: rerankd::model::Frame::Chat,
         compute: "cpu".into(),
         adapter: None,
         cell_bytes: None,

@@ -261,7 +261,7 @@ impl Settings {
             ("relevance_threshold", json!(self.threshold)),
             ("seed", json!(self.seed)),
         ];
-        let frames = models.plain_frames().map(|(key, chat)| (key, json!(chat)));
+        let frames = models.frames().map(|(key, value)| (key, json!(value)));
         entries.into_iter().chain(frames).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! What all analyses have in common.
 
 use super::*;
+use crate::engine::prompt::Frame;
 
 #[test]
 fn names_are_distinct_and_found() {
@@ -57,14 +58,18 @@ fn manifest(kind: &str, models: &ModelIdentity) -> Map<String, Value> {
 
 #[test]
 fn prompts_without_a_chat_template_bind_the_results_to_them() {
-    let frames = |chat, scorer_chat| {
-        let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+    let frames = |frame, scorer_frame| {
+        let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
         let manifest = manifest("stability", &models);
         ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
     };
-    assert_eq!(frames(Some(true), Some(true)), [None, None], "analyses from before there were entries go on");
-    assert_eq!(frames(Some(false), None), [Some(json!(false)), None]);
-    assert_eq!(frames(Some(true), Some(false)), [None, Some(json!(false))]);
+    assert_eq!(
+        frames(Some(Frame::Chat), Some(Frame::Chat)),
+        [None, None],
+        "analyses from before there were entries go on"
+    );
+    assert_eq!(frames(Some(Frame::Plain), None), [Some(json!(false)), None]);
+    assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, Some(json!(false))]);
 }
 
 /// Lines from when all questions had one design, or too many tokens were counted, are not mixed with others.

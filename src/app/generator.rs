@@ -1,10 +1,12 @@
 //! Starts the worker of a generator, whose thread finds, checks and loads the files.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
 use crate::engine::models::{FileRead, GeneratorModel, Published, Role};
+use crate::engine::prompt::Frame;
 use crate::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
 use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
@@ -109,8 +111,9 @@ pub(super) fn start(
                 return llama::with_model(runtime, serve);
             }
             let own = weights(&located.sha256, adapter.as_ref().map(|(_, info)| info));
-            let own = measured_on(&own, !settings.chat_template);
+            let own = measured_on(&own, settings.frame);
             let vocabulary = Vocabulary::load(&located.path)?;
+            let chat = has_template(role, settings.frame, &vocabulary, &located.path)?;
             let mut runtime = settings.settings(located.path.clone());
             let choice = match settings.reencode {
                 Some(_) if !llama::offloads(&runtime)? => reencode::chosen(&runtime, &located.sha256, &store),
@@ -119,6 +122,7 @@ pub(super) fn start(
             let compute = llama::computes(&runtime)?;
             let info = GeneratorInfo {
                 adapter: adapter.as_ref().map(|(_, info)| info.clone()),
+                chat,
                 ..info_without_adapter(&settings, &located, &vocabulary, choice.as_ref(), compute)
             };
             if let Some(choice) = choice {
@@ -164,7 +168,28 @@ fn locate(
     Ok((model, adapter))
 }
 
-/// What answers say of a generator: its file, how it runs, and what it was trained for. The caller adds the adapter.
+/// Whether prompts get a chat template. A template that llama.cpp does not know leaves them plain; one that was to be evaluated and
+/// cannot be stops the start.
+fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Path) -> Result<bool, ModelError> {
+    let (path, section) = (path.display().to_string(), section.name());
+    match vocabulary.chat_frame(frame) {
+        Ok(found) => Ok(found.is_some()),
+        Err(problem) if frame == Frame::Jinja => {
+            let problem = format!(
+                "the chat template cannot be evaluated: {problem}. {section}.jinja=false leaves it to llama.cpp"
+            );
+            Err(ModelError::Unusable { path, problem })
+        }
+        Err(problem) => {
+            let problem = format!("{problem}: prompts are plain text; {section}.jinja=true evaluates it");
+            tracing::warn!(path, "the chat template is not used, {problem}");
+            Ok(false)
+        }
+    }
+}
+
+/// What answers say of a generator: its file, how it runs, and what it was trained for. The caller adds the adapter and whether it
+/// has a chat template.
 fn info_without_adapter(
     settings: &config::Generator,
     located: &Located,
@@ -182,10 +207,31 @@ fn info_without_adapter(
         description: words.into_iter().flatten().collect::<Vec<_>>().join(" "),
         bytes: located.bytes,
         trained_context: vocabulary.trained_context(),
-        chat: settings.chat_template && vocabulary.chat_frame().is_some(),
-        plain: !settings.chat_template,
+        chat: false,
+        frame: settings.frame,
         compute,
         adapter: None,
         cell_bytes: vocabulary.cell_numbers().map(|numbers| settings.cache_type.bytes(numbers)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_that_cannot_be_evaluated_stops_the_start() {
+        let has = |name: &str, frame| {
+            let path = format!("{}/tests/golden/vocabulary/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+            has_template(Role::Scorer, frame, &Vocabulary::load(Path::new(&path)).unwrap(), Path::new(&path))
+        };
+        assert_eq!(Frame::ALL.map(|frame| has("byte_level", frame)), [Ok(false), Ok(true), Ok(false)]);
+        let refused = has("sentence_piece", Frame::Jinja).unwrap_err().to_string();
+        for part in
+            ["sentence_piece.gguf: the chat template cannot be evaluated", "only with documents", "scorer.jinja=false"]
+        {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert_eq!(has("sentence_piece", Frame::Chat), Ok(false), "llama.cpp does not know it: prompts are plain");
     }
 }

@@ -8,11 +8,12 @@ use super::connection::ConnectionArgs;
 use super::following::Following;
 use super::opening::OpeningArgs;
 use super::{Failure, SettingsArgs, backend, output};
-use crate::evaluation::Event;
+use crate::engine::prompt::Frame;
 use crate::evaluation::compare::data::Sources;
 use crate::evaluation::compare::summary::Group;
 use crate::evaluation::compare::tables::{self, Cell, Grid};
 use crate::evaluation::compare::{self, Settings, figures};
+use crate::evaluation::{Event, distinct};
 use crate::metrics::resample::Statistics;
 use crate::telemetry;
 
@@ -28,7 +29,8 @@ use crate::telemetry;
 /// "score". Files may be gzipped.
 ///
 /// With --instruction or --examples every method that takes them has a second row, NAME+opening, so that their effect is seen on
-/// the same lists.
+/// the same lists. With --frames every method that asks a generator has a row for each frame, NAME+FRAME, and one sentence says
+/// which frame to configure.
 ///
 /// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line a question), and an
 /// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and
@@ -37,7 +39,8 @@ use crate::telemetry;
 #[command(after_help = "Examples:\n  rerankd compare --data labelled.jsonl --out comparison\n  \
                         rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
                         rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json\n  \
-                        rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl")]
+                        rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl\n  \
+                        rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain")]
 pub(super) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
@@ -48,6 +51,10 @@ pub(super) struct CompareArgs {
     methods: Vec<String>,
     #[command(flatten)]
     opening: OpeningArgs,
+    /// Frames of prompts to compare with the configured one, separated by commas: chat, the chat template as llama.cpp knows it;
+    /// jinja, that of the model's file, evaluated; plain, none.
+    #[arg(long, value_name = "FRAMES", value_delimiter = ',', value_parser = frame, conflicts_with = "server")]
+    frames: Vec<Frame>,
     /// Folder of the page and the results; by default nothing is kept.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -85,6 +92,11 @@ pub(super) struct CompareArgs {
     test_resamples: usize,
 }
 
+fn frame(name: &str) -> Result<Frame, String> {
+    let known = || Frame::ALL.map(Frame::name).join(", ");
+    Frame::ALL.into_iter().find(|frame| frame.name() == name).ok_or_else(|| format!("must be one of {}", known()))
+}
+
 impl CompareArgs {
     fn settings(&self) -> Result<Settings, Failure> {
         if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
@@ -101,6 +113,7 @@ impl CompareArgs {
         Ok(Settings {
             methods: compare::find(&self.methods)?,
             opening: self.opening.opening()?,
+            frames: distinct(self.frames.clone()),
             passage_tokens: self.passage_tokens,
             seed: self.seed,
             threshold: self.relevance_threshold,
@@ -142,8 +155,9 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
 fn shown(group: &Group) -> String {
     let tables: Vec<String> = tables::of(group).iter().map(table).collect();
     let without = group.questions - group.ranked;
+    let prompts = group.prompts.as_ref().map(|sentence| format!("{sentence}\n")).unwrap_or_default();
     format!(
-        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n",
+        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n{prompts}",
         group.name,
         group.questions,
         tables.join("\n"),

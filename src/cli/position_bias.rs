@@ -34,7 +34,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
                 app::locate_adapter(models::Role::Generator, &config.generator, &store).map_err(anyhow::Error::from)?;
             let adapter = adapter.map(|(_, info)| info);
             let weights = crate::model::weights(&located.sha256, adapter.as_ref());
-            let measured = crate::model::measured_on(&weights, !config.generator.chat_template);
+            let measured = crate::model::measured_on(&weights, config.generator.frame);
             let (mut profiles, mut problems) = (Vec::new(), Vec::new());
             for origin in [Origin::Calibrated, Origin::Learnt] {
                 match app::profile_file(&store, &measured, origin).load() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::engine::prompt::Frame;
 use crate::runtime::llama::{self, CacheType};
 
 /// Largest absolute value of an adapter's scale.
@@ -29,8 +30,8 @@ pub struct Generator {
     pub flash_attention: bool,
     /// Numbers in the cells of the cache.
     pub cache_type: CacheType,
-    /// Use the model's chat template if it has one.
-    pub chat_template: bool,
+    /// What stands around the user's message of a prompt.
+    pub frame: Frame,
     /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
     pub reencode: Option<u64>,
 }
@@ -78,6 +79,7 @@ pub(super) struct Section {
     flash_attention: bool,
     cache_type: String,
     chat_template: bool,
+    jinja: bool,
 }
 
 impl Section {
@@ -96,6 +98,16 @@ impl Section {
         if self.batch > self.context_cells {
             faults.push(format!("{section}.batch: must not exceed {section}.context_cells"));
         }
+        let frame = match (self.chat_template, self.jinja) {
+            (true, true) => Frame::Jinja,
+            (true, false) => Frame::Chat,
+            (false, jinja) => {
+                if jinja {
+                    faults.push(format!("{section}.jinja: needs {section}.chat_template"));
+                }
+                Frame::Plain
+            }
+        };
         Generator {
             adapter: self.adapter(section, faults),
             cache_type: self.cache_type(section, faults),
@@ -105,7 +117,7 @@ impl Section {
             threads: if self.threads == 0 { threads } else { self.threads },
             gpu_layers: self.gpu_layers,
             flash_attention: self.flash_attention,
-            chat_template: self.chat_template,
+            frame,
             reencode,
         }
     }

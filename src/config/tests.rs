@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::prompt::Frame;
 use crate::runtime::llama::CacheType;
 
 fn load(text: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -17,8 +18,19 @@ fn later_sources_win() {
     let environment = [("RERANKD__LIMITS__QUEUE_LENGTH", "9"), ("RERANKD__GENERATOR__CHAT_TEMPLATE", "false")];
     let config = load(text, &environment, &[("generator.threads", "5")]).unwrap();
     assert_eq!((config.limits.passages, config.queue_length, config.generator.threads), (7, 9, 5));
-    assert!(!config.generator.chat_template);
+    assert_eq!(config.generator.frame, Frame::Plain);
     assert_eq!(config.limits.query_bytes, 16_384);
+}
+
+#[test]
+fn a_frame_of_prompts_follows_from_two_keys() {
+    let frame = |text: &str| load(text, &[], &[]).unwrap().generator.frame;
+    assert_eq!(frame(""), Frame::Chat);
+    assert_eq!(frame("[generator]\njinja = true"), Frame::Jinja);
+    assert_eq!(frame("[generator]\nchat_template = false"), Frame::Plain);
+    let faults =
+        load("[scorer]\nmodel = \"x.gguf\"\njinja = true\nchat_template = false", &[], &[]).unwrap_err().faults;
+    assert_eq!(faults, ["scorer.jinja: needs scorer.chat_template"]);
 }
 
 #[test]

@@ -141,6 +141,7 @@ impl AnswerPrompts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::prompt::Frame;
     use crate::engine::task::TaskKind;
     use crate::scripted::ByteTokenizer;
 
@@ -152,7 +153,7 @@ mod tests {
     /// Letter (f): a prompt without passages asked for words "from the documents".
     #[test]
     fn a_prompt_without_passages_does_not_speak_of_documents() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let passage = language.text("Document: a\n\n").into();
         let prompts = AnswerPrompts::new(&language, &language.query("who?"), [passage]);
         let text = |order: &[usize]| text(&language, &prompts.prompt(order));
@@ -164,7 +165,7 @@ mod tests {
     /// Everything that is stored depends on these texts: they change with `TEMPLATE_VERSION` only.
     #[test]
     fn the_prompt_of_a_short_answer_keeps_its_text() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let passages = ["Document: a\n\n", "Document: (t) b\n\n"].map(|passage| language.text(passage).into());
         let prompts = AnswerPrompts::new(&language, &language.query("who?"), passages);
         assert_eq!(
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn long_answers_number_passages_by_their_place_and_tasks_with_labels_score_them() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let of = |kind: TaskKind| {
             let passages = ["Document: a\n\n", "Document: b\n\n"].map(|passage| language.text(passage).into());
             let task = Task { kind, labels: Vec::new() };

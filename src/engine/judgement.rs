@@ -79,11 +79,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::prompt::Frame;
     use crate::scripted::ByteTokenizer;
 
     #[test]
     fn the_prompts_by_word() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let passage = Segment::context(language.text("Document: a\n\n"));
         let text = |asks: Asks| {
             let [yes, no] = JudgementPrompt::new(asks, &language, &language.query("who?")).verdicts(&passage);

@@ -4,6 +4,7 @@
 //! is here before the model is; [`GeneratorModel::get`] answers UNAVAILABLE until then. Health follows [`Models::states`].
 
 mod changes;
+mod frame;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -63,7 +64,7 @@ impl std::fmt::Debug for ServedGenerator {
 }
 
 impl ServedGenerator {
-    /// Puts the parts together; `info.chat` decides which frame the prompts take.
+    /// Puts the parts together; `info` says which frame the prompts take.
     #[must_use]
     pub fn new(
         scheduler: Scheduler,
@@ -71,7 +72,7 @@ impl ServedGenerator {
         info: GeneratorInfo,
         position_bias: PositionBias,
     ) -> Self {
-        let language = Language::new(tokenizer, info.chat);
+        let language = Language::new(tokenizer, info.frame_in_use());
         Self {
             scheduler,
             language,

@@ -137,6 +137,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::prompt::Frame;
     use crate::model::Tokenizer;
     use crate::scripted::ByteTokenizer;
 
@@ -157,7 +158,7 @@ mod tests {
 
     fn text(opening: &Opening) -> String {
         let frame = Some(("<u>".to_owned(), "</u>".to_owned()));
-        let language = Language::new(Arc::new(ByteTokenizer { frame }), true);
+        let language = Language::new(Arc::new(ByteTokenizer { frame }), Frame::Chat);
         let segment = opening.segment(&language, "Read.\n\n", "Question:");
         assert_eq!(segment.scored_from, None);
         ByteTokenizer::default().detokenize(&segment.tokens)
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_opening_that_is_too_large_to_be_kept_is_told() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let opening = Opening { instruction: "x".repeat(98), ..Opening::default() };
         let tokens = query_prompt::opening_tokens(&opening, &language);
         assert_eq!(opening.not_kept(&language, Some(tokens)), None);

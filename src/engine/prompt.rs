@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+pub use crate::model::Frame;
 use crate::model::Tokenizer;
 use crate::plan::{Segment, Token};
 
@@ -34,12 +35,10 @@ impl std::fmt::Debug for Language {
 }
 
 impl Language {
-    /// Uses the model's chat frame if `chat` is set and the model has one. Otherwise the frame is only the
-    /// beginning-of-sequence token.
+    /// Uses the frame of the model's chat template if it has one. Otherwise the frame is only the beginning-of-sequence token.
     #[must_use]
-    pub fn new(tokenizer: Arc<dyn Tokenizer>, chat: bool) -> Self {
-        let frame = if chat { tokenizer.chat_frame() } else { None };
-        let (before, after) = frame.unwrap_or_default();
+    pub fn new(tokenizer: Arc<dyn Tokenizer>, frame: Frame) -> Self {
+        let (before, after) = tokenizer.chat_frame(frame).ok().flatten().unwrap_or_default();
         let (before, after) = (tokenizer.template(&before, true), tokenizer.template(&after, false));
         Self { tokenizer, before, after }
     }
@@ -179,9 +178,9 @@ mod tests {
     fn the_chat_frame_surrounds_the_message_where_it_is_wanted() {
         let tokenizer = Arc::new(ByteTokenizer { frame: Some(("<u>".into(), "</u>".into())) });
         let text = |tokens: &[Token]| ByteTokenizer::default().detokenize(tokens);
-        let chat = Language::new(tokenizer.clone(), true);
+        let chat = Language::new(tokenizer.clone(), Frame::Chat);
         assert_eq!((text(&chat.opening("Read.").tokens), text(chat.closing())), ("<u>Read.".into(), "</u>".into()));
-        let plain = Language::new(tokenizer, false);
+        let plain = Language::new(tokenizer, Frame::Plain);
         assert_eq!((text(&plain.opening("Read.").tokens), text(plain.closing())), ("Read.".into(), String::new()));
     }
 }

@@ -134,6 +134,7 @@ fn refuse_long(lengths: &[usize], most: usize, available: usize) -> Result<(), E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::prompt::Frame;
     use crate::scripted::ByteTokenizer;
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
     /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.
     #[test]
     fn what_is_needed_counts_the_longest_prompt_only() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let passage = Passage { text: "x".into(), ..Passage::default() };
         let least = PassageTokens::new(&ByteTokenizer::default(), "", "x").least();
         let fit = Fit { available: 3, longest: 2, passage_tokens: None, truncate: true, side: CutSide::End };

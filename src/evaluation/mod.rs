@@ -126,7 +126,7 @@ pub(crate) struct Finished {
 }
 
 /// Each element once, at its first position.
-fn distinct<T: PartialEq>(elements: impl IntoIterator<Item = T>) -> Vec<T> {
+pub(crate) fn distinct<T: PartialEq>(elements: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut kept: Vec<T> = Vec::new();
     for element in elements {
         if !kept.contains(&element) {
@@ -254,7 +254,7 @@ impl Plan {
         if let Some(adapter) = &models.adapter {
             manifest.insert("adapter".to_owned(), json!(adapter));
         }
-        manifest.extend(models.plain_frames().map(|(key, chat)| (key.to_owned(), json!(chat))));
+        manifest.extend(models.frames().map(|(key, value)| (key.to_owned(), json!(value))));
         manifest
     }
 }
@@ -308,6 +308,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {
 mod tests {
     use super::methods::GIVEN;
     use super::*;
+    use crate::engine::prompt::Frame;
 
     fn settings(ranker: &str, annotators: &[&str], task: Task) -> Settings {
         Settings {
@@ -353,15 +354,19 @@ mod tests {
     #[test]
     fn prompts_without_a_chat_template_bind_the_results_to_them() {
         let data = Data { systems: vec!["list".to_owned()], ..Data::default() };
-        let frames = |chat, scorer_chat| {
-            let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+        let frames = |frame, scorer_frame| {
+            let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
             let settings = settings(GIVEN, &["llm-judgement"], Task::default());
             let manifest = Plan::new(settings, &data).unwrap().manifest(&models);
             ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
         };
-        assert_eq!(frames(Some(true), Some(true)), [None, None], "evaluations from before there were entries go on");
-        assert_eq!(frames(Some(false), None), [Some(json!(false)), None]);
-        assert_eq!(frames(Some(true), Some(false)), [None, Some(json!(false))]);
+        assert_eq!(
+            frames(Some(Frame::Chat), Some(Frame::Chat)),
+            [None, None],
+            "evaluations from before there were entries go on"
+        );
+        assert_eq!(frames(Some(Frame::Plain), None), [Some(json!(false)), None]);
+        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, Some(json!(false))]);
     }
 
     #[test]

@@ -4,9 +4,12 @@
 //! generator stays on one thread and needs neither `Send` nor `Sync`.
 
 pub mod entailment;
+mod frame;
 pub mod reranker;
 
 use std::ops::Range;
+
+pub use frame::{Frame, measured_on};
 
 use crate::numeric::logspace::logsumexp;
 use crate::numeric::sampling::{Sampling, draw, draw_among};
@@ -204,8 +207,11 @@ pub trait Tokenizer: Send + Sync {
     fn ends_turn(&self, token: Token) -> bool;
 
     /// Chat template around the user's message: the text before the message, and the text between message and answer.
-    /// `None` for a model without a chat template.
-    fn chat_frame(&self) -> Option<(String, String)>;
+    /// `None` for [`Frame::Plain`] and for a model without a chat template.
+    ///
+    /// # Errors
+    /// Why the template of the model's file gives no such frame.
+    fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String>;
 }
 
 /// Description of a loaded generator.
@@ -227,8 +233,8 @@ pub struct GeneratorInfo {
     pub trained_context: usize,
     /// Whether prompts use the model's chat template.
     pub chat: bool,
-    /// Whether the configuration leaves a template out.
-    pub plain: bool,
+    /// The configured frame of prompts.
+    pub frame: Frame,
     /// What computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
     pub compute: String,
     /// The adapter that is applied to it.
@@ -257,18 +263,11 @@ pub fn weights(sha256: &str, adapter: Option<&AdapterInfo>) -> String {
     }
 }
 
-/// What measurements of a generator, such as its position bias, belong to: its [`weights`], and the frame of its prompts where
-/// the configuration leaves the template out.
-#[must_use]
-pub fn measured_on(weights: &str, plain: bool) -> String {
-    format!("{weights}{}", if plain { "-plain" } else { "" })
-}
-
 impl GeneratorInfo {
     /// See [`measured_on`].
     #[must_use]
     pub fn measured_on(&self) -> String {
-        measured_on(&self.weights(), self.plain)
+        measured_on(&self.weights(), self.frame)
     }
 
     /// See [`weights`].
@@ -276,17 +275,17 @@ impl GeneratorInfo {
     pub fn weights(&self) -> String {
         weights(&self.sha256, self.adapter.as_ref())
     }
+
+    /// The frame that prompts have: the configured one, or plain text for a model without a template.
+    #[must_use]
+    pub const fn frame_in_use(&self) -> Frame {
+        if self.chat { self.frame } else { Frame::Plain }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A profile that was measured with the template says nothing of prompts without it.
-    #[test]
-    fn measurements_belong_to_a_frame() {
-        assert_eq!([false, true].map(|plain| measured_on("aa+bbx1", plain)), ["aa+bbx1", "aa+bbx1-plain"]);
-    }
 
     #[test]
     fn a_distribution_is_kept_where_it_is_wanted() {

@@ -12,7 +12,7 @@ use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::fit::profile::{Origin, Profile, Profiles, Subject};
 use crate::fusion::calibration::Calibration;
-use crate::model::{AdapterInfo, GeneratorInfo};
+use crate::model::{AdapterInfo, Frame, GeneratorInfo};
 use crate::scheduler::Status as WorkerStatus;
 use crate::scheduler::reranker::PassageScorer;
 use crate::warm::Figures;
@@ -181,6 +181,7 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         encoding: info.encoding.clone(),
         running_sha256: info.running_sha256.clone(),
         adapter: info.adapter.as_ref().map(adapter_to_wire),
+        jinja: info.frame_in_use() == Frame::Jinja,
     }
 }
 

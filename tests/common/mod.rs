@@ -97,7 +97,7 @@ impl Scripted {
             bytes: 0,
             trained_context: 4_096,
             chat: false,
-            plain: false,
+            frame: rerankd::model::Frame::Chat,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rerankd::belief::Verdict;
 use rerankd::model::entailment::{Entailment, EntailmentInfo, TextPair};
 use rerankd::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates, TooLong};
-use rerankd::model::{Batch, Capacity, Decoded, Generator, ModelError, Tokenizer};
+use rerankd::model::{Batch, Capacity, Decoded, Frame, Generator, ModelError, Tokenizer};
 use rerankd::plan::Token;
 
 /// Returns the log-probability of a token given the preceding tokens.
@@ -213,8 +213,8 @@ impl Tokenizer for ByteTokenizer {
         token == END
     }
 
-    fn chat_frame(&self) -> Option<(String, String)> {
-        self.frame.clone()
+    fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String> {
+        Ok(self.frame.clone().filter(|_| frame != Frame::Plain))
     }
 }
 

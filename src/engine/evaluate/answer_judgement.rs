@@ -180,12 +180,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::prompt::Frame;
     use crate::model::Tokenizer;
     use crate::scripted::ByteTokenizer;
 
     fn prompts(answer_tokens: usize) -> AnswerJudgement {
         let tokenizer = ByteTokenizer { frame: Some(("<u>".into(), "</u>".into())) };
-        let language = Language::new(Arc::new(tokenizer), true);
+        let language = Language::new(Arc::new(tokenizer), Frame::Chat);
         AnswerJudgement::new(&language, " who? ", &["Moira \"M\" Kell".into(), "Kell".into()], answer_tokens)
     }
 

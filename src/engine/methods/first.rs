@@ -119,12 +119,13 @@ fn difference(row: &[f64], neutral: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::engine::methods::Budget;
+    use crate::engine::prompt::Frame;
     use crate::model::Tokenizer;
     use crate::numeric::descending;
     use crate::scripted::ByteTokenizer;
 
     fn task(passages: usize) -> Arc<Task> {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         Arc::new(Task {
             signal: None,
             request: RerankRequest::default(),

@@ -143,6 +143,7 @@ impl WindowRanker for Written {
 mod tests {
     use super::*;
     use crate::engine::methods::Budget;
+    use crate::engine::prompt::Frame;
     use crate::engine::rerank::Passage;
     use crate::model::Tokenizer;
     use crate::plan::Finish;
@@ -168,7 +169,7 @@ mod tests {
     }
 
     fn written(passages: usize) -> Written {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let task = Task {
             signal: None,
             request: RerankRequest::default(),
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn the_shape_holds_prompt_and_answer() {
         let written = written(30);
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let request = RerankRequest { passages: vec![Passage::default(); 30], ..RerankRequest::default() };
         let shape = Listwise.prompts(&request, &language).unwrap();
         let order: Vec<usize> = (10..30).collect();

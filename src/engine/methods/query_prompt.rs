@@ -90,12 +90,13 @@ impl QueryPrompt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::prompt::Frame;
     use crate::model::Tokenizer;
     use crate::scripted::ByteTokenizer;
 
     #[test]
     fn only_the_query_is_scored() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let query = language.query("who?");
         let task = Task {
             request: crate::engine::rerank::RerankRequest::default(),
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_callers_opening_is_the_first_segment_and_counts_as_overhead() {
-        let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
         let query = language.query("who?");
         let opening = Opening { instruction: "Write a claim.".into(), ..Opening::default() };
         let request = crate::engine::rerank::RerankRequest { opening: opening.clone(), ..Default::default() };

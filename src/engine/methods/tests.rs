@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Budget, Method, Prompt, Scored, Scores, Task};
 use crate::call::Call;
+use crate::engine::prompt::Frame;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::plan::{NodeId, Token};
@@ -15,7 +16,7 @@ const FIRST: Token = 1_000;
 
 /// So many passages of eight tokens.
 pub(super) fn task(passages: usize) -> Arc<Task> {
-    let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+    let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
     let query = language.query("who?");
     let tokens = |index: usize| vec![FIRST + Token::try_from(index).unwrap(); 8].into();
     let request = RerankRequest { passages: vec![Passage::default(); passages], ..RerankRequest::default() };

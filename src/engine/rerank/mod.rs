@@ -36,7 +36,7 @@ use super::methods::{MethodRef, Stage};
 use super::models::{Role, ServedGenerator};
 use super::opening::{self, Opening};
 use super::position_bias::{Arrangement, ContextOrder};
-use super::prompt::CutSide;
+use super::prompt::{CutSide, Frame};
 use super::{Engine, EngineError};
 use crate::call::{Call, Place};
 use crate::fit::Orientation;
@@ -100,6 +100,8 @@ pub struct RerankRequest {
     pub inline: Option<Inline>,
     /// Instruction and examples before the passages, for methods that take them.
     pub opening: Opening,
+    /// The frame of the prompts that score; `None` for the configured one. No protocol has it: it is for comparisons.
+    pub frame: Option<Frame>,
     /// Compression of the returned passages; `None` leaves them as they are.
     pub compression: Option<Compression>,
 }
@@ -268,10 +270,10 @@ impl Engine {
         }
         // The generator reads what is arranged here; the scorer may be another model.
         let (generator, scoring) = (self.generator()?, self.scoring_model(&request)?);
-        let scorer = scoring.get()?;
+        let scorer = scoring.get()?.with_frame(request.frame)?;
         // What is compressed is read by what scores, also where another model or none ranks.
         let reading = self.reading_model(&request, scoring)?;
-        let reader = reading.get()?;
+        let reader = reading.get()?.with_frame(request.frame)?;
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);

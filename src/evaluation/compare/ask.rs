@@ -6,7 +6,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::data::Question;
-use super::{BM25, MethodRow, Settings, unsuitable};
+use super::prompts::{MethodRow, Prompts};
+use super::{BM25, Settings, unsuitable};
 use crate::backend::{Backend, BackendError, Refusal};
 use crate::engine::opening::Opening;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
@@ -86,12 +87,13 @@ fn lexical(question: &Question) -> Outcome {
 }
 
 async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: MethodRow) -> Result<Outcome, Refusal> {
-    let opening = if row.opening { settings.opening.clone() } else { Opening::default() };
+    let opening = if row.prompts == Prompts::Opening { settings.opening.clone() } else { Opening::default() };
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: question.list.passages.clone(),
         method: Some(row.method),
         opening,
+        frame: row.frame(),
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
         passage_tokens: settings.passage_tokens,
         ..RerankRequest::default()

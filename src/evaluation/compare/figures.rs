@@ -26,6 +26,9 @@ pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
         let verdict = &group.verdict;
         let more = json!({ "value": verdict.choice, "unit": "ranking", "sentence": verdict.sentence });
         lines.push("", "verdict", more);
+        if let Some(sentence) = &group.prompts {
+            lines.push("", "verdict on prompts", json!({ "unit": "frame", "sentence": sentence }));
+        }
         for line in &lines.lines {
             text.push_str(&format!("{line}\n"));
         }
@@ -80,7 +83,10 @@ impl Lines<'_> {
         for (measure, mean) in MEASURES.iter().zip(&row.measures) {
             self.mean(&row.name, measure.name, measure.unit, mean);
         }
-        for (base, gain) in [(super::GIVEN, &row.over_given), (super::BM25, &row.over_bm25)] {
+        let same_method = row.name.split('+').next().unwrap_or_default();
+        for (base, gain) in
+            [(super::GIVEN, &row.over_given), (super::BM25, &row.over_bm25), (same_method, &row.over_base)]
+        {
             if let Some(gain) = gain {
                 self.gain(row, base, gain);
             }

@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod figures;
 mod markdown;
 mod page;
+mod prompts;
 mod quality;
 pub(crate) mod summary;
 pub(crate) mod tables;
@@ -21,12 +22,14 @@ use serde_json::{Map, Value, json};
 
 use self::ask::Line;
 use self::data::Data;
+use self::prompts::{MethodRow, Prompts};
 use self::summary::Summary;
 use super::journal::Journal;
 use super::{EvaluationError, Event, distinct, write};
 use crate::backend::{Backend, BackendError, ModelIdentity};
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::opening::Opening;
+use crate::engine::prompt::Frame;
 use crate::metrics::resample::Statistics;
 
 /// The row of the retriever's order.
@@ -41,9 +44,6 @@ pub(crate) const ALL: &str = "all";
 /// The method whose order is the row `given`.
 const RETRIEVER: &str = "retriever";
 
-/// What follows the method in the name of a row whose requests have the caller's instruction and examples.
-pub(crate) const OPENING: &str = "+opening";
-
 /// Format of the results.
 const FORMAT: u32 = 2;
 
@@ -54,6 +54,8 @@ pub(crate) struct Settings {
     pub methods: Vec<MethodRef>,
     /// Makes a second row of every method that takes it.
     pub opening: Opening,
+    /// Each makes another row of every method that asks a generator. Only an engine in this process knows them.
+    pub frames: Vec<Frame>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
     /// Seed of the designs. The seed of the resamples is in `statistics`.
@@ -62,21 +64,6 @@ pub(crate) struct Settings {
     pub threshold: f64,
     /// Intervals and tests.
     pub statistics: Statistics,
-}
-
-/// A row that asks a method.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MethodRow {
-    pub method: MethodRef,
-    /// Whether the requests have the caller's opening.
-    pub opening: bool,
-}
-
-impl MethodRow {
-    /// The row's name: that of the method, with `+opening` where the requests have the caller's.
-    pub(super) fn name(self) -> String {
-        format!("{}{}", self.method.name(), if self.opening { OPENING } else { "" })
-    }
 }
 
 /// A finished comparison.
@@ -109,21 +96,39 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> 
 }
 
 impl Settings {
-    /// Refuses an opening that no method takes.
+    /// Refuses an opening or frames that no method takes.
     pub(crate) fn check(&self) -> Result<(), EvaluationError> {
-        if !self.opening.is_built_in() && !self.rows().any(|row| row.opening) {
-            let problem = "--instruction, --examples: none of the methods takes them".to_owned();
-            return Err(EvaluationError::Input(problem));
+        let refused = |problem: &str| Err(EvaluationError::Input(problem.to_owned()));
+        if !self.opening.is_built_in() && !self.rows().any(|row| row.prompts == Prompts::Opening) {
+            return refused("--instruction, --examples: none of the methods takes them");
+        }
+        if !self.frames.is_empty() && !self.rows().any(|row| row.frame().is_some()) {
+            return refused("--frames: none of the methods asks a generator");
         }
         Ok(())
+    }
+
+    /// Refuses the frame that prompts have already: its rows would be those without.
+    fn check_frames(&self, models: &ModelIdentity) -> Result<(), EvaluationError> {
+        let own = if models.scorer.is_some() { models.scorer_frame } else { models.frame };
+        match own.filter(|own| self.frames.contains(own)) {
+            Some(own) => {
+                let problem =
+                    format!("--frames: prompts have the frame {} already; it is that of the rows without", own.name());
+                Err(EvaluationError::Input(problem))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The rows that ask methods.
     fn rows(&self) -> impl Iterator<Item = MethodRow> + '_ {
         let opened = |method: &MethodRef| !self.opening.is_built_in() && method.takes_opening();
         self.methods.iter().flat_map(move |method| {
-            let row = |opening| MethodRow { method: *method, opening };
-            std::iter::once(row(false)).chain(opened(method).then(|| row(true)))
+            let opening = opened(method).then_some(Prompts::Opening);
+            let frames = self.frames.iter().filter(|_| method.asks_generator()).map(|frame| Prompts::Framed(*frame));
+            let prompts = std::iter::once(Prompts::Configured).chain(opening).chain(frames);
+            prompts.map(|prompts| MethodRow { method: *method, prompts })
         })
     }
 
@@ -148,7 +153,9 @@ impl Settings {
         let adapter = models.adapter.as_ref().map(|adapter| ("adapter", json!(adapter)));
         let scorer = models.scorer.as_ref().map(|scorer| ("scorer", json!(scorer)));
         let beside = models.asked(self.methods.iter().copied()).map(|models| ("beside_the_generator", json!(models)));
-        let frames = models.plain_frames().map(|(key, chat)| (key, json!(chat)));
+        let frames = models.frames().map(|(key, value)| (key, json!(value)));
+        let names: Vec<&str> = self.frames.iter().map(|frame| frame.name()).collect();
+        let compared = (!names.is_empty()).then(|| ("frames", json!(names)));
         entries
             .into_iter()
             .chain(judge)
@@ -158,6 +165,7 @@ impl Settings {
             .chain(beside)
             .chain(opening)
             .chain(frames)
+            .chain(compared)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
@@ -205,6 +213,7 @@ pub(crate) async fn run(
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
     let models = backend.models().await?;
+    settings.check_frames(&models)?;
     let mut kept = match folder {
         Some(folder) => {
             let manifest = settings.manifest(&models);
@@ -257,6 +266,7 @@ mod tests {
         Settings {
             methods: find(&[method.to_owned()]).unwrap(),
             opening: Opening::default(),
+            frames: Vec::new(),
             passage_tokens: None,
             seed: 0,
             threshold: 0.5,
@@ -274,13 +284,35 @@ mod tests {
 
     #[test]
     fn prompts_without_a_chat_template_bind_the_results_to_them() {
-        let frames = |chat, scorer_chat| {
-            let models = ModelIdentity { chat, scorer_chat, ..ModelIdentity::scripted("") };
+        let frames = |frame, scorer_frame| {
+            let models = ModelIdentity { frame, scorer_frame, ..ModelIdentity::scripted("") };
             let manifest = settings("moi").manifest(&models);
-            ["chat_template", "scorer_chat_template"].map(|key| manifest.get(key).cloned())
+            ["chat_template", "jinja", "scorer_chat_template", "scorer_jinja"].map(|key| manifest.get(key).cloned())
         };
-        assert_eq!(frames(Some(true), Some(true)), [None, None], "a template is what an absent entry means");
-        assert_eq!(frames(Some(false), None), [Some(json!(false)), None]);
-        assert_eq!(frames(Some(true), Some(false)), [None, Some(json!(false))]);
+        let (plain, jinja) = (Some(json!(false)), Some(json!(true)));
+        let all = [None, None, None, None];
+        assert_eq!(
+            frames(Some(Frame::Chat), Some(Frame::Chat)),
+            all,
+            "llama.cpp's template is what an absent entry means"
+        );
+        assert_eq!(frames(Some(Frame::Plain), None), [plain.clone(), None, None, None]);
+        assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, None, plain, None]);
+        assert_eq!(frames(Some(Frame::Jinja), Some(Frame::Jinja)), [None, jinja.clone(), None, jinja]);
+    }
+
+    #[test]
+    fn frames_have_rows_of_their_own() {
+        let framed = |method: &str| Settings { frames: vec![Frame::Jinja, Frame::Plain], ..settings(method) };
+        let names: Vec<String> = framed("moi").rows().map(MethodRow::name).collect();
+        assert_eq!(names, ["moi", "moi+jinja", "moi+plain"]);
+        assert_eq!(framed("moi").manifest(&ModelIdentity::scripted(""))["frames"], json!(["jinja", "plain"]));
+        assert!(framed("moi").check().is_ok() && settings("retriever").check().is_ok());
+        let refused = framed("retriever").check().unwrap_err().to_string();
+        assert!(refused.contains("--frames: none of the methods"), "{refused}");
+        let plain = ModelIdentity { frame: Some(Frame::Plain), ..ModelIdentity::scripted("") };
+        let refused = framed("moi").check_frames(&plain).unwrap_err().to_string();
+        assert!(refused.contains("the frame plain already"), "{refused}");
+        framed("moi").check_frames(&ModelIdentity { frame: None, ..plain }).unwrap();
     }
 }

@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::ask::{Line, Outcome};
 use super::data::{Data, Question};
+use super::prompts::{self, MethodRow};
 use super::quality::{self, Quality};
 use super::verdict::{self, Verdict};
-use super::{BM25, GIVEN, MethodRow, Settings};
+use super::{BM25, GIVEN, Settings};
 use crate::evaluation::summary::{Failed, Mean, mean_of};
 use crate::metrics::multiple::holm_of;
 use crate::metrics::never;
@@ -75,6 +76,8 @@ pub(crate) struct Row {
     pub over_given: Option<Gain>,
     /// `None` for the rows `given` and `bm25`.
     pub over_bm25: Option<Gain>,
+    /// Over the same method with the configured prompts; `None` for that row itself.
+    pub over_base: Option<Gain>,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
     /// Questions that the method refused.
@@ -82,6 +85,22 @@ pub(crate) struct Row {
     /// nDCG@10 in the list by question; `None` where the question does not count or was refused.
     #[serde(skip)]
     pub ndcg: Vec<Option<f64>>,
+}
+
+impl Row {
+    /// A row without anything measured.
+    pub(super) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            measures: Vec::new(),
+            over_given: None,
+            over_bm25: None,
+            over_base: None,
+            quality: None,
+            refused: 0,
+            ndcg: Vec::new(),
+        }
+    }
 }
 
 /// The rows over the questions of one file, or of all.
@@ -95,6 +114,8 @@ pub(crate) struct Group {
     pub passages: usize,
     pub rows: Vec<Row>,
     pub verdict: Verdict,
+    /// Which frame prompts should have; `None` where frames were not compared.
+    pub prompts: Option<String>,
 }
 
 /// A whole comparison.
@@ -145,10 +166,25 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     for (row, gain) in rows[2..].iter_mut().zip(over_bm25) {
         row.over_bm25 = gain;
     }
+    prompts_compared(settings, &mut rows);
     let ranked = rows[0].ndcg.iter().flatten().count();
     let verdict = verdict::of(&rows, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
-    Group { name, questions: asked.len(), ranked, passages, rows, verdict }
+    let prompts = prompts::verdict(&rows, &settings.frames, 1.0 - settings.statistics.confidence);
+    Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts }
+}
+
+/// What other prompts change in each method: one family of tests.
+fn prompts_compared(settings: &Settings, rows: &mut [Row]) {
+    let place = |name: &str| rows.iter().position(|row| row.name == name);
+    let pairs = settings.rows().filter_map(|row| place(&row.base()?).zip(place(&row.name())));
+    let pairs: Vec<(usize, usize)> = pairs.collect();
+    let compared: Vec<Compared> =
+        pairs.par_iter().map(|(base, own)| compare(&rows[*base], &rows[*own], &settings.statistics)).collect();
+    let adjusted = holm_of(&compared.iter().map(|one| one.p_value).collect::<Vec<_>>());
+    for (((_, own), one), adjusted) in pairs.iter().zip(&compared).zip(adjusted) {
+        rows[*own].over_base = Some(gain(one, adjusted));
+    }
 }
 
 /// The second row less the first on the questions that both ranked.
@@ -227,8 +263,7 @@ fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
     measures.push(mean_of(&cost(|outcome| outcome.seconds), statistics));
     let beside: Vec<_> = asked.iter().map(|one| one.0).zip(answered.iter().copied()).collect();
     let quality = quality::of(&beside, settings);
-    let name = name.to_owned();
-    Row { name, measures, over_given: None, over_bm25: None, quality, refused, ndcg: column(NDCG) }
+    Row { measures, quality, refused, ndcg: column(NDCG), ..Row::named(name) }
 }
 
 fn number(tokens: u64) -> f64 {

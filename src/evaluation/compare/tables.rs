@@ -1,8 +1,9 @@
 //! A comparison as tables of text: for the terminal, the page and Markdown alike.
 
+use super::prompts::OPENING;
 use super::quality::Order;
 use super::summary::{Gain, Group, MEASURES, Measure, Row, Summary};
-use super::{BM25, GIVEN, OPENING, Settings};
+use super::{BM25, GIVEN, Settings};
 use crate::backend::ModelIdentity;
 use crate::evaluation::summary::Mean;
 use crate::metrics::resample::{Test, format_p_value};
@@ -45,6 +46,9 @@ fn mean(mean: &Mean, digits: usize) -> Cell {
 /// The tables of a group.
 pub(crate) fn of(group: &Group) -> Vec<Grid> {
     let mut grids = vec![measures(&group.rows), differences(&group.rows)];
+    if group.rows.iter().any(|row| row.over_base.is_some()) {
+        grids.push(prompts(&group.rows));
+    }
     if group.rows.iter().any(|row| row.quality.is_some()) {
         grids.push(scores(&group.rows));
     }
@@ -66,18 +70,33 @@ fn measures(rows: &[Row]) -> Grid {
     Grid { caption: "Rankings and their cost a question", head, rows: rows.iter().map(cells).collect() }
 }
 
-fn differences(rows: &[Row]) -> Grid {
-    let of = |gain: Option<&Gain>| match gain {
+fn gain(gain: Option<&Gain>) -> [Cell; 3] {
+    match gain {
         None => [plain(NONE), plain(NONE), plain(NONE)],
         Some(gain) => [
             bounded(format!("{:+.3}", gain.difference), gain.low, gain.high, 3),
             plain(format!("{}, {}", format_p_value(gain.p_value), format_p_value(gain.adjusted))),
             plain(format!("{}, {}, {}", gain.wins, gain.ties, gain.losses)),
         ],
+    }
+}
+
+fn prompts(rows: &[Row]) -> Grid {
+    let cells = |row: &Row| {
+        let gain = gain(Some(row.over_base.as_ref()?));
+        Some(std::iter::once(plain(row.name.clone())).chain(gain).collect())
     };
+    Grid {
+        caption: "Differences in nDCG@10 in the list from the same method with the configured prompts",
+        head: vec!["ranking", "difference", "p, p after Holm", "wins, ties, losses"],
+        rows: rows.iter().filter_map(cells).collect(),
+    }
+}
+
+fn differences(rows: &[Row]) -> Grid {
     let cells = |row: &Row| {
         let gains = [row.over_given.as_ref(), row.over_bm25.as_ref()];
-        std::iter::once(plain(row.name.clone())).chain(gains.into_iter().flat_map(of)).collect()
+        std::iter::once(plain(row.name.clone())).chain(gains.into_iter().flat_map(gain)).collect()
     };
     let head = vec![
         "ranking",
@@ -171,6 +190,11 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
             .into(),
     ]);
     notes.extend(opening(settings));
+    if !settings.frames.is_empty() {
+        let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
+                    model's file, evaluated, and without any. No calibration is applied to them.";
+        notes.push(text.to_owned());
+    }
     notes
 }
 

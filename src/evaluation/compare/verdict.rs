@@ -125,7 +125,7 @@ mod tests {
         let mut measures = vec![of(0.0); 9];
         (measures[NDCG], measures[MEAN_TOKENS], measures[SECONDS]) = (of(mean(ndcg)), of(tokens), of(0.5));
         let ndcg = ndcg.iter().copied().map(Some).collect();
-        Row { name: name.into(), measures, over_given: None, over_bm25: None, quality: None, refused: 0, ndcg }
+        Row { measures, ndcg, ..Row::named(name) }
     }
 
     /// Adds what the summary adds.

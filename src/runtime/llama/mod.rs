@@ -1,5 +1,6 @@
 //! Generators, tokenizers and rerankers in llama.cpp.
 
+mod chat_template;
 mod end;
 mod generator;
 mod gguf;

@@ -3,18 +3,18 @@
 use std::path::Path;
 
 use llama_cpp_2::model::params::LlamaModelParams;
-use llama_cpp_2::model::{LlamaChatMessage, LlamaModel};
+use llama_cpp_2::model::{LlamaChatMessage, LlamaChatTemplate, LlamaModel};
 use llama_cpp_2::token::LlamaToken;
 
+use super::chat_template::{self, Marks};
 use super::load;
-use crate::model::{ModelError, Tokenizer};
+use crate::model::{Frame, ModelError, Tokenizer};
 use crate::plan::Token;
 
 /// The vocabulary and metadata of a GGUF file.
 #[derive(Debug)]
 pub struct Vocabulary {
     model: LlamaModel,
-    frame: Option<(String, String)>,
     /// The tokens of a line's end, where the vocabulary puts a space before every text that it tokenises.
     line_end: Option<Vec<Token>>,
     byte_level: bool,
@@ -27,16 +27,12 @@ impl Vocabulary {
     /// [`ModelError::Unusable`] when it is not a GGUF file of a supported architecture.
     pub fn load(path: &Path) -> Result<Self, ModelError> {
         let model = load(path, &LlamaModelParams::default().with_vocab_only(true))?;
-        let frame = frame(&model);
-        if frame.is_none() && model.chat_template(None).is_ok() {
-            tracing::warn!(path = %path.display(), "llama.cpp cannot apply the chat template; the plain prompt is used");
-        }
         // SentencePiece. The metadata are asked, because the binding panics for kinds of vocabularies that it does not know.
         let adds_space = model.meta_val_str("tokenizer.ggml.model").is_ok_and(|kind| kind == "llama")
             && model.meta_val_str("tokenizer.ggml.add_space_prefix").ok().as_deref() != Some("false");
         let line_end = adds_space.then(|| plain(model.vocab().tokenize(b"\n", false, false)));
         let byte_level = is_byte_level(&model);
-        Ok(Self { model, frame, line_end, byte_level })
+        Ok(Self { model, line_end, byte_level })
     }
 
     /// The tokens of a text that continues another. A prompt is put together from such texts, and SentencePiece vocabularies take
@@ -86,16 +82,34 @@ fn cell_numbers(metadata: impl Fn(&str) -> Option<String>) -> Option<usize> {
 /// Marks the position of the user's message in the rendered chat template.
 const FRAME_MARK: &str = "\u{2}rerankd\u{3}";
 
-fn split_frame(rendered: &str) -> Option<(String, String)> {
-    let (before, after) = rendered.split_once(FRAME_MARK)?;
-    Some((before.to_owned(), after.to_owned()))
+/// A rendered template, split where the message goes. Control text in it belongs to the template.
+fn split_frame(rendered: &str) -> Result<(String, String), String> {
+    match rendered.split(FRAME_MARK).collect::<Vec<_>>()[..] {
+        [before, after] => Ok((before.to_owned(), after.to_owned())),
+        ref parts => Err(format!("it writes the message {} times instead of once", parts.len() - 1)),
+    }
 }
 
-/// The rendered chat template, split where the message goes. Control text in it belongs to the template.
-fn frame(model: &LlamaModel) -> Option<(String, String)> {
-    let template = model.chat_template(None).ok()?;
+/// The template as llama.cpp renders the one that it takes it for.
+fn recognised(model: &LlamaModel, template: &LlamaChatTemplate) -> Option<String> {
     let message = LlamaChatMessage::new("user".into(), FRAME_MARK.into()).ok()?;
-    split_frame(&model.apply_chat_template(&template, &[message], true).ok()?)
+    model.apply_chat_template(template, &[message], true).ok()
+}
+
+/// The template as it is written.
+fn evaluated(model: &LlamaModel, template: &LlamaChatTemplate) -> Result<String, String> {
+    let text = template.to_str().map_err(|_| "the template is no UTF-8".to_owned())?;
+    let vocabulary = model.vocab();
+    let mark = |token: LlamaToken| {
+        let mut bytes = Vec::new();
+        // Some vocabularies have none.
+        if token.0 >= 0 {
+            vocabulary.token_to_piece_into(token, &mut bytes, true, None);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let marks = Marks { begin: mark(vocabulary.bos()), end: mark(vocabulary.eos()) };
+    chat_template::render(text, FRAME_MARK, &marks)
 }
 
 fn plain(tokens: Vec<LlamaToken>) -> Vec<Token> {
@@ -176,8 +190,17 @@ impl Tokenizer for Vocabulary {
         vocabulary.is_eog(token) || vocabulary.is_control(token)
     }
 
-    fn chat_frame(&self) -> Option<(String, String)> {
-        self.frame.clone()
+    fn chat_frame(&self, frame: Frame) -> Result<Option<(String, String)>, String> {
+        let Some(template) = self.model.chat_template(None).ok().filter(|_| frame != Frame::Plain) else {
+            return Ok(None);
+        };
+        let rendered = match frame {
+            Frame::Jinja => evaluated(&self.model, &template)?,
+            Frame::Chat | Frame::Plain => {
+                recognised(&self.model, &template).ok_or("llama.cpp does not know it by its marks")?
+            }
+        };
+        split_frame(&rendered).map(Some)
     }
 }
 
@@ -188,13 +211,25 @@ mod tests {
     #[test]
     fn the_chat_template_is_split_at_the_mark() {
         let rendered = format!("<user>{FRAME_MARK}</user><assistant>");
-        assert_eq!(split_frame(&rendered), Some(("<user>".into(), "</user><assistant>".into())));
-        assert_eq!(split_frame("nothing"), None);
+        assert_eq!(split_frame(&rendered), Ok(("<user>".into(), "</user><assistant>".into())));
+        assert_eq!(split_frame("nothing").unwrap_err(), "it writes the message 0 times instead of once");
+        assert!(split_frame(&rendered.repeat(2)).unwrap_err().contains("2 times"));
     }
 
     fn golden(name: &str) -> Vocabulary {
         let path = format!("{}/tests/golden/vocabulary/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
         Vocabulary::load(Path::new(&path)).unwrap()
+    }
+
+    #[test]
+    fn a_template_that_llama_cpp_does_not_know_is_evaluated() {
+        let vocabulary = golden("byte_level");
+        let frame = Some(("<|end|>[".to_owned(), "]<|end|>".to_owned()));
+        assert_eq!(vocabulary.chat_frame(Frame::Jinja), Ok(frame));
+        assert_eq!(vocabulary.chat_frame(Frame::Plain), Ok(None));
+        assert!(vocabulary.chat_frame(Frame::Chat).unwrap_err().contains("llama.cpp does not know"));
+        let refused = golden("sentence_piece").chat_frame(Frame::Jinja).unwrap_err();
+        assert!(refused.contains("only with documents"), "{refused}");
     }
 
     /// Of 100,000 letters the process died by a stack overflow.

@@ -1,5 +1,5 @@
 """Vocabularies without weights, of kinds that the default generator's is not: a byte-level one that llama.cpp splits by std::regex
-(`tekken`), and a SentencePiece one that puts a space before every text.
+(`tekken`), and a SentencePiece one that puts a space before every text. Of their chat templates llama.cpp knows none.
 
   pip install gguf
   python vocabulary.py FOLDER
@@ -42,6 +42,7 @@ def byte_level(path):
     end = 256 + len(merges)
     file.add_token_types([gguf.TokenType.NORMAL] * end + [gguf.TokenType.CONTROL])
     file.add_token_merges(merges)
+    file.add_chat_template("{{ bos_token }}[{% for message in messages %}{{ message.content }}{% endfor %}]{{ eos_token }}")
     file.add_bos_token_id(end)
     file.add_eos_token_id(end)
     close(file)
@@ -58,6 +59,7 @@ def sentence_piece(path):
     file.add_bos_token_id(1)
     file.add_eos_token_id(2)
     file.add_unk_token_id(0)
+    file.add_chat_template("{{ raise_exception('only with documents') }}")
     close(file)
 
 

@@ -7,6 +7,7 @@ use crate::engine::methods::answer_likelihood::AnswerLikelihood;
 use crate::engine::methods::context_cite::ContextCite;
 use crate::engine::methods::leave_one_out::LeaveOneOut;
 use crate::engine::methods::{Method, find};
+use crate::engine::prompt::Frame;
 use crate::engine::rerank::Passage;
 use crate::plan::{Finish, NodeId, Plan};
 use crate::scheduler::generator::Sample;
@@ -17,7 +18,7 @@ const PASSAGE: Token = 1_000;
 const UNBOUNDED: Budget = Budget { tokens: usize::MAX, context: usize::MAX };
 
 fn task(n: usize) -> Arc<Task> {
-    let language = Language::new(Arc::new(ByteTokenizer::default()), false);
+    let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
     let request = RerankRequest { passages: vec![Passage::default(); n], ..RerankRequest::default() };
     let passages = (PASSAGE..).take(n).map(|token| Arc::from([token])).collect();
     Arc::new(Task { query: language.query("who?"), language: Some(language), request, passages, signal: None })

@@ -103,7 +103,8 @@ fn no_answer_is_judged_against_its_own_meaning() {
 
 /// The seeds of the answers of each context.
 fn seeds(passages: usize) -> Vec<Vec<u64>> {
-    let language = Language::new(Arc::new(crate::scripted::ByteTokenizer::default()), false);
+    let language =
+        Language::new(Arc::new(crate::scripted::ByteTokenizer::default()), crate::engine::prompt::Frame::Plain);
     let query = language.query("who");
     let request = RerankRequest { query: "who".to_owned(), ..RerankRequest::default() };
     let task =

@@ -1,0 +1,50 @@
+//! What stands around the user's message of a prompt.
+
+/// Whether and how prompts take the chat template of the model's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Frame {
+    /// The template that llama.cpp takes the file's for. It knows templates by their marks and does not evaluate them.
+    #[default]
+    Chat,
+    /// The file's own template, evaluated (Jinja).
+    Jinja,
+    /// No template: prompts are plain text.
+    Plain,
+}
+
+impl Frame {
+    /// All frames.
+    pub const ALL: [Self; 3] = [Self::Chat, Self::Jinja, Self::Plain];
+
+    /// Its name in commands and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Jinja => "jinja",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// What measurements of a generator, such as its position bias, belong to: its [`weights`](super::weights), and the frame of its
+/// prompts where it is not llama.cpp's.
+#[must_use]
+pub fn measured_on(weights: &str, frame: Frame) -> String {
+    match frame {
+        Frame::Chat => weights.to_owned(),
+        Frame::Jinja | Frame::Plain => format!("{weights}-{}", frame.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A profile that was measured with the template says nothing of prompts without it.
+    #[test]
+    fn measurements_belong_to_a_frame() {
+        let of = Frame::ALL.map(|frame| measured_on("aa+bbx1", frame));
+        assert_eq!(of, ["aa+bbx1", "aa+bbx1-jinja", "aa+bbx1-plain"]);
+    }
+}
