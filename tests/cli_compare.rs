@@ -78,7 +78,7 @@ fn a_comparison_says_which_method_to_take() {
     let before = std::fs::read(out.join("results.jsonl")).unwrap();
     figures(&asked(&["--out", place]));
     assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
-    let other = asked(&["--out", place, "--passage-tokens", "8"]);
+    let other = asked(&["--out", place, "--max-passage-tokens", "8"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(error(&other).contains("passage_tokens (stored null, now 8)"), "{}", error(&other));
     assert!(error(&asked(&["--out", place, "--questions", "3"])).contains("there are only 3 questions"));
@@ -330,6 +330,8 @@ fn methods_are_calibrated_on_labelled_lists() {
         assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");
         let error = |key: &str| line["unseen"]["calibration_error"][key].as_f64().unwrap();
         assert!(error("after") < error("before"), "{line}");
+        let auto = |key: &str| line["unseen"]["auto_k"][key].as_f64().unwrap();
+        assert!(auto("f1") > 0.0 && auto("results") >= 1.0 && auto("f1_of_one_number") <= 1.0, "{line}");
     }
     let passages = folder.path().join("passages.jsonl");
     let lines: Vec<String> =
@@ -341,6 +343,10 @@ fn methods_are_calibrated_on_labelled_lists() {
     assert!(ranked.status.success(), "{}", error(&ranked));
     let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();
     assert_eq!(ranked["score_calibrated"], json!(true), "{ranked}");
+    let cut = run(&[&rerank[..], &["--auto-k"]].concat());
+    let cut: Value = serde_json::from_slice(&cut.stdout).unwrap();
+    let count = |answer: &Value| answer["results"].as_array().unwrap().len();
+    assert!((1..count(&ranked)).contains(&count(&cut)), "{cut}");
     let calibrated = |settings: &[&str]| {
         let ranked = run(&[&rerank[..], settings].concat());
         assert!(ranked.status.success(), "{}", error(&ranked));

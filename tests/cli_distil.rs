@@ -313,7 +313,7 @@ fn agrees_with_a_ranking(passages: &Path, export: &[Value]) {
         .collect();
     std::fs::write(passages, texts.concat()).unwrap();
     let question = line["question"].as_str().unwrap();
-    let options = ["--method", "query-generation", "--max-passage-tokens", "24"];
+    let options = ["--method", "query-generation", "--passage-tokens", "24"];
     let ranked =
         succeeded(&run(&[&["rerank", "--query", question, passages.to_str().unwrap()], &options[..]].concat()));
     let alone = numbers(&line["query_after_passage"]);

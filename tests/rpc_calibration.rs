@@ -22,6 +22,7 @@ use rerankd::config::Config;
 use rerankd::engine::models::Role;
 use rerankd::fusion::calibration::{Calibration, Mix, Source};
 use rerankd::fusion::platt::Platt;
+use rerankd::metrics::cut::best_cut;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::model_service_client::ModelServiceClient;
 
@@ -106,6 +107,39 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     wait_until(|| !file.path().exists()).await;
     assert!(ask(&server, request()).await.score_calibrated, "the earlier calibration stays in use");
     following.abort();
+    server.stop().await;
+}
+
+/// `auto_k` is as good as the probabilities: without them it is refused before any work.
+#[tokio::test]
+async fn as_many_results_as_have_the_greatest_expected_f1_by_calibrated_scores() {
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let auto = || v1::RerankRequest { auto_k: true, ..request() };
+    let refused = |request: v1::RerankRequest| async {
+        let status = server.client().await.rerank(request).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+        status.message().to_owned()
+    };
+    assert!(refused(auto()).await.contains("auto_k needs scores that are probabilities"), "nothing is calibrated");
+    let mix = Mix { source: Source::Retriever, weight: 0.85 };
+    generator.calibrations.replace(vec![calibration("cascade", Some(mix))]);
+    let whole = ask(&server, request()).await;
+    let probabilities: Vec<f64> = whole.results.iter().map(|result| result.score).collect();
+    let expected = best_cut(&probabilities);
+    assert!((1..4).contains(&expected), "{probabilities:?}");
+    let cut = ask(&server, auto()).await;
+    let ids = |answer: &v1::RerankResponse| answer.results.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&cut), ids(&whole)[..expected]);
+    assert_eq!(cut.context_order.unwrap().original_indices.len(), expected, "what is omitted is not arranged");
+    // It bounds top_n, and top_n bounds it.
+    assert_eq!(ask(&server, v1::RerankRequest { top_n: 4, ..auto() }).await.results.len(), expected);
+    assert_eq!(ask(&server, v1::RerankRequest { top_n: 1, ..auto() }).await.results.len(), 1);
+    let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
+    assert!(refused(v1::RerankRequest { fusion: Some(own), ..auto() }).await.contains("sets the fusion"));
+    assert!(refused(v1::RerankRequest { instruction: "Read.".into(), ..auto() }).await.contains("an instruction"));
+    let other = v1::RerankRequest { method: v1::Method::YesNo.into(), ..auto() };
+    assert!(refused(other).await.contains("yes-no is not calibrated"));
     server.stop().await;
 }
 

@@ -117,6 +117,9 @@ fn line(one: &Fitted) -> Value {
             "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
             "calibration_error": { "before": worth.error_before, "after": worth.error_after },
             "none_helps_auc": worth.none_helps,
+            "auto_k": worth.auto_k.as_ref().map(|auto| json!({
+                "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
+            })),
         },
     })
 }
@@ -129,6 +132,7 @@ fn table(fitted: &[Fitted]) -> String {
         "nDCG@10, built-in and learnt weight",
         "calibration error, before and after",
         "AUC of \"none helps\"",
+        "F1 of auto_k, and of one number for all",
     ]);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
     for Fitted { calibration, worth } in fitted {
@@ -139,7 +143,11 @@ fn table(fitted: &[Fitted]) -> String {
             format!("{:.3}, {:.3}", worth.ndcg_before, worth.ndcg_after),
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),
             number(worth.none_helps),
+            worth.auto_k.as_ref().map_or_else(
+                || "-".to_owned(),
+                |auto| format!("{:.3} ({:.1} results), {:.3}", auto.f1, auto.results, auto.f1_of_one_number),
+            ),
         ]);
     }
-    format!("{table}\nnDCG, error and AUC on the half of the lists that the fit did not see\n")
+    format!("{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see\n")
 }

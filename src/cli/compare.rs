@@ -76,7 +76,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Most tokens of a passage.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, alias = "max-passage-tokens", value_name = "TOKENS")]
     passage_tokens: Option<usize>,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5)]

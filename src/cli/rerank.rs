@@ -55,6 +55,9 @@ pub(super) struct RerankArgs {
     /// Omit passages that are no better than none.
     #[arg(long)]
     only_helpful: bool,
+    /// Return as many passages as have the greatest expected F1. Needs `rerankd calibrate --ranking`.
+    #[arg(long)]
+    auto_k: bool,
     /// Milliseconds that scoring should take, at the measured speed.
     #[arg(long, value_name = "MILLISECONDS")]
     latency_budget_ms: Option<f64>,
@@ -95,7 +98,7 @@ pub(super) struct RerankArgs {
     #[arg(long)]
     no_truncate: bool,
     /// Most tokens per passage.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, alias = "passage-tokens", value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
     /// Order of the passages in the generator's context. By default a calibrated position profile decides if its effect
     /// exceeds its error; otherwise the best passage comes first.
@@ -225,6 +228,7 @@ impl RerankArgs {
                 ..FusionOptions::default()
             },
             only_helpful: self.only_helpful,
+            auto_k: self.auto_k,
             latency_budget_ms: self.latency_budget_ms,
             top_n: self.top_n,
             score_threshold: self.score_threshold,

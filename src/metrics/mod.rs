@@ -1,10 +1,11 @@
-//! Measures of rankings, labels and answers: rank metrics, lexical scores, citations, probabilities, correlations, resampling,
-//! several tests at once. Pure; random numbers come from a seed.
+//! Measures of rankings, labels and answers: rank metrics, lexical scores, citations, probabilities, how many results to take,
+//! correlations, resampling, several tests at once. Pure; random numbers come from a seed.
 
 pub mod agreement;
 pub mod bert_score;
 pub mod bleu;
 pub mod citation;
+pub mod cut;
 pub mod input;
 pub mod lexical;
 pub mod multiple;

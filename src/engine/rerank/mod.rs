@@ -88,6 +88,8 @@ pub struct RerankRequest {
     pub top_n: Option<usize>,
     /// Results with a lower score are omitted; in [0, 1].
     pub score_threshold: Option<f64>,
+    /// Return as many results as have the greatest expected F1 by their probabilities. The method must be calibrated.
+    pub auto_k: bool,
     /// Whether passages may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
     /// Most tokens per passage; if `None`, only the context bounds them.
@@ -280,6 +282,9 @@ impl Engine {
         let calibrations = scorer.calibrations.of(&request, self.signal_sha256(&request).as_deref());
         let passed_over = !calibrations.is_empty() && !request.opening.is_built_in();
         let calibrations = if passed_over { Applicable::default() } else { calibrations };
+        if request.auto_k && calibrations.is_empty() {
+            return Err(place::not_calibrated(&request));
+        }
         request.fusion.learnt = calibrations.learnt();
         generator.position_bias.check(request.context_order)?;
         let method = request.method();

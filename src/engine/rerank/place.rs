@@ -10,6 +10,7 @@ use crate::engine::opening::NO_PROFILE;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::fit::profile::Subject;
 use crate::fusion::platt::Platt;
+use crate::metrics::cut::best_cut;
 use crate::numeric::{descending, sigmoid};
 
 /// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
@@ -42,6 +43,19 @@ fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
     lowered
 }
 
+/// The refusal of `auto_k` where scores are no probabilities.
+pub(super) fn not_calibrated(request: &RerankRequest) -> EngineError {
+    let method = request.method().name();
+    let why = if !request.opening.is_built_in() {
+        "a request with an instruction or examples has no calibration".to_owned()
+    } else if !request.fusion.is_default() {
+        "a request that sets the fusion has no calibration".to_owned()
+    } else {
+        format!("{method} is not calibrated for such a list: run `rerankd calibrate --ranking`")
+    };
+    EngineError::Precondition(format!("auto_k needs scores that are probabilities of relevance: {why}"))
+}
+
 /// Applies threshold and count to a ranking and arranges the remaining passages for the generator. `score` makes probabilities
 /// of the scores where the method is calibrated. The first generator reads the arrangement, the second one scored.
 pub(super) fn place(
@@ -67,6 +81,15 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
+    let mut most = request.top_n.unwrap_or(usize::MAX);
+    if request.auto_k && score_calibrated {
+        let probabilities: Vec<f64> = scored.ranking.iter().map(|&index| score(index)).collect();
+        most = most.min(best_cut(&probabilities));
+    } else if request.auto_k {
+        scored
+            .warnings
+            .push("auto_k had no effect: the calibration was not measured without the embedding model".to_owned());
+    }
     if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
@@ -76,7 +99,7 @@ pub(super) fn place(
     let (mut passages, mut places): (Vec<Ranked>, Vec<usize>) = ranked
         .enumerate()
         .filter(|(_, passage)| passage.score >= least && (!request.only_helpful || helps(passage.index)))
-        .take(request.top_n.unwrap_or(usize::MAX))
+        .take(most)
         .map(|(place, passage)| (passage, place))
         .unzip();
     places.push(usize::MAX);

@@ -18,6 +18,7 @@ use crate::engine::{Engine, EngineError, fusing};
 use crate::evaluation::compare::data::Question;
 use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::platt::Platt;
+use crate::metrics::cut::best_cut;
 use crate::metrics::probability::{auc, expected_calibration_error};
 use crate::numeric::{mean, real, sigmoid, standard_deviation};
 
@@ -55,6 +56,19 @@ pub(crate) struct Worth {
     /// AUC of the best score of a list for whether the list holds its relevant passages: lists without them are the
     /// same lists with those left out.
     pub none_helps: Option<f64>,
+    /// What `auto_k` returns of the lists with a relevant passage. `None` without such lists.
+    pub auto_k: Option<AutoK>,
+}
+
+/// Lists cut where `auto_k` cuts them, and after one number of results for all.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct AutoK {
+    /// Mean F1 of what `auto_k` returns.
+    pub f1: f64,
+    /// Mean number of results that it returns.
+    pub results: f64,
+    /// Mean F1 of the one number that was best on the lists that the fit saw.
+    pub f1_of_one_number: f64,
 }
 
 /// The calibration of one method.
@@ -220,6 +234,7 @@ fn judge(lists: &[&Observed]) -> Worth {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let (mut logits, mut probabilities, mut relevant) = (Vec::new(), Vec::new(), Vec::new());
     let (mut best, mut whole) = (Vec::new(), Vec::new());
+    let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
         let Some((weight, platt)) = fit(&seen) else { continue };
         before.extend(unseen.iter().filter_map(|one| one.ndcg(preset)));
@@ -228,6 +243,19 @@ fn judge(lists: &[&Observed]) -> Worth {
         probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
         logits.extend(pairs(&unseen, preset).0);
         relevant.extend(labels);
+        let longest = seen.iter().map(|one| one.relevant.len()).max().unwrap_or(1);
+        let of_all = |number: usize| mean(&seen.iter().filter_map(|one| one.f1(weight, number)).collect::<Vec<_>>());
+        // The first of equals.
+        let number = (1..=longest).rev().max_by(|left, right| of_all(*left).total_cmp(&of_all(*right))).unwrap_or(1);
+        for one in &unseen {
+            let mut ranked: Vec<f64> = one.logits(weight).iter().map(|logit| platt.probability(*logit)).collect();
+            ranked.sort_by(|left, right| right.total_cmp(left));
+            let cut = best_cut(&ranked);
+            let Some(f1) = one.f1(weight, cut) else { continue };
+            auto.push(f1);
+            results.push(real(cut));
+            fixed.extend(one.f1(weight, number));
+        }
         for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
             let top = |logits: Vec<f64>| platt.probability(logits.into_iter().fold(f64::NEG_INFINITY, f64::max));
             best.extend([top(one.logits(weight)), top(one.without_relevant().logits(weight))]);
@@ -241,6 +269,11 @@ fn judge(lists: &[&Observed]) -> Worth {
         error_before: expected_calibration_error(&scores, &relevant, BINS),
         error_after: expected_calibration_error(&probabilities, &relevant, BINS),
         none_helps: auc(&best, &whole),
+        auto_k: (!auto.is_empty()).then(|| AutoK {
+            f1: mean(&auto),
+            results: mean(&results),
+            f1_of_one_number: mean(&fixed),
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::engine::methods::Stage;
 use crate::engine::rerank::{Passage, RerankRequest, Reranked};
 use crate::fusion::bm25;
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
-use crate::numeric::descending;
+use crate::numeric::{descending, real};
 
 /// A list, its labels, and what the method said of it.
 #[derive(Debug, Clone)]
@@ -116,6 +116,14 @@ impl Observed {
         let kind = Kind::Ndcg { exponential: false, within_list: false };
         let metric = Metric { kind, cutoff: Some(10), rel: None, judged_only: false };
         metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })
+    }
+
+    /// F1 of the first results against all relevant passages of the list; `None` where there are none.
+    pub fn f1(&self, weight: f64, results: usize) -> Option<f64> {
+        let all = self.relevant.iter().filter(|relevant| **relevant).count();
+        let taken = descending(&self.logits(weight)).into_iter().take(results);
+        let found = taken.filter(|&index| self.relevant[index]).count();
+        (all > 0).then(|| 2.0 * real(found) / real(results.min(self.relevant.len()) + all))
     }
 
     /// The list as if its relevant passages had not been retrieved.
