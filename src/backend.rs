@@ -153,8 +153,8 @@ impl ModelIdentity {
         (!names.is_empty()).then_some(names)
     }
 
-    /// The keys that the generators' prompts do not have by default, for a manifest: the frame is a part of every prompt. Without an
-    /// entry prompts take llama.cpp's template, so that results from before these entries were written are continued.
+    /// Frame settings that differ from the default, for a manifest: the frame is a part of every prompt. Without an entry prompts
+    /// take llama.cpp's template, so that results from before these entries were written are continued.
     pub fn frames(&self) -> impl Iterator<Item = (&'static str, bool)> {
         let keys =
             [(self.frame, ["chat_template", "jinja"]), (self.scorer_frame, ["scorer_chat_template", "scorer_jinja"])];
@@ -244,6 +244,24 @@ impl Backend {
                 }
             }
         })
+    }
+
+    /// Whether the generator can take prompts of this frame. Only an engine in this process can be asked.
+    pub fn try_frame(&self, frame: Frame) -> Result<(), BackendError> {
+        match self {
+            Self::Server { .. } => Err(BackendError::Unsuitable("a server has one frame".to_owned())),
+            Self::Local(engine) => Ok(engine.generator()?.with_frame(Some(frame)).map(drop)?),
+        }
+    }
+
+    /// Leaves out calibrations of the engine in this process.
+    pub fn without_calibrations(&self) -> Result<(), BackendError> {
+        if let Self::Local(engine) = self {
+            for model in engine.models().generators() {
+                model.get()?.calibrations.replace(Vec::new());
+            }
+        }
+        Ok(())
     }
 
     /// Reranks passages.

@@ -142,6 +142,9 @@ fn frames_of_prompts_have_rows_of_their_own() {
     assert!(tokens("query-generation+jinja") > tokens("query-generation"));
     assert!(tokens("query-generation") > tokens("query-generation+plain"));
     assert!(found.iter().all(|figure| figure["ranking"] != "retriever+plain"));
+    // A row in another frame is no method that a request can name: it is not in the methods' verdict or tests.
+    let over_given = figure(&found, "lists query-generation+plain nDCG@10 over given");
+    assert_eq!((&over_given["p_value_holm"], &over_given["model"]["frame"]), (&Value::Null, &json!("chat")));
     figure(&found, "lists query-generation+plain nDCG@10 over query-generation");
     let sentence = figure(&found, "lists verdict on prompts")["sentence"].as_str().unwrap().to_owned();
     assert!(sentence.starts_with("Prompts: "), "{sentence}");
@@ -179,6 +182,11 @@ fn frames_of_prompts_have_rows_of_their_own() {
         assert!(output.status.code() == Some(2) && error(&output).contains(part), "{}", error(&output));
     };
     refused(&["--frames", "chat"], "prompts have the frame chat already");
+    let store = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let own = store.locate("smollm2-135m-instruct", rerankd::storage::catalog::Role::Generator).unwrap().path;
+    let other = path("scorer.gguf");
+    std::os::unix::fs::symlink(own, &other).unwrap();
+    refused(&["--frames", "plain", "--set", &format!("scorer.model={other}")], "compares the frames of one generator");
     refused(&["--frames", "markdown"], "must be one of chat, jinja, plain");
     refused(&["--frames", "plain", "--server", "127.0.0.1:1"], "cannot be used with");
 }

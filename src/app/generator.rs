@@ -169,10 +169,14 @@ fn locate(
 }
 
 /// Whether prompts get a chat template. A template that llama.cpp does not know leaves them plain; one that was to be evaluated and
-/// cannot be stops the start.
+/// is not there, or cannot be, stops the start.
 fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Path) -> Result<bool, ModelError> {
     let (path, section) = (path.display().to_string(), section.name());
     match vocabulary.chat_frame(frame) {
+        Ok(None) if frame == Frame::Jinja => {
+            let problem = format!("the file has no chat template to evaluate: set {section}.jinja=false");
+            Err(ModelError::Unusable { path, problem })
+        }
         Ok(found) => Ok(found.is_some()),
         Err(problem) if frame == Frame::Jinja => {
             let problem = format!(

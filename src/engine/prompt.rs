@@ -22,6 +22,8 @@ pub struct Language {
     pub tokenizer: Arc<dyn Tokenizer>,
     before: Vec<Token>,
     after: Vec<Token>,
+    /// Whether nothing but the beginning of the sequence stands before a prompt's first text.
+    bare: bool,
 }
 
 impl std::fmt::Debug for Language {
@@ -38,9 +40,16 @@ impl Language {
     /// Uses the frame of the model's chat template if it has one. Otherwise the frame is only the beginning-of-sequence token.
     #[must_use]
     pub fn new(tokenizer: Arc<dyn Tokenizer>, frame: Frame) -> Self {
-        let (before, after) = tokenizer.chat_frame(frame).ok().flatten().unwrap_or_default();
+        let template = tokenizer.chat_frame(frame).ok().flatten();
+        Self::framed(tokenizer, template)
+    }
+
+    /// [`Language::new`] with the texts before and after the user's message.
+    pub(super) fn framed(tokenizer: Arc<dyn Tokenizer>, template: Option<(String, String)>) -> Self {
+        let (before, after) = template.unwrap_or_default();
+        let bare = before.is_empty();
         let (before, after) = (tokenizer.template(&before, true), tokenizer.template(&after, false));
-        Self { tokenizer, before, after }
+        Self { tokenizer, before, after, bare }
     }
 
     /// Tokenises text without parsing control tokens.
@@ -52,7 +61,8 @@ impl Language {
     /// First segment of a prompt: the frame before the user's message, then the instruction. Context only.
     #[must_use]
     pub fn opening(&self, instruction: &str) -> Segment {
-        Segment::context([self.before.clone(), self.text(instruction)].concat())
+        let text = if self.bare { self.tokenizer.first_text(instruction) } else { self.text(instruction) };
+        Segment::context([self.before.clone(), text].concat())
     }
 
     /// Frame between the user's message and the model's answer; may be empty.

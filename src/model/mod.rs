@@ -191,6 +191,11 @@ pub trait Tokenizer: Send + Sync {
     /// Tokenises untrusted text. Text that spells a control token is not parsed as one.
     fn text(&self, text: &str) -> Vec<Token>;
 
+    /// [`Tokenizer::text`] for a text with which a sequence begins: some vocabularies put a space before it.
+    fn first_text(&self, text: &str) -> Vec<Token> {
+        self.text(text)
+    }
+
     /// Tokenises template text and parses control tokens. `opening` adds the beginning-of-sequence token if the model
     /// uses one.
     fn template(&self, text: &str, opening: bool) -> Vec<Token>;

@@ -27,7 +27,7 @@ impl ServedGenerator {
         (info.frame, info.chat) = (frame, template.is_some());
         Ok(Arc::new(Self {
             scheduler: self.scheduler.clone(),
-            language: Language::new(tokenizer, frame),
+            language: Language::framed(tokenizer, template),
             info,
             position_bias: Arc::new(PositionBias::default()),
             calibrations: Calibrations::default(),

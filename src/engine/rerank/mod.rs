@@ -275,14 +275,20 @@ impl Engine {
         let scorer = scoring.get()?.with_frame(request.frame)?;
         // What is compressed is read by what scores, also where another model or none ranks.
         let reading = self.reading_model(&request, scoring)?;
-        let reader = reading.get()?.with_frame(request.frame)?;
+        let reader = if std::ptr::eq(reading, scoring) {
+            Arc::clone(&scorer)
+        } else {
+            reading.get()?.with_frame(request.frame)?
+        };
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
-        let calibrations = scorer.calibrations.of(&request, self.signal_sha256(&request).as_deref());
+        let signal = self.signal_sha256(&request);
+        let calibrations = scorer.calibrations.of(&request, signal.as_deref());
         let passed_over = !calibrations.is_empty() && !request.opening.is_built_in();
         let calibrations = if passed_over { Applicable::default() } else { calibrations };
-        if request.auto_k && calibrations.is_empty() {
+        let applicable = if signal.is_some() { &calibrations.beside_embedding } else { &calibrations.alone };
+        if request.auto_k && applicable.is_none() {
             return Err(place::not_calibrated(&request));
         }
         request.fusion.learnt = calibrations.learnt();
@@ -334,7 +340,13 @@ impl Engine {
             driven = call.compute(mix).await?;
         }
         let score = calibration.map(|it| it.score);
-        let mut placed = place::place((generator.as_ref(), scorer.as_ref()), &request, score, driven, usage)?;
+        let mut placed = if request.auto_k {
+            // What it sums takes milliseconds for long lists.
+            let (request, generator, scorer) = (request.clone(), Arc::clone(&generator), Arc::clone(&scorer));
+            call.compute(move |_| place::place((&generator, &scorer), &request, score, driven, usage)).await?
+        } else {
+            place::place((&generator, &scorer), &request, score, driven, usage)?
+        };
         let ranked = placed.usage.tokens;
         if !placed.passages.is_empty() {
             self.measure_inline(call, &request, &mut placed, &quota).await?;

@@ -81,14 +81,14 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
-    let mut most = request.top_n.unwrap_or(usize::MAX);
+    let mut cut_at = usize::MAX;
     if request.auto_k && score_calibrated {
         let probabilities: Vec<f64> = scored.ranking.iter().map(|&index| score(index)).collect();
-        most = most.min(best_cut(&probabilities));
+        cut_at = best_cut(&probabilities);
     } else if request.auto_k {
-        scored
-            .warnings
-            .push("auto_k had no effect: the calibration was not measured without the embedding model".to_owned());
+        // The embedding model could not be asked, or the list has one passage.
+        let problem = "auto_k had no effect: without cosines of the embedding model the method is not calibrated";
+        scored.warnings.push(problem.to_owned());
     }
     if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
@@ -98,8 +98,9 @@ pub(super) fn place(
     let least = request.score_threshold.unwrap_or(0.0);
     let (mut passages, mut places): (Vec<Ranked>, Vec<usize>) = ranked
         .enumerate()
+        .take(cut_at)
         .filter(|(_, passage)| passage.score >= least && (!request.only_helpful || helps(passage.index)))
-        .take(most)
+        .take(request.top_n.unwrap_or(usize::MAX))
         .map(|(place, passage)| (passage, place))
         .unzip();
     places.push(usize::MAX);

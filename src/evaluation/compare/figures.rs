@@ -46,6 +46,9 @@ impl Lines<'_> {
             "machine": machine(),
             "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
         });
+        if let Some(frame) = self.models.frame {
+            line["model"]["frame"] = json!(frame.name());
+        }
         if let Some(adapter) = &self.models.adapter {
             line["model"]["adapter"] = json!(adapter);
         }

@@ -108,14 +108,26 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses the frame that prompts have already: its rows would be those without.
-    fn check_frames(&self, models: &ModelIdentity) -> Result<(), EvaluationError> {
-        let own = if models.scorer.is_some() { models.scorer_frame } else { models.frame };
-        match own.filter(|own| self.frames.contains(own)) {
+    /// Refuses frames that cannot be compared, before any question: where two models have prompts, where the model has no such
+    /// frame, and the frame that prompts have already, because its rows would be those without.
+    fn check_frames(&self, models: &ModelIdentity, backend: &Backend) -> Result<(), EvaluationError> {
+        let refused = |problem: &str| Err(EvaluationError::Input(format!("--frames: {problem}")));
+        if self.frames.is_empty() {
+            return Ok(());
+        }
+        if models.scorer.is_some() {
+            return refused(
+                "compares the frames of one generator: name the scorer's file as generator.model, and no scorer.model",
+            );
+        }
+        for frame in &self.frames {
+            if let Err(problem) = backend.try_frame(*frame) {
+                return refused(&problem.to_string());
+            }
+        }
+        match models.frame.filter(|own| self.frames.contains(own)) {
             Some(own) => {
-                let problem =
-                    format!("--frames: prompts have the frame {} already; it is that of the rows without", own.name());
-                Err(EvaluationError::Input(problem))
+                refused(&format!("prompts have the frame {} already; it is that of the rows without", own.name()))
             }
             None => Ok(()),
         }
@@ -212,8 +224,12 @@ pub(crate) async fn run(
     (folder, restart): (Option<&Path>, bool),
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
+    if !settings.frames.is_empty() {
+        // Frames are compared alone: a calibration belongs to one, and its fusion weight would change the rows of that one.
+        backend.without_calibrations()?;
+    }
     let models = backend.models().await?;
-    settings.check_frames(&models)?;
+    settings.check_frames(&models, backend)?;
     let mut kept = match folder {
         Some(folder) => {
             let manifest = settings.manifest(&models);
@@ -310,9 +326,5 @@ mod tests {
         assert!(framed("moi").check().is_ok() && settings("retriever").check().is_ok());
         let refused = framed("retriever").check().unwrap_err().to_string();
         assert!(refused.contains("--frames: none of the methods"), "{refused}");
-        let plain = ModelIdentity { frame: Some(Frame::Plain), ..ModelIdentity::scripted("") };
-        let refused = framed("moi").check_frames(&plain).unwrap_err().to_string();
-        assert!(refused.contains("the frame plain already"), "{refused}");
-        framed("moi").check_frames(&ModelIdentity { frame: None, ..plain }).unwrap();
     }
 }

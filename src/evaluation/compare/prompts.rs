@@ -27,7 +27,7 @@ pub(super) struct MethodRow {
 }
 
 impl MethodRow {
-    /// The row's name: that of the method, with what its prompts have of their own.
+    /// The row's name: that of the method, with a suffix for other prompts.
     pub(super) fn name(self) -> String {
         let own = match self.prompts {
             Prompts::Configured => String::new(),
@@ -55,40 +55,82 @@ impl MethodRow {
 const fn keys(frame: Frame) -> &'static str {
     match frame {
         Frame::Chat => "generator.chat_template=true, generator.jinja=false",
-        Frame::Jinja => "generator.jinja=true",
-        Frame::Plain => "generator.chat_template=false",
+        Frame::Jinja => "generator.chat_template=true, generator.jinja=true",
+        Frame::Plain => "generator.chat_template=false, generator.jinja=false",
     }
 }
 
-/// Which frame to take, in one sentence; `None` where frames were not compared. A frame is taken if a method gains by it, and
-/// none loses, both significantly after Holm's adjustment; of several the one with the largest gain.
+/// What a frame changes in each method.
+struct Changes<'a> {
+    frame: Frame,
+    gains: Vec<(&'a str, &'a Gain)>,
+    /// Questions that were refused in this frame.
+    refused: usize,
+}
+
+impl<'a> Changes<'a> {
+    fn of(rows: &'a [Row], frame: Frame) -> Self {
+        let suffix = format!("+{}", frame.name());
+        let own = rows.iter().filter_map(|row| Some((row.name.strip_suffix(&suffix)?, row))).collect::<Vec<_>>();
+        let refused = own.iter().map(|(_, row)| row.refused).sum();
+        let gains = own.into_iter().filter_map(|(method, row)| Some((method, row.over_base.as_ref()?))).collect();
+        Self { frame, gains, refused }
+    }
+
+    /// The method that gains most by the frame.
+    fn most(&self) -> Option<(&'a str, &'a Gain)> {
+        self.gains.iter().copied().max_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
+    }
+
+    /// The method that loses most by it.
+    fn least(&self) -> Option<(&'a str, &'a Gain)> {
+        self.gains.iter().copied().min_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
+    }
+}
+
+/// Which frame to take; `None` where frames were not compared. A frame is taken if a method gains by it significantly after Holm's
+/// adjustment, no method loses so, and no question was refused in it. Of several the one with the largest gain is taken.
 pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<String> {
     let significant = |gain: &Gain| gain.adjusted.is_some_and(|p| p <= level + 1e-12);
-    let of = |frame: Frame| {
-        let suffix = format!("+{}", frame.name());
-        let differences =
-            rows.iter().filter_map(|row| Some((row.name.strip_suffix(&suffix)?, row.over_base.as_ref()?)));
-        differences.collect::<Vec<_>>()
-    };
-    if frames.iter().all(|frame| of(*frame).is_empty()) {
+    let all: Vec<Changes<'_>> = frames.iter().map(|frame| Changes::of(rows, *frame)).collect();
+    let tested = |changes: &Changes<'_>| changes.gains.iter().any(|(_, gain)| gain.adjusted.is_some());
+    if all.iter().all(|changes| changes.gains.is_empty()) {
         return None;
     }
-    let gains = frames.iter().filter_map(|frame| {
-        let all = of(*frame);
-        let loses = all.iter().any(|(_, gain)| significant(gain) && gain.difference < 0.0);
-        let gains = all.into_iter().filter(|(_, gain)| !loses && significant(gain) && gain.difference > 0.0);
-        gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference)).map(|best| (*frame, best))
-    });
-    let best = gains.max_by(|left, right| left.1.1.difference.total_cmp(&right.1.1.difference));
-    Some(match best {
-        Some((frame, (method, gain))) => format!(
-            "Prompts: take {} ({}): {method} gains {:.3} in nDCG@10 by it, p {} after Holm.",
-            frame.name(),
-            keys(frame),
+    if !all.iter().any(tested) {
+        return Some("Prompts: no verdict, because no difference between frames was tested.".to_owned());
+    }
+    let gaining = all.iter().filter_map(|changes| Some((changes, changes.most()?)));
+    let gaining: Vec<_> = gaining.filter(|(_, (_, gain))| significant(gain) && gain.difference > 0.0).collect();
+    let losing = |changes: &Changes<'_>| {
+        changes
+            .least()
+            .filter(|(_, gain)| significant(gain) && gain.difference < 0.0)
+            .map(|(method, _)| method.to_owned())
+    };
+    let good = gaining.iter().filter(|(changes, _)| losing(changes).is_none() && changes.refused == 0);
+    if let Some((changes, (method, gain))) =
+        good.max_by(|left, right| left.1.1.difference.total_cmp(&right.1.1.difference))
+    {
+        return Some(format!(
+            "Prompts: take {} ({}). {method} gains {:.3} in nDCG@10 by it, p {} after Holm.",
+            changes.frame.name(),
+            keys(changes.frame),
             gain.difference,
             format_p_value(gain.adjusted),
-        ),
-        None => "Prompts: keep the frame of the configuration; no other one gains nDCG@10 beyond its error.".to_owned(),
+        ));
+    }
+    let keep = "Prompts: keep the frame of the configuration.";
+    Some(match gaining.first() {
+        None => format!("{keep} No method gains nDCG@10 beyond its error in another one."),
+        Some((changes, (method, _))) => {
+            let name = changes.frame.name();
+            let but = match losing(changes) {
+                Some(other) => format!("{other} loses"),
+                None => format!("{} requests were refused", changes.refused),
+            };
+            format!("{keep} In {name} {method} gains nDCG@10 beyond its error, but {but}.")
+        }
     })
 }
 
@@ -118,10 +160,22 @@ mod tests {
         let kept = of(&[Row::named("moi"), row("moi+plain", 0.1, 0.06)]).unwrap();
         assert!(kept.starts_with("Prompts: keep"), "{kept}");
         let taken = of(&[row("moi+jinja", 0.1, 0.05), row("moi+plain", 0.2, 0.01)]).unwrap();
-        assert!(taken.starts_with("Prompts: take plain (generator.chat_template=false): moi gains 0.200"), "{taken}");
+        assert!(
+            taken.starts_with("Prompts: take plain (generator.chat_template=false, generator.jinja=false). moi"),
+            "{taken}"
+        );
         // Another method loses by it.
-        let other = of(&[row("moi+jinja", 0.1, 0.05), row("moi+plain", 0.2, 0.01), row("cascade+plain", -0.1, 0.01)]);
-        assert!(other.unwrap().starts_with("Prompts: take jinja (generator.jinja=true): moi gains 0.100"));
+        let loses = [row("moi+plain", 0.2, 0.01), row("cascade+plain", -0.1, 0.01)];
+        let kept = of(&loses).unwrap();
+        assert!(kept.starts_with("Prompts: keep") && kept.ends_with("but cascade loses."), "{kept}");
+        let other = of(&[&loses[..], &[row("moi+jinja", 0.1, 0.05)]].concat()).unwrap();
+        let expected = "Prompts: take jinja (generator.chat_template=true, generator.jinja=true). moi gains 0.100";
+        assert!(other.starts_with(expected), "{other}");
+        let refused = of(&[Row { refused: 2, ..row("moi+plain", 0.2, 0.01) }]).unwrap();
+        assert!(refused.ends_with("but 2 requests were refused."), "{refused}");
+        let mut untested = row("moi+plain", 0.2, 0.01);
+        untested.over_base.as_mut().unwrap().adjusted = None;
+        assert!(of(&[untested]).unwrap().contains("no verdict"));
         // The other row of an opening is no frame.
         assert_eq!(of(&[row("moi+opening", 0.3, 0.001)]), None);
     }

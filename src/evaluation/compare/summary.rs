@@ -78,6 +78,9 @@ pub(crate) struct Row {
     pub over_bm25: Option<Gain>,
     /// Over the same method with the configured prompts; `None` for that row itself.
     pub over_base: Option<Gain>,
+    /// Whether its prompts have another frame than the configured one. Such a row is no method that a request can name.
+    #[serde(skip)]
+    pub framed: bool,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
     /// Questions that the method refused.
@@ -96,6 +99,7 @@ impl Row {
             over_given: None,
             over_bm25: None,
             over_base: None,
+            framed: false,
             quality: None,
             refused: 0,
             ndcg: Vec::new(),
@@ -151,14 +155,18 @@ impl Summary {
 fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     let fixed = [GIVEN, BM25].map(str::to_owned);
     let names: Vec<String> = fixed.into_iter().chain(settings.rows().map(MethodRow::name)).collect();
-    let mut rows: Vec<Row> = names.par_iter().map(|name| row(settings, name, asked)).collect();
+    let framed: Vec<String> = settings.rows().filter(|row| row.frame().is_some()).map(MethodRow::name).collect();
+    let mut rows: Vec<Row> =
+        names.par_iter().map(|name| Row { framed: framed.contains(name), ..row(settings, name, asked) }).collect();
     let over = |rows: &[Row], base: usize, first: usize| -> Vec<Option<Gain>> {
         let compared: Vec<Compared> =
             rows[first..].par_iter().map(|row| compare(&rows[base], row, &settings.statistics)).collect();
-        let adjusted = holm_of(&compared.iter().map(|one| one.p_value).collect::<Vec<_>>());
+        let tested = compared.iter().zip(&rows[first..]).map(|(one, row)| one.p_value.filter(|_| !row.framed));
+        let adjusted = holm_of(&tested.collect::<Vec<_>>());
         compared.iter().zip(adjusted).map(|(one, adjusted)| Some(gain(one, adjusted))).collect()
     };
-    // One family of tests each: all rows against `given`, and the methods against `bm25`.
+    // One family of tests each: all rows against `given`, and the methods against `bm25`. Rows in other frames are compared with the
+    // same methods only.
     let (over_given, over_bm25) = (over(&rows, 0, 1), over(&rows, 1, 2));
     for (row, gain) in rows[1..].iter_mut().zip(over_given) {
         row.over_given = gain;
@@ -168,7 +176,8 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     }
     prompts_compared(settings, &mut rows);
     let ranked = rows[0].ndcg.iter().flatten().count();
-    let verdict = verdict::of(&rows, (ranked, asked.len()), &settings.statistics);
+    let own: Vec<Row> = rows.iter().filter(|row| !row.framed).cloned().collect();
+    let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
     let prompts = prompts::verdict(&rows, &settings.frames, 1.0 - settings.statistics.confidence);
     Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts }

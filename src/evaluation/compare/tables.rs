@@ -163,10 +163,13 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
     let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
     let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
     let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
+    // Of a scorer's prompts where there is one: they rank.
+    let frame = if models.scorer.is_some() { models.scorer_frame } else { models.frame };
+    let frame = frame.map_or_else(String::new, |frame| format!(", frame {}", frame.name()));
     let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
     notes.extend([
         format!(
-            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}; {cut}; seed {}.",
+            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}; seed {}.",
             models.name, models.encoding, models.generator, models.prompts, settings.seed
         ),
         format!("Machine: {}. Requests were sent one after the other; seconds are from the request to its answer.", machine()),
@@ -192,7 +195,7 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
     notes.extend(opening(settings));
     if !settings.frames.is_empty() {
         let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
-                    model's file, evaluated, and without any. No calibration is applied to them.";
+                    model's file, evaluated, and without any. They are tested against the same method only. No row is calibrated.";
         notes.push(text.to_owned());
     }
     notes

@@ -20,7 +20,7 @@ use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::platt::Platt;
 use crate::metrics::cut::best_cut;
 use crate::metrics::probability::{auc, expected_calibration_error};
-use crate::numeric::{mean, real, sigmoid, standard_deviation};
+use crate::numeric::{descending, mean, real, sigmoid, standard_deviation};
 
 /// Bins of the calibration error, as `rerankd compare` has them.
 const BINS: usize = 10;
@@ -243,18 +243,15 @@ fn judge(lists: &[&Observed]) -> Worth {
         probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
         logits.extend(pairs(&unseen, preset).0);
         relevant.extend(labels);
-        let longest = seen.iter().map(|one| one.relevant.len()).max().unwrap_or(1);
-        let of_all = |number: usize| mean(&seen.iter().filter_map(|one| one.f1(weight, number)).collect::<Vec<_>>());
-        // The first of equals.
-        let number = (1..=longest).rev().max_by(|left, right| of_all(*left).total_cmp(&of_all(*right))).unwrap_or(1);
+        let number = best_number(&seen, weight);
         for one in &unseen {
             let mut ranked: Vec<f64> = one.logits(weight).iter().map(|logit| platt.probability(*logit)).collect();
             ranked.sort_by(|left, right| right.total_cmp(left));
             let cut = best_cut(&ranked);
-            let Some(f1) = one.f1(weight, cut) else { continue };
-            auto.push(f1);
+            let Some(f1) = one.f1_by_number(weight) else { continue };
+            auto.push(f1[cut - 1]);
             results.push(real(cut));
-            fixed.extend(one.f1(weight, number));
+            fixed.push(f1[number.min(f1.len()) - 1]);
         }
         for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
             let top = |logits: Vec<f64>| platt.probability(logits.into_iter().fold(f64::NEG_INFINITY, f64::max));
@@ -275,6 +272,16 @@ fn judge(lists: &[&Observed]) -> Worth {
             f1_of_one_number: mean(&fixed),
         }),
     }
+}
+
+/// The number of first results that has the best mean F1 on these lists; of equal ones the least.
+fn best_number(lists: &[&Observed], weight: f64) -> usize {
+    let by_list: Vec<Vec<f64>> = lists.iter().filter_map(|one| one.f1_by_number(weight)).collect();
+    // A shorter list is returned whole.
+    let of = |number: usize| mean(&by_list.iter().map(|f1| f1[number.min(f1.len()) - 1]).collect::<Vec<_>>());
+    let longest = by_list.iter().map(Vec::len).max().unwrap_or(1);
+    let by_number: Vec<f64> = (1..=longest).map(of).collect();
+    descending(&by_number).first().map_or(1, |first| first + 1)
 }
 
 #[cfg(test)]

@@ -118,12 +118,15 @@ impl Observed {
         metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })
     }
 
-    /// F1 of the first results against all relevant passages of the list; `None` where there are none.
-    pub fn f1(&self, weight: f64, results: usize) -> Option<f64> {
+    /// F1 of the first result, of the first two and so on, against all relevant passages of the list; `None` where there are none.
+    pub fn f1_by_number(&self, weight: f64) -> Option<Vec<f64>> {
         let all = self.relevant.iter().filter(|relevant| **relevant).count();
-        let taken = descending(&self.logits(weight)).into_iter().take(results);
-        let found = taken.filter(|&index| self.relevant[index]).count();
-        (all > 0).then(|| 2.0 * real(found) / real(results.min(self.relevant.len()) + all))
+        let mut found = 0;
+        let f1 = |(place, index): (usize, usize)| {
+            found += usize::from(self.relevant[index]);
+            2.0 * real(found) / real(place + 1 + all)
+        };
+        (all > 0).then(|| descending(&self.logits(weight)).into_iter().enumerate().map(f1).collect())
     }
 
     /// The list as if its relevant passages had not been retrieved.

@@ -161,6 +161,13 @@ impl Tokenizer for Vocabulary {
         }
     }
 
+    fn first_text(&self, text: &str) -> Vec<Token> {
+        match self.line_end {
+            Some(_) => plain(self.model.vocab().tokenize(text.as_bytes(), false, false)),
+            None => self.text(text),
+        }
+    }
+
     fn template(&self, text: &str, opening: bool) -> Vec<Token> {
         let vocabulary = self.model.vocab();
         let mut tokens = match &self.line_end {
@@ -268,6 +275,8 @@ mod tests {
         };
         assert_eq!(spelt(&vocabulary.text(" who?")), [" who", "?"]);
         assert_eq!(spelt(&vocabulary.text("who")), ["who"]);
+        assert_eq!(spelt(&vocabulary.first_text("who</s>")[..1]), [" who"], "as the training has it");
+        assert!(vocabulary.first_text("").is_empty());
         assert_eq!(spelt(&vocabulary.text("\n\n")), ["\n", "\n"]);
         assert_eq!(spelt(&vocabulary.text("")), [""; 0]);
         assert_eq!(vocabulary.bytes(&vocabulary.text(" who .")), b" who .");

@@ -1,10 +1,11 @@
 """Chat templates with the constructs that those of published models have, rendered by Python's jinja2 as the library transformers
-does it: sandboxed, with trimmed blocks, loop controls, and none for what is not given.
+does it: sandboxed, with trimmed blocks, loop controls, and none for what is not given. The day is always 26 July 2024.
 
   pip install jinja2
   python templates.py > templates.json
 """
 
+import datetime
 import json
 
 from jinja2.exceptions import TemplateError
@@ -29,6 +30,11 @@ TEMPLATES = {
     "tools that are none": "{%- if not tools is defined %}{% set tools = none %}{% endif %}"
     "{%- if tools is not none and tools | length > 0 %}{{ tools | tojson }}{% endif %}"
     "{%- if documents %}documents{% endif %}{{ messages[-1]['content'] }}",
+    "tools that might be iterated over": "{% if tools is iterable and tools | length > 0 %}tools{% endif %}{% if messages is iterable %}"
+    "{{ messages | length }}{% endif %}{{ messages[0].content is iterable and messages[0].content is not mapping }}",
+    "a mapping of its own": "{% set names = {'user': 'Human', 'assistant': 'AI', 'a': none} %}{{ names[messages[0].role] }}"
+    "{% for key, value in names.items() %}{{ key }}:{{ value }} {% endfor %}{{ add_generation_prompt }}",
+    "today, where it must be known": "{{ strftime_now('%Y-%m-%d') }}, {{ strftime_now('%d %b %Y') }}, {{ strftime_now('%A %d %B %y %H:%M:%S') }}",
     "a date that nobody gives": "{%- if not date_string is defined %}{%- if strftime_now is defined %}{%- set date_string = strftime_now('%d') %}"
     "{%- else %}{%- set date_string = '1 Jan 2020' %}{%- endif %}{%- endif %}{{ date_string }}: {{ messages[0].content }}",
     "thinking that is switched off": "{{ messages[0].content }}{%- if add_generation_prompt %}{{ '<assistant>\\n' }}"
@@ -53,7 +59,6 @@ TEMPLATES = {
     "parts that training marks": "{% for message in messages %}{%- generation -%} {{ message.content }} {%- endgeneration %} {% endfor %}"
     "{% generation %}\n{{ 1 }}{% endgeneration %}\n2",
     "a refusal": "{{ raise_exception('only with a system message') }}",
-    "a date that it asks for": "{{ strftime_now('%Y-%m-%d') }}",
     "no Jinja": "{% if messages %}",
 }
 
@@ -75,6 +80,7 @@ def refuse(message):
 def render(template):
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = datetime.datetime(2024, 7, 26).strftime
     return environment.from_string(template).render(
         messages=[{"role": "user", "content": MESSAGE}],
         add_generation_prompt=True,
