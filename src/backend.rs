@@ -165,13 +165,16 @@ impl ModelIdentity {
         })
     }
 
-    /// The calibrations by method, for a manifest: what a ranking or a score depends on. `None` without any.
-    pub fn calibrated(&self) -> Option<Vec<String>> {
+    /// The calibrations of these methods, or of all, for a manifest: what a ranking or a score depends on. `None` without any.
+    pub fn calibrated(&self, methods: Option<&[&str]>) -> Option<Vec<String>> {
         let each = |one: &v1::RankingCalibration| {
             let weight = one.fusion_weight.map(|weight| weight.to_string()).unwrap_or_default();
             format!("{} {} {weight} {} {}", one.method, one.fused_with, one.intercept, one.slope)
         };
-        (!self.calibrations.is_empty()).then(|| self.calibrations.iter().map(each).collect())
+        let own =
+            self.calibrations.iter().filter(|one| methods.is_none_or(|methods| methods.contains(&one.method.as_str())));
+        let each: Vec<String> = own.map(each).collect();
+        (!each.is_empty()).then_some(each)
     }
 }
 

@@ -140,6 +140,10 @@ async fn as_many_results_as_have_the_greatest_expected_f1_by_calibrated_scores()
     assert!(refused(v1::RerankRequest { instruction: "Read.".into(), ..auto() }).await.contains("an instruction"));
     let other = v1::RerankRequest { method: v1::Method::YesNo.into(), ..auto() };
     assert!(refused(other).await.contains("yes-no is not calibrated"));
+    let mut unscored = auto();
+    unscored.passages.iter_mut().for_each(|passage| passage.retriever_score = None);
+    let why = refused(unscored).await;
+    assert!(why.contains("is calibrated for lists with retriever, and for this list bm25 is mixed in"), "{why}");
     server.stop().await;
 }
 

@@ -253,7 +253,7 @@ impl Settings {
                 json!(models.beside.iter().map(|(role, sha)| (role.name(), sha)).collect::<Vec<_>>()),
             ),
             ("prompts", json!(models.prompts)),
-            ("calibrations", json!(models.calibrated())),
+            ("calibrations", json!(models.calibrated(None))),
             ("passages", json!(self.taken(analysis))),
             ("passage_tokens", json!(self.passage_tokens)),
             ("samples", json!(self.samples)),

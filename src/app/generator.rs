@@ -185,7 +185,9 @@ fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Pat
             Err(ModelError::Unusable { path, problem })
         }
         Err(problem) => {
-            let problem = format!("{problem}: prompts are plain text; {section}.jinja=true evaluates it");
+            let evaluates = matches!(vocabulary.chat_frame(Frame::Jinja), Ok(Some(_)));
+            let advice = if evaluates { format!("; {section}.jinja=true evaluates it") } else { String::new() };
+            let problem = format!("{problem}: prompts are plain text{advice}");
             tracing::warn!(path, "the chat template is not used, {problem}");
             Ok(false)
         }

@@ -58,7 +58,7 @@ pub(super) struct AnalyseArgs {
     #[arg(long, value_name = "PASSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     passages: Option<u32>,
     /// Most tokens of a passage.
-    #[arg(long, alias = "max-passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
     passage_tokens: Option<usize>,
     /// Sampled answers of a prompt, for analyses that sample; at most 100.
     #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -60,7 +60,7 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_enum, default_value_t = SubjectName::Both)]
     subject: SubjectName,
     /// Cut passages to this many tokens.
-    #[arg(long, alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     pub max_passage_tokens: Option<usize>,
     /// Add to the stored calibration instead of replacing it.
     #[arg(long)]

@@ -76,7 +76,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Most tokens of a passage.
-    #[arg(long, alias = "max-passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
     passage_tokens: Option<usize>,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
@@ -84,10 +84,10 @@ pub(super) struct CompareArgs {
     /// Seed of the designs and of the resamples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Resamples of intervals; 0 for no intervals.
+    /// Resamples of intervals of means; 0 for no intervals.
     #[arg(long, default_value_t = 1_000)]
     resamples: usize,
-    /// Sign flips of p-values.
+    /// Sign flips of p-values, and resamples of intervals of differences; 0 for neither and no verdict.
     #[arg(long, default_value_t = 10_000)]
     test_resamples: usize,
 }

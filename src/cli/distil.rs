@@ -60,7 +60,7 @@ struct ExportArgs {
     #[arg(long, value_name = "N")]
     passages: Option<usize>,
     /// Cut passages to this many tokens. Passages are never cut to fit the context: a question that does not fit is refused.
-    #[arg(long, alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
     /// Use only so many questions.
     #[arg(long, value_name = "QUESTIONS")]

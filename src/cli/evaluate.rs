@@ -103,7 +103,7 @@ pub(super) struct EvaluateArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most tokens of a passage.
-    #[arg(long, alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
     #[command(flatten)]
     measure: measure::OptionArgs,

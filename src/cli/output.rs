@@ -90,10 +90,17 @@ pub(super) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "rerankd: {text}");
 }
 
+/// Least width of a table in characters.
+const LEAST_WIDTH: u16 = 60;
+
 /// An empty table with a header.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    // Terminals without a size, as some of containers are, would get columns of one character.
+    if table.width().is_some_and(|width| width < LEAST_WIDTH) {
+        table.set_width(LEAST_WIDTH);
+    }
     table.set_header(head);
     table
 }

@@ -55,7 +55,7 @@ pub(super) struct RerankArgs {
     /// Omit passages that are no better than none.
     #[arg(long)]
     only_helpful: bool,
-    /// Return as many passages as have the greatest expected F1. Needs `rerankd calibrate --ranking`.
+    /// Return as many passages as have the greatest expected F1, at least one. Needs `rerankd calibrate --ranking`.
     #[arg(long)]
     auto_k: bool,
     /// Milliseconds that scoring should take, at the measured speed.
@@ -98,7 +98,7 @@ pub(super) struct RerankArgs {
     #[arg(long)]
     no_truncate: bool,
     /// Most tokens per passage.
-    #[arg(long, alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
     /// Order of the passages in the generator's context. By default a calibrated position profile decides if its effect
     /// exceeds its error; otherwise the best passage comes first.

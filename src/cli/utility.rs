@@ -62,7 +62,7 @@ pub(super) struct UtilityArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most tokens per passage.
-    #[arg(long, alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     max_passage_tokens: Option<usize>,
     /// Most tokens to evaluate per question; `limits.tokens_per_request` by default.
     #[arg(long, value_name = "TOKENS")]

@@ -103,7 +103,7 @@ impl Section {
             (true, false) => Frame::Chat,
             (false, jinja) => {
                 if jinja {
-                    faults.push(format!("{section}.jinja: needs {section}.chat_template"));
+                    faults.push(format!("{section}.jinja: needs {section}.chat_template=true"));
                 }
                 Frame::Plain
             }

@@ -30,7 +30,7 @@ fn a_frame_of_prompts_follows_from_two_keys() {
     assert_eq!(frame("[generator]\nchat_template = false"), Frame::Plain);
     let faults =
         load("[scorer]\nmodel = \"x.gguf\"\njinja = true\nchat_template = false", &[], &[]).unwrap_err().faults;
-    assert_eq!(faults, ["scorer.jinja: needs scorer.chat_template"]);
+    assert_eq!(faults, ["scorer.jinja: needs scorer.chat_template=true"]);
 }
 
 #[test]

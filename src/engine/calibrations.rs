@@ -69,6 +69,32 @@ impl Calibrations {
         Applicable { alone: of(None), beside_embedding: embedding.and_then(|sha256| of(Some(sha256))) }
     }
 
+    /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
+    pub(super) fn why_none(&self, request: &RerankRequest, embedding: Option<&str>) -> String {
+        let (method, (source, _)) = (request.method(), Fusion::source(request));
+        let name = method.name();
+        if method.beside().is_some() || method.asks_judge() {
+            return format!("{name} cannot be calibrated: its scores depend on a model beside the generator");
+        }
+        let all = self.lock();
+        let own: Vec<&Calibration> = all.iter().filter(|calibration| calibration.method == name).collect();
+        let Some(first) = own.first() else {
+            return format!(
+                "{name} is not calibrated for this generator and frame of prompts: run `rerankd calibrate --ranking`"
+            );
+        };
+        let of_source = |calibration: &&Calibration| calibration.mix.is_none_or(|mix| mix.source == source);
+        if !own.iter().any(of_source) {
+            let with = first.mix.map_or("no scores", |mix| mix.source.name());
+            return format!(
+                "{name} is calibrated for lists with {with}, and for this list {} is mixed in",
+                source.name()
+            );
+        }
+        let asked = if embedding.is_some() { "another one is" } else { "none is" };
+        format!("{name} is calibrated beside an embedding model only, and {asked} configured")
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Calibration>> {
         // A panic cannot leave the list half-changed, so a poisoned lock is still good.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

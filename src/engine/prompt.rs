@@ -47,8 +47,8 @@ impl Language {
     /// [`Language::new`] with the texts before and after the user's message.
     pub(super) fn framed(tokenizer: Arc<dyn Tokenizer>, template: Option<(String, String)>) -> Self {
         let (before, after) = template.unwrap_or_default();
-        let bare = before.is_empty();
         let (before, after) = (tokenizer.template(&before, true), tokenizer.template(&after, false));
+        let bare = before == tokenizer.template("", true);
         Self { tokenizer, before, after, bare }
     }
 

@@ -221,7 +221,11 @@ fn check_lines<L: Record>(file: &mut File, path: &Path, expected: &[(&str, Strin
             }
             Some(_) => done += 1,
             None => {
-                let problem = format!("has question {:?}, but there are only {} questions", line.id(), expected.len());
+                let problem = format!(
+                    "has question {:?}, but there are only {} questions; --restart starts again",
+                    line.id(),
+                    expected.len()
+                );
                 return Err(bad(problem));
             }
         }

@@ -239,7 +239,7 @@ impl Plan {
                 manifest.insert("labels".to_owned(), json!(self.settings.task.labels()));
             }
         }
-        if let Some(calibrations) = models.calibrated() {
+        if let Some(calibrations) = models.calibrated(None) {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
         }
         if let Some(beside) = models.asked(self.settings.rankers.iter().filter_map(|ranker| ranker.0)) {

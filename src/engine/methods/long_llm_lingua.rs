@@ -31,6 +31,10 @@ impl Method for LongLlmLingua {
         "long-llm-lingua"
     }
 
+    fn has_frame(&self) -> bool {
+        false
+    }
+
     fn summary(&self) -> &'static str {
         "mean log P(query and a fixed sentence | passage), each passage alone (LongLLMLingua's r_k)"
     }

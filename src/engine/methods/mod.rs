@@ -111,6 +111,11 @@ pub trait Method: Send + Sync {
         false
     }
 
+    /// Whether its prompts stand in the frame of the model's chat template.
+    fn has_frame(&self) -> bool {
+        true
+    }
+
     /// Most tokens of the answers that it has drawn, for the estimate of a request's work.
     fn drawn(&self, _request: &RerankRequest) -> usize {
         0

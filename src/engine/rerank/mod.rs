@@ -287,9 +287,9 @@ impl Engine {
         let calibrations = scorer.calibrations.of(&request, signal.as_deref());
         let passed_over = !calibrations.is_empty() && !request.opening.is_built_in();
         let calibrations = if passed_over { Applicable::default() } else { calibrations };
-        let applicable = if signal.is_some() { &calibrations.beside_embedding } else { &calibrations.alone };
-        if request.auto_k && applicable.is_none() {
-            return Err(place::not_calibrated(&request));
+        // Whether the embedding model can be asked is known later. Where it matters and its calibration is missing, a warning says so.
+        if request.auto_k && calibrations.is_empty() {
+            return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, signal.as_deref())));
         }
         request.fusion.learnt = calibrations.learnt();
         generator.position_bias.check(request.context_order)?;

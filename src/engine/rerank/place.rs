@@ -43,15 +43,14 @@ fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
     lowered
 }
 
-/// The refusal of `auto_k` where scores are no probabilities.
-pub(super) fn not_calibrated(request: &RerankRequest) -> EngineError {
-    let method = request.method().name();
+/// The refusal of `auto_k` where scores are no probabilities. `why` says it of a request that leaves prompts and fusion as they are.
+pub(super) fn not_calibrated(request: &RerankRequest, why: impl FnOnce() -> String) -> EngineError {
     let why = if !request.opening.is_built_in() {
         "a request with an instruction or examples has no calibration".to_owned()
     } else if !request.fusion.is_default() {
         "a request that sets the fusion has no calibration".to_owned()
     } else {
-        format!("{method} is not calibrated for such a list: run `rerankd calibrate --ranking`")
+        why()
     };
     EngineError::Precondition(format!("auto_k needs scores that are probabilities of relevance: {why}"))
 }
@@ -86,8 +85,8 @@ pub(super) fn place(
         let probabilities: Vec<f64> = scored.ranking.iter().map(|&index| score(index)).collect();
         cut_at = best_cut(&probabilities);
     } else if request.auto_k {
-        // The embedding model could not be asked, or the list has one passage.
-        let problem = "auto_k had no effect: without cosines of the embedding model the method is not calibrated";
+        let problem =
+            "auto_k had no effect: the calibration does not hold with, or without, the embedding model as it was asked";
         scored.warnings.push(problem.to_owned());
     }
     if request.only_helpful && !scored.has_zero {

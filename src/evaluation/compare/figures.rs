@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::summary::{Gain, Group, MEASURES, NDCG, Row, Summary};
 use super::tables::machine;
 use crate::backend::ModelIdentity;
+use crate::engine::prompt::Frame;
 use crate::evaluation::summary::Mean;
 
 /// Context that every line has.
@@ -46,7 +47,8 @@ impl Lines<'_> {
             "machine": machine(),
             "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
         });
-        if let Some(frame) = self.models.frame {
+        let own = Frame::ALL.into_iter().find(|frame| row.ends_with(&format!("+{}", frame.name())));
+        if let Some(frame) = own.or(self.models.frame) {
             line["model"]["frame"] = json!(frame.name());
         }
         if let Some(adapter) = &self.models.adapter {
@@ -72,10 +74,12 @@ impl Lines<'_> {
         let ndcg = |row: &Row| row.measures.get(NDCG).and_then(|mean| mean.value);
         let of_base =
             self.group.rows.iter().find(|other| other.name == base).and_then(ndcg).filter(|value| *value > 0.0);
+        // What is not tested has no goal.
+        let goal = gain.p_value.map(|_| 1.0);
         let met = gain.difference > 0.0 && gain.adjusted.is_some_and(|p| p <= 0.05);
         let more = json!({
             "value": gain.difference, "unit": "nDCG", "low": gain.low, "high": gain.high,
-            "ratio": ndcg(row).zip(of_base).map(|(own, base)| own / base), "goal": 1.0, "met": met,
+            "ratio": ndcg(row).zip(of_base).map(|(own, base)| own / base), "goal": goal, "met": goal.map(|_| met),
             "p_value": gain.p_value, "p_value_holm": gain.adjusted,
             "wins": gain.wins, "ties": gain.ties, "losses": gain.losses,
         });

@@ -103,7 +103,7 @@ impl Settings {
             return refused("--instruction, --examples: none of the methods takes them");
         }
         if !self.frames.is_empty() && !self.rows().any(|row| row.frame().is_some()) {
-            return refused("--frames: none of the methods asks a generator");
+            return refused("--frames: none of the methods asks a generator with prompts that have a frame");
         }
         Ok(())
     }
@@ -125,12 +125,19 @@ impl Settings {
                 return refused(&problem.to_string());
             }
         }
-        match models.frame.filter(|own| self.frames.contains(own)) {
-            Some(own) => {
-                refused(&format!("prompts have the frame {} already; it is that of the rows without", own.name()))
-            }
+        match models.frame.filter(|own| self.frames == [*own]) {
+            Some(own) => refused(&format!(
+                "{0} is the configured frame, that of the rows without +{0}: name another",
+                own.name()
+            )),
             None => Ok(()),
         }
+    }
+
+    /// The same without the configured frame: its rows are those of the methods themselves.
+    fn without_frame(&self, own: Option<Frame>) -> Self {
+        let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != own).collect();
+        Self { frames, ..self.clone() }
     }
 
     /// The rows that ask methods.
@@ -138,7 +145,11 @@ impl Settings {
         let opened = |method: &MethodRef| !self.opening.is_built_in() && method.takes_opening();
         self.methods.iter().flat_map(move |method| {
             let opening = opened(method).then_some(Prompts::Opening);
-            let frames = self.frames.iter().filter(|_| method.asks_generator()).map(|frame| Prompts::Framed(*frame));
+            let frames = self
+                .frames
+                .iter()
+                .filter(|_| method.asks_generator() && method.has_frame())
+                .map(|frame| Prompts::Framed(*frame));
             let prompts = std::iter::once(Prompts::Configured).chain(opening).chain(frames);
             prompts.map(|prompts| MethodRow { method: *method, prompts })
         })
@@ -158,7 +169,7 @@ impl Settings {
         ];
         let judged = self.methods.iter().any(|method| method.asks_judge());
         let judge = judged.then(|| ("entailment_sha256", json!(models.entailment)));
-        let calibrated = models.calibrated().map(|calibrations| ("calibrations", json!(calibrations)));
+        let calibrated = models.calibrated(Some(&names)).map(|calibrations| ("calibrations", json!(calibrations)));
         let examples = self.opening.examples.iter().map(|one| json!([one.title, one.passage, one.query]));
         let opening = || ("opening", json!([self.opening.instruction.trim(), examples.collect::<Vec<_>>()]));
         let opening = (!self.opening.is_built_in()).then(opening);
@@ -230,6 +241,7 @@ pub(crate) async fn run(
     }
     let models = backend.models().await?;
     settings.check_frames(&models, backend)?;
+    let settings = &settings.without_frame(models.frame);
     let mut kept = match folder {
         Some(folder) => {
             let manifest = settings.manifest(&models);
@@ -326,5 +338,8 @@ mod tests {
         assert!(framed("moi").check().is_ok() && settings("retriever").check().is_ok());
         let refused = framed("retriever").check().unwrap_err().to_string();
         assert!(refused.contains("--frames: none of the methods"), "{refused}");
+        assert!(framed("long-llm-lingua").check().is_err(), "its prompt has no frame");
+        let frames = |own| framed("moi").without_frame(own).frames;
+        assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
     }
 }

@@ -77,21 +77,25 @@ impl<'a> Changes<'a> {
         Self { frame, gains, refused }
     }
 
-    /// The method that gains most by the frame.
-    fn most(&self) -> Option<(&'a str, &'a Gain)> {
-        self.gains.iter().copied().max_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
+    /// The method that gains most by the frame, of those whose gain is significant at a level.
+    fn gains(&self, level: f64) -> Option<(&'a str, &'a Gain)> {
+        let gains = self.significant(level).filter(|(_, gain)| gain.difference > 0.0);
+        gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
     }
 
-    /// The method that loses most by it.
-    fn least(&self) -> Option<(&'a str, &'a Gain)> {
-        self.gains.iter().copied().min_by(|left, right| left.1.difference.total_cmp(&right.1.difference))
+    /// A method that loses by it, significantly.
+    fn loses(&self, level: f64) -> Option<&'a str> {
+        self.significant(level).find(|(_, gain)| gain.difference < 0.0).map(|(method, _)| method)
+    }
+
+    fn significant(&self, level: f64) -> impl Iterator<Item = (&'a str, &'a Gain)> + '_ {
+        self.gains.iter().copied().filter(move |(_, gain)| gain.adjusted.is_some_and(|p| p <= level + 1e-12))
     }
 }
 
 /// Which frame to take; `None` where frames were not compared. A frame is taken if a method gains by it significantly after Holm's
 /// adjustment, no method loses so, and no question was refused in it. Of several the one with the largest gain is taken.
 pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<String> {
-    let significant = |gain: &Gain| gain.adjusted.is_some_and(|p| p <= level + 1e-12);
     let all: Vec<Changes<'_>> = frames.iter().map(|frame| Changes::of(rows, *frame)).collect();
     let tested = |changes: &Changes<'_>| changes.gains.iter().any(|(_, gain)| gain.adjusted.is_some());
     if all.iter().all(|changes| changes.gains.is_empty()) {
@@ -100,15 +104,8 @@ pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<Stri
     if !all.iter().any(tested) {
         return Some("Prompts: no verdict, because no difference between frames was tested.".to_owned());
     }
-    let gaining = all.iter().filter_map(|changes| Some((changes, changes.most()?)));
-    let gaining: Vec<_> = gaining.filter(|(_, (_, gain))| significant(gain) && gain.difference > 0.0).collect();
-    let losing = |changes: &Changes<'_>| {
-        changes
-            .least()
-            .filter(|(_, gain)| significant(gain) && gain.difference < 0.0)
-            .map(|(method, _)| method.to_owned())
-    };
-    let good = gaining.iter().filter(|(changes, _)| losing(changes).is_none() && changes.refused == 0);
+    let gaining: Vec<_> = all.iter().filter_map(|changes| Some((changes, changes.gains(level)?))).collect();
+    let good = gaining.iter().filter(|(changes, _)| changes.loses(level).is_none() && changes.refused == 0);
     if let Some((changes, (method, gain))) =
         good.max_by(|left, right| left.1.1.difference.total_cmp(&right.1.1.difference))
     {
@@ -125,7 +122,7 @@ pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<Stri
         None => format!("{keep} No method gains nDCG@10 beyond its error in another one."),
         Some((changes, (method, _))) => {
             let name = changes.frame.name();
-            let but = match losing(changes) {
+            let but = match changes.loses(level) {
                 Some(other) => format!("{other} loses"),
                 None => format!("{} requests were refused", changes.refused),
             };
@@ -171,6 +168,11 @@ mod tests {
         let other = of(&[&loses[..], &[row("moi+jinja", 0.1, 0.05)]].concat()).unwrap();
         let expected = "Prompts: take jinja (generator.chat_template=true, generator.jinja=true). moi gains 0.100";
         assert!(other.starts_with(expected), "{other}");
+        // What is largest need not be significant.
+        let mixed = [row("moi+plain", 0.3, 0.4), row("first+plain", 0.1, 0.01), row("yes-no+plain", -0.3, 0.4)];
+        assert!(of(&mixed).unwrap().contains("take plain") && of(&mixed).unwrap().contains("first gains 0.100"));
+        let loses = of(&[&mixed[..], &[row("cascade+plain", -0.1, 0.01)]].concat()).unwrap();
+        assert!(loses.ends_with("In plain first gains nDCG@10 beyond its error, but cascade loses."), "{loses}");
         let refused = of(&[Row { refused: 2, ..row("moi+plain", 0.2, 0.01) }]).unwrap();
         assert!(refused.ends_with("but 2 requests were refused."), "{refused}");
         let mut untested = row("moi+plain", 0.2, 0.01);

@@ -163,7 +163,13 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
             rows[first..].par_iter().map(|row| compare(&rows[base], row, &settings.statistics)).collect();
         let tested = compared.iter().zip(&rows[first..]).map(|(one, row)| one.p_value.filter(|_| !row.framed));
         let adjusted = holm_of(&tested.collect::<Vec<_>>());
-        compared.iter().zip(adjusted).map(|(one, adjusted)| Some(gain(one, adjusted))).collect()
+        let gains = compared.iter().zip(adjusted).zip(&rows[first..]);
+        // A row in another frame is not tested here.
+        gains
+            .map(|((one, adjusted), row)| {
+                Some(Gain { p_value: one.p_value.filter(|_| !row.framed), ..gain(one, adjusted) })
+            })
+            .collect()
     };
     // One family of tests each: all rows against `given`, and the methods against `bm25`. Rows in other frames are compared with the
     // same methods only.

@@ -184,14 +184,19 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
          Tokens of an embedding model or a cross-encoder have a column of their own."
             .into(),
         format!(
-            "Brackets are {percent} bootstrap intervals over questions ({} resamples). p is from {test} ({} resamples), \
-             then adjusted by Holm over the rows of the column.",
+            "Brackets are {percent} bootstrap intervals over questions ({} resamples; those of differences as many as tests). p is \
+             from {test} ({} resamples), then adjusted by Holm over the rows of the column.",
             statistics.resamples, statistics.test_resamples
         ),
         "Calibration error: expected, over ten bins of equal count, or fewer of at least twenty. AUC: share of pairs of a relevant and another passage, \
          of any two questions, that `score` orders rightly."
             .into(),
     ]);
+    let calibrated = |name: &str| models.calibrations.iter().find(|one| one.method == name);
+    notes.extend(settings.methods.iter().filter_map(|method| calibrated(method.name())).map(|one| {
+        let lists = one.lists;
+        format!("`{}` is calibrated on {lists} lists: on these its calibration error says nothing.", one.method)
+    }));
     notes.extend(opening(settings));
     if !settings.frames.is_empty() {
         let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \

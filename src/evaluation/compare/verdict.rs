@@ -29,6 +29,11 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         );
         return Verdict { sentence, choice: None };
     }
+    let tested = |row: &Row| row.over_given.as_ref().is_some_and(|gain| gain.adjusted.is_some());
+    if statistics.test_resamples == 0 && !rows.iter().any(tested) {
+        let sentence = "No verdict: no difference was tested (--test-resamples 0).".to_owned();
+        return Verdict { sentence, choice: None };
+    }
     let mut candidates: Vec<&Row> = rows.iter().filter(|row| is_better(row, 1.0 - statistics.confidence)).collect();
     candidates.sort_by(|left, right| ndcg(right).total_cmp(&ndcg(left)));
     let Some(best) = candidates.first() else {

@@ -11,13 +11,16 @@ const MOST_WORK: u64 = 100_000;
 /// Most bytes of a template. The longest ones in use have some tens of thousands.
 const MOST_BYTES: usize = 1 << 16;
 
+/// Most bytes that a template may write around a message. They stand in every prompt.
+const MOST_WRITTEN: usize = 1 << 14;
+
 /// Stack of the thread that evaluates. The parser calls itself for every sign of a chain such as `---1`, and so do the compiler
 /// and what frees its tree: a template of the most bytes must not end the process.
-const STACK_BYTES: usize = 256 << 20;
+const STACK_BYTES: usize = 128 << 20;
 
 /// The day that it always is for templates: equal requests would have other prompts tomorrow. It is the one that templates of
 /// Llama 3 write where they get none.
-const TODAY: [(&str, &str); 10] = [
+const TODAY: [(&str, &str); 16] = [
     ("%Y", "2024"),
     ("%y", "24"),
     ("%m", "07"),
@@ -25,6 +28,12 @@ const TODAY: [(&str, &str); 10] = [
     ("%B", "July"),
     ("%b", "Jul"),
     ("%A", "Friday"),
+    ("%a", "Fri"),
+    ("%-d", "26"),
+    ("%e", "26"),
+    ("%j", "208"),
+    ("%I", "12"),
+    ("%p", "AM"),
     ("%H", "00"),
     ("%M", "00"),
     ("%S", "00"),
@@ -55,6 +64,9 @@ pub(super) fn render(template: &str, message: &str, marks: &Marks) -> Result<Str
         thread.map(std::thread::ScopedJoinHandle::join)
     });
     match evaluated {
+        Ok(Ok(Ok(text))) if text.len() > MOST_WRITTEN => {
+            Err(format!("it writes {} bytes around a message, at most {MOST_WRITTEN} are used", text.len()))
+        }
         Ok(Ok(rendered)) => rendered,
         Ok(Err(_)) => Err("its evaluation panicked".to_owned()),
         Err(error) => Err(format!("no thread to evaluate it: {error}")),
@@ -147,6 +159,10 @@ mod tests {
         assert!(
             fault("{% for i in range(100000) %}{% for j in range(100000) %}{{ j }}{% endfor %}{% endfor %}")
                 .contains("fuel")
+        );
+        assert!(
+            fault("{% for i in range(3000) %}system{% endfor %}{{ messages[0].content }}")
+                .contains("writes 18005 bytes")
         );
         assert!(fault(&"x".repeat(MOST_BYTES + 1)).contains("65537 bytes"));
         assert!(fault("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").contains("recursion"));

@@ -34,7 +34,8 @@ TEMPLATES = {
     "{{ messages | length }}{% endif %}{{ messages[0].content is iterable and messages[0].content is not mapping }}",
     "a mapping of its own": "{% set names = {'user': 'Human', 'assistant': 'AI', 'a': none} %}{{ names[messages[0].role] }}"
     "{% for key, value in names.items() %}{{ key }}:{{ value }} {% endfor %}{{ add_generation_prompt }}",
-    "today, where it must be known": "{{ strftime_now('%Y-%m-%d') }}, {{ strftime_now('%d %b %Y') }}, {{ strftime_now('%A %d %B %y %H:%M:%S') }}",
+    "today, where it must be known": "{{ strftime_now('%Y-%m-%d') }}, {{ strftime_now('%d %b %Y') }}, {{ strftime_now('%A %d %B %y %H:%M:%S') }}, "
+    "{{ strftime_now('%a %-d %j %I %p %e %m') }}",
     "a date that nobody gives": "{%- if not date_string is defined %}{%- if strftime_now is defined %}{%- set date_string = strftime_now('%d') %}"
     "{%- else %}{%- set date_string = '1 Jan 2020' %}{%- endif %}{%- endif %}{{ date_string }}: {{ messages[0].content }}",
     "thinking that is switched off": "{{ messages[0].content }}{%- if add_generation_prompt %}{{ '<assistant>\\n' }}"
