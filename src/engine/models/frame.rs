@@ -1,4 +1,4 @@
-//! A generator with prompts of another frame, to compare frames on the same weights.
+//! A generator with prompts of another frame, to compare frames on the same weights. Only the ranking has it; answers keep their own.
 
 use std::sync::Arc;
 

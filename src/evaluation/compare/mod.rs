@@ -54,7 +54,8 @@ pub(crate) struct Settings {
     pub methods: Vec<MethodRef>,
     /// Makes a second row of every method that takes it.
     pub opening: Opening,
-    /// Each makes another row of every method that asks a generator. Only an engine in this process knows them.
+    /// Each but the configured one makes another row of every method whose prompts have a frame. Only an engine in this process
+    /// knows them.
     pub frames: Vec<Frame>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
@@ -109,7 +110,7 @@ impl Settings {
     }
 
     /// Refuses frames that cannot be compared, before any question: where two models have prompts, where the model has no such
-    /// frame, and the frame that prompts have already, because its rows would be those without.
+    /// frame, and where the configured one is the only one, because nothing is left to compare with it.
     fn check_frames(&self, models: &ModelIdentity, backend: &Backend) -> Result<(), EvaluationError> {
         let refused = |problem: &str| Err(EvaluationError::Input(format!("--frames: {problem}")));
         if self.frames.is_empty() {
