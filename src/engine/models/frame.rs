@@ -1,4 +1,5 @@
-//! A generator with prompts of another frame, to compare frames on the same weights. Only the ranking has it; answers keep their own.
+//! A generator with prompts of another frame, to compare frames on the same weights. The method that ranks has it; what is measured
+//! beside the ranking keeps its own.
 
 use std::sync::Arc;
 
