@@ -57,7 +57,8 @@ fn a_waiting_request_is_dropped_when_the_time_left_no_longer_suffices() {
 #[test]
 fn samples_may_end_early_and_are_not_given_up() {
     let bench = warm();
-    let (plan, _) = sampled(&["ab"], 2, 200, 11);
+    // They end after 8 and 5 of 200 tokens.
+    let (plan, _) = sampled(&["ab"], 2, 200, 12);
     let time = Duration::from_millis(plan.cost().tokens as u64 * 7 / 10);
     let outcome = bench.runtime.block_on(bench.scheduler.run(plan, &within(time), None));
     assert!(outcome.is_ok(), "{outcome:?}");
