@@ -19,6 +19,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use certificates::{Authority, install};
@@ -191,7 +192,7 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
     let keys: Vec<Key> = (0..4).map(|number: u8| Key::of_generator(&number.to_string())).collect();
     let store = open(1 << 20);
     for key in &keys {
-        store.keep(*key, 10, vec![7; 1_000], true, true);
+        store.keep(*key, 10, &Arc::new(vec![7; 1_000]), true, true);
     }
     common::wait_for("the states are written", || store.is_settled()).await;
     drop(store);
@@ -208,7 +209,7 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
     let store = open(3_000);
     let late = Key::of_generator("late");
     // Not read ahead of time, which would take free room only.
-    store.keep(late, 10, vec![8; 1_000], true, false);
+    store.keep(late, 10, &Arc::new(vec![8; 1_000]), true, false);
     common::wait_for("the state is written", || store.is_settled()).await;
     let there = |key: &Key| state(&folder, key).exists();
     assert!(there(&late) && there(&keys[3]) && !there(&keys[1]) && !there(&keys[2]));
@@ -216,5 +217,7 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
     let wanted = (rerankd::plan::NodeId(0), keys[3]);
     drop(store);
     let store = open(3_000);
-    assert_eq!(store.fetch(&[wanted]).get(&keys[3]).map(|state| state.len()), Some(1_000));
+    let held = store.hold();
+    store.fetch(&[wanted], &held);
+    assert_eq!(held.get(&keys[3]).map(|state| state.len()), Some(1_000));
 }

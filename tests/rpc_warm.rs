@@ -80,6 +80,40 @@ async fn a_second_query_costs_its_own_tokens() {
     cold.stop().await;
 }
 
+/// The store is full of popular passages, so it keeps nothing of these lists. A request of several rounds has what it read for
+/// itself, and answers the same.
+#[tokio::test]
+async fn later_rounds_of_a_request_restore_what_earlier_ones_read() {
+    let (full, cold) = (scripted(2_048).serve().await, scripted(0).serve().await);
+    let popular: Vec<String> = (0..20).map(|number| format!("{} number {number}", TEXTS[number % 3])).collect();
+    let popular: Vec<&str> = popular.iter().map(String::as_str).collect();
+    for _ in 0..4 {
+        full.client()
+            .await
+            .rerank(v1::RerankRequest { passages: wire("", &popular).passages, ..request("a") })
+            .await
+            .unwrap();
+    }
+    let states = info(&full).await.unwrap();
+    assert!(states.bytes > states.bytes_limit * 9 / 10, "{states:?}");
+    let methods = [v1::Method::Cascade, v1::Method::ListwiseBayes, v1::Method::Setwise, v1::Method::PairwiseSliding];
+    for (number, method) in methods.into_iter().enumerate() {
+        let texts = ["mill", "mill ", " mill", "weir", "lock"].map(|text| format!("{text}{number}"));
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let asked = v1::RerankRequest { method: method.into(), ..wire("mill", &texts) };
+        let before = full.observed.restored.load(Ordering::SeqCst);
+        let ours = full.client().await.rerank(asked.clone()).await.unwrap().into_inner();
+        let restored = full.observed.restored.load(Ordering::SeqCst) - before;
+        let theirs = cold.client().await.rerank(asked).await.unwrap().into_inner();
+        assert_eq!(ours.results, theirs.results, "{method:?}");
+        let (ours, theirs) = (ours.usage.unwrap(), theirs.usage.unwrap());
+        assert_eq!((ours.tokens + ours.cached_tokens, theirs.cached_tokens), (theirs.tokens, 0), "{method:?}");
+        assert!(restored > 1, "{method:?}: {restored}, {ours:?}");
+    }
+    full.stop().await;
+    cold.stop().await;
+}
+
 #[tokio::test]
 async fn passages_that_were_read_ahead_are_not_read_again() {
     let server = scripted(1 << 20).serve().await;

@@ -5,10 +5,12 @@
 //! and a later request restores them instead of evaluating them again.
 //!
 //! `key` names a state by what it depends on, `policy` decides what is kept, and [`Store`] holds the bytes, in memory and
-//! maybe on `disk`. A state holds the cells of one segment only; it is restored behind the cells of the segments before it.
-//! Where a method scores the segment itself, its log-probabilities lie behind the cells ([`scores`]).
+//! maybe on `disk`; [`Held`] are those that a request has for itself. A state holds the cells of one segment only; it is
+//! restored behind the cells of the segments before it. Where a method scores the segment itself, its log-probabilities lie
+//! behind the cells ([`scores`]).
 
 mod disk;
+mod held;
 mod key;
 pub mod policy;
 pub mod scores;
@@ -16,5 +18,6 @@ mod sketch;
 mod store;
 
 pub use disk::DiskOptions;
+pub use held::Held;
 pub use key::{Key, keys};
-pub use store::{Fetched, Figures, Options, State, Store};
+pub use store::{Figures, Options, State, Store};

@@ -1,12 +1,12 @@
 //! The states in memory, under the policy, and those on disk. One lock; nothing under it waits.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::Key;
 use super::disk::{Disk, DiskOptions};
 use super::policy::{Candidate, Policy};
+use super::{Held, Key};
 use crate::plan::{NodeId, Plan};
 
 /// The bytes of a state. Requests that restore it share them.
@@ -40,35 +40,6 @@ pub struct Figures {
     pub read: u64,
 }
 
-/// States that were read from disk for a request. Their bytes count until it is dropped.
-#[derive(Debug, Default)]
-pub struct Fetched {
-    states: HashMap<Key, State>,
-    bytes: u64,
-    held: Arc<AtomicU64>,
-}
-
-impl Fetched {
-    fn insert(&mut self, key: Key, state: Vec<u8>) {
-        let bytes = wide(state.len());
-        self.bytes += bytes;
-        self.held.fetch_add(bytes, Ordering::Relaxed);
-        self.states.insert(key, Arc::new(state));
-    }
-
-    /// The state of a key, if it was read.
-    #[must_use]
-    pub fn get(&self, key: &Key) -> Option<&State> {
-        self.states.get(key)
-    }
-}
-
-impl Drop for Fetched {
-    fn drop(&mut self) {
-        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 struct Inner {
     policy: Policy,
     states: HashMap<Key, State>,
@@ -85,8 +56,8 @@ pub struct Store {
     generator: OnceLock<Key>,
     inner: Mutex<Inner>,
     disk: Option<Disk>,
-    /// Bytes of all [`Fetched`].
-    fetched: Arc<AtomicU64>,
+    /// Bytes of all [`Held`].
+    held: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Store {
@@ -102,7 +73,7 @@ impl Store {
         let policy = (options.memory_bytes > 0).then(|| Policy::new(options.memory_bytes))?;
         let inner = Inner { policy, states: HashMap::new(), size: (0, 0), hits: 0, misses: 0, evictions: 0, read: 0 };
         let disk = options.disk.as_ref().and_then(Disk::open);
-        Some(Self { generator: OnceLock::new(), inner: Mutex::new(inner), disk, fetched: Arc::default() })
+        Some(Self { generator: OnceLock::new(), inner: Mutex::new(inner), disk, held: Arc::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -142,34 +113,38 @@ impl Store {
         self.generator.get().map_or_else(Vec::new, |generator| super::keys(plan, generator))
     }
 
-    /// Tokens of the nodes whose states are in memory now or were fetched. Counts for nothing.
+    /// What a request holds for itself: nothing yet. All requests together hold at most a quarter of the bound.
     #[must_use]
-    pub fn known(&self, plan: &Plan, keys: &[(NodeId, Key)], fetched: &Fetched) -> usize {
+    pub fn hold(&self) -> Held {
+        Held::new(Arc::clone(&self.held), self.lock().policy.limit() / 4)
+    }
+
+    /// Tokens of the nodes whose states are in memory now or held by the request. Counts for nothing.
+    #[must_use]
+    pub fn known(&self, plan: &Plan, keys: &[(NodeId, Key)], held: &Held) -> usize {
         let inner = self.lock();
-        let there = |key: &Key| inner.states.contains_key(key) || fetched.get(key).is_some();
+        let there = |key: &Key| inner.states.contains_key(key) || held.get(key).is_some();
         keys.iter().filter(|(_, key)| there(key)).map(|(node, _)| plan.length(*node)).sum()
     }
 
-    /// The states of `keys` that are on disk and not in memory, as far as all requests together may hold them: a quarter of
-    /// the bound. Reads files: not for the generator's thread.
-    #[must_use]
-    pub fn fetch(&self, keys: &[(NodeId, Key)]) -> Fetched {
-        let mut found = Fetched { states: HashMap::new(), bytes: 0, held: Arc::clone(&self.fetched) };
-        let Some(disk) = &self.disk else { return found };
-        let most = self.lock().policy.limit() / 4;
+    /// Reads the states of `keys` that are on disk and not in memory, as far as there is room, for a request to hold. Reads
+    /// files: not for the generator's thread.
+    pub fn fetch(&self, keys: &[(NodeId, Key)], held: &Held) {
+        let Some(disk) = &self.disk else { return };
+        let mut read = 0;
         for (_, key) in keys {
-            if self.fetched.load(Ordering::Relaxed) >= most {
+            if !held.has_room() {
                 break;
             }
-            if found.get(key).is_none()
+            if held.get(key).is_none()
                 && !self.lock().states.contains_key(key)
                 && let Some(state) = disk.read(key)
             {
-                found.insert(*key, state);
+                held.insert(*key, Arc::new(state));
+                read += 1;
             }
         }
-        self.lock().read += wide(found.states.len());
-        found
+        self.lock().read += read;
     }
 
     /// Whether one of the states still waits to be written to disk.
@@ -210,11 +185,10 @@ impl Store {
 
     /// Keeps a new state in memory if the policy allows, and on disk, where there is one, if it does or if `to_disk`. Returns
     /// whether it is in memory.
-    pub fn keep(&self, key: Key, tokens: usize, state: Vec<u8>, at_once: bool, to_disk: bool) -> bool {
-        let state = Arc::new(state);
-        let kept = self.admit(key, tokens, &state, at_once);
+    pub fn keep(&self, key: Key, tokens: usize, state: &State, at_once: bool, to_disk: bool) -> bool {
+        let kept = self.admit(key, tokens, state, at_once);
         if let (true, Some(disk)) = (kept || to_disk, &self.disk) {
-            disk.write(key, state, to_disk);
+            disk.write(key, Arc::clone(state), to_disk);
         }
         kept
     }
@@ -290,12 +264,12 @@ mod tests {
     #[test]
     fn states_in_use_are_not_counted_away() {
         let store = Store::new(&Options { memory_bytes: 100, disk: None }).unwrap();
-        assert!(store.keep(key(0), 10, vec![7; 100], true, false));
+        assert!(store.keep(key(0), 10, &Arc::new(vec![7; 100]), true, false));
         let held = store.find(&[key(0)])[0].clone();
         (0..9).for_each(|_| assert_eq!(store.find(&[key(1)]), vec![None]));
         assert!(!store.wants(&key(1), 10, true), "the only state is in use");
         drop(held);
-        assert!(store.wants(&key(1), 10, true) && store.keep(key(1), 10, vec![8; 100], true, false));
+        assert!(store.wants(&key(1), 10, true) && store.keep(key(1), 10, &Arc::new(vec![8; 100]), true, false));
         let kept: Vec<bool> = store.find(&[key(0), key(1)]).iter().map(Option::is_some).collect();
         assert_eq!(kept, vec![false, true]);
         let figures = store.figures();
@@ -326,10 +300,12 @@ mod tests {
         plan.add(&[&segments[..], &[crate::plan::Segment::scored([5, 6], 1)]].concat());
         let first = store("a");
         let keys = first.keys(&plan);
-        first.keep(keys[0].1, 2, vec![7; 100], true, true);
+        first.keep(keys[0].1, 2, &Arc::new(vec![7; 100]), true, true);
         drop(first);
         let found = |store: &Store| {
-            store.keys(&plan).iter().filter_map(|key| store.fetch(&[*key]).get(&key.1).cloned()).count()
+            let held = store.hold();
+            store.fetch(&store.keys(&plan), &held);
+            store.keys(&plan).iter().filter(|(_, key)| held.get(key).is_some()).count()
         };
         assert_eq!([found(&store("b")), found(&store("a"))], [0, 1]);
     }

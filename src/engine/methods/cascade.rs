@@ -244,6 +244,11 @@ impl Ranking for Running {
         Ok(None)
     }
 
+    /// The prompts of stage 3 begin with the passages that are first after stage 2.
+    fn goes_on(&self) -> bool {
+        self.together.as_ref().map_or(self.read.len() > 1, |(_, inner)| inner.goes_on())
+    }
+
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
         if self.signal.take().is_some() {
             // None are there where the model failed.

@@ -108,6 +108,10 @@ impl Ranking for Greedy {
         Ok(Some(prompts))
     }
 
+    fn goes_on(&self) -> bool {
+        self.chosen.len() + 1 < PLACES && self.candidates.len() > 1
+    }
+
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
         // In the first step the prompt with no passage comes last.
         let reference = self.reference.unwrap_or_else(|| scores.sum_from(self.candidates.len(), 0));

@@ -205,6 +205,12 @@ pub trait Ranking: Send {
         Ok(self.next(budget, call)?.map(Needs::Prompts))
     }
 
+    /// Whether it may ask for prompts again that begin as those which [`Ranking::needs`] gave last. Their states are held for
+    /// the next round then.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// Takes in the scores of what [`Ranking::needs`] gave last, in its order.
     ///
     /// # Errors

@@ -158,6 +158,10 @@ impl<A: Attribution> Ranking for ByOwnAnswer<A> {
         }
     }
 
+    fn goes_on(&self) -> bool {
+        matches!(self.step, Step::Draw)
+    }
+
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
         self.step = match &self.step {
             Step::Draw => self.drawn(scores)?,

@@ -70,6 +70,10 @@ impl Ranking for Sorting {
         Ok(Some(prompts))
     }
 
+    fn goes_on(&self) -> bool {
+        true
+    }
+
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
         let made = self.rows.len();
         self.rows.absorb(&self.asked, scores);

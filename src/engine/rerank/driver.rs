@@ -20,7 +20,7 @@ use crate::engine::{EngineError, Limits, milliseconds};
 use crate::model::entailment::TextPair;
 use crate::numeric;
 use crate::plan::{Cost, NodeId, Plan};
-use crate::scheduler::generator::{Event, Outcome};
+use crate::scheduler::generator::{Event, Outcome, Rounds};
 
 /// A method at work on a request.
 pub(super) struct Driver<'a> {
@@ -42,6 +42,8 @@ pub(super) struct Driver<'a> {
     pub planned: usize,
     /// The same for all lists of the request.
     pub quota: Quota,
+    /// What the rounds of the method share; `None` before the first.
+    pub rounds: Option<Rounds>,
     /// Passages of the request: the first interim order comes when so many prompts are scored, or half of them all.
     pub passages: usize,
 }
@@ -105,6 +107,8 @@ pub(super) struct Round {
     paths: Vec<Vec<NodeId>>,
     /// The node of each prompt's continuation.
     grown: Vec<Option<NodeId>>,
+    /// [`Ranking::goes_on`].
+    goes_on: bool,
 }
 
 enum Step {
@@ -221,7 +225,7 @@ impl Driver<'_> {
             };
             let mut plan = Plan::new();
             let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
-            Ok(Step::Score(Round { cost: plan.cost(), plan, paths, grown }))
+            Ok(Step::Score(Round { cost: plan.cost(), plan, paths, grown, goes_on: ranking.goes_on() }))
         };
         self.call.compute_in(Lane::Fit, work).await
     }
@@ -240,9 +244,10 @@ impl Driver<'_> {
         let mut scores = Scores::awaited(&round.plan, round.paths);
         self.tell(RerankEvent::Planned(round.cost));
         let plan = Arc::new(round.plan);
+        let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).clone();
         let outcome = match &self.listener {
-            None => model.scheduler.run(plan, self.call, None).await?,
-            Some(_) => self.watch(ranking, &model, plan, &mut scores).await?,
+            None => model.scheduler.run_round(plan, self.call, None, (&rounds, round.goes_on)).await?,
+            Some(_) => self.watch(ranking, &model, (plan, &rounds, round.goes_on), &mut scores).await?,
         };
         self.planned += round.cost.tokens;
         self.usage.add(&outcome);
@@ -260,12 +265,12 @@ impl Driver<'_> {
         &self,
         ranking: &Shared,
         model: &ServedGenerator,
-        plan: Arc<Plan>,
+        (plan, rounds, goes_on): (Arc<Plan>, &Rounds, bool),
         scores: &mut Scores,
     ) -> Result<Outcome, EngineError> {
         let passages = self.passages;
         let (sender, mut events) = unbounded_channel();
-        let mut work = std::pin::pin!(model.scheduler.run(plan, self.call, Some(sender)));
+        let mut work = std::pin::pin!(model.scheduler.run_round(plan, self.call, Some(sender), (rounds, goes_on)));
         let beside = self.call.child();
         let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
         let mut pending = Pending::new(scores);

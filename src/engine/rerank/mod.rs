@@ -376,6 +376,7 @@ impl Engine {
             usage: Usage::default(),
             planned: 0,
             quota: Quota::default(),
+            rounds: None,
             passages: request.passages.len(),
         }
     }

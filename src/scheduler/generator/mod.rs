@@ -25,7 +25,7 @@ use super::{Load, ScheduleError, Status};
 use crate::call::{Call, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
-use crate::warm::{Fetched, Key, Store};
+use crate::warm::{Held, Key, Store};
 use service::GeneratorService;
 pub use service::SchedulerOptions;
 pub use stats::Stats;
@@ -85,14 +85,29 @@ pub struct Outcome {
     pub steps: usize,
 }
 
+/// The rounds of one request: plans that run one after another. A round restores what earlier rounds evaluated, also where
+/// the store had no room for it. Nothing is held where no states are kept.
+#[derive(Debug, Clone, Default)]
+pub struct Rounds(Held);
+
+/// What a plan is run for.
+enum Purpose<'a> {
+    /// Its scores, in one of a request's rounds; `goes_on` where another may follow.
+    Scores { rounds: &'a Rounds, goes_on: bool },
+    /// The states that it leaves, which have these keys.
+    States(Keys),
+}
+
 struct Job {
     plan: Arc<Plan>,
     cost: Cost,
     samples: bool,
     /// Keys of the nodes whose states can be kept, by node.
     keys: Keys,
-    /// States that were read from disk for this job.
-    fetched: Fetched,
+    /// States that its request has for itself.
+    held: Held,
+    /// Whether a later job of the request may begin its prompts as this one.
+    goes_on: bool,
     /// Whether the job runs for the states that it leaves.
     fills: bool,
     /// Tokens to evaluate, if states that are there now stay until the job runs.
@@ -206,7 +221,28 @@ impl Scheduler {
         call: &Call,
         events: Option<UnboundedSender<Event>>,
     ) -> Result<Outcome, ScheduleError> {
-        self.submit(plan, call, events, None).await
+        self.run_round(plan, call, events, (&self.rounds(), false)).await
+    }
+
+    /// What the rounds of a request have in common: nothing yet.
+    #[must_use]
+    pub fn rounds(&self) -> Rounds {
+        Rounds(self.store.as_deref().map_or_else(Held::default, Store::hold))
+    }
+
+    /// Carries out one round of a request, as [`Scheduler::run`] does. `goes_on`: whether another round may begin its prompts
+    /// as this one, so that the states of this one are held.
+    ///
+    /// # Errors
+    /// As [`Scheduler::run`].
+    pub async fn run_round(
+        &self,
+        plan: Arc<Plan>,
+        call: &Call,
+        events: Option<UnboundedSender<Event>>,
+        (rounds, goes_on): (&Rounds, bool),
+    ) -> Result<Outcome, ScheduleError> {
+        self.submit(plan, call, events, Purpose::Scores { rounds, goes_on }).await
     }
 
     /// Carries out a plan for the states that it leaves, which have these keys ([`Store::keys`]). They are written to disk,
@@ -215,7 +251,7 @@ impl Scheduler {
     /// # Errors
     /// As [`Scheduler::run`].
     pub async fn fill(&self, plan: Arc<Plan>, keys: Keys, call: &Call) -> Result<Outcome, ScheduleError> {
-        self.submit(plan, call, None, Some(keys)).await
+        self.submit(plan, call, None, Purpose::States(keys)).await
     }
 
     async fn submit(
@@ -223,18 +259,24 @@ impl Scheduler {
         plan: Arc<Plan>,
         call: &Call,
         events: Option<UnboundedSender<Event>>,
-        filled: Option<Keys>,
+        purpose: Purpose<'_>,
     ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
+        let (held, goes_on, filled) = match purpose {
+            Purpose::Scores { rounds, goes_on } => (rounds.0.clone(), goes_on, None),
+            Purpose::States(keys) => (self.rounds().0, false, Some(keys)),
+        };
         let (costed, store, fills) = (Arc::clone(&plan), self.store.clone(), filled.is_some());
         let walk = move |_: &Call| {
-            let hashed = || store.as_deref().map_or_else(Vec::new, |store| store.keys(&costed));
-            let keys = filled.unwrap_or_else(hashed);
-            let fetched = store.as_deref().map_or_else(Fetched::default, |store| store.fetch(&keys));
-            let known = store.as_deref().map_or(0, |store| store.known(&costed, &keys, &fetched));
-            Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, fetched), known))
+            let Some(store) = store.as_deref() else {
+                return Ok((costed.cost(), Walk::least(&costed), (vec![], held), 0));
+            };
+            let keys = filled.unwrap_or_else(|| store.keys(&costed));
+            store.fetch(&keys, &held);
+            let known = store.known(&costed, &keys, &held);
+            Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, held), known))
         };
-        let (cost, (cells, sequences), (keys, fetched), known) = call.compute(walk).await?;
+        let (cost, (cells, sequences), (keys, held), known) = call.compute(walk).await?;
         let expected = cost.tokens.saturating_sub(known);
         for (what, needed, available) in
             [("cells", cells, capacity.cells), ("sequences", sequences, capacity.sequences)]
@@ -257,7 +299,8 @@ impl Scheduler {
             cost,
             samples,
             keys,
-            fetched,
+            held,
+            goes_on,
             fills,
             expected,
             arrival,

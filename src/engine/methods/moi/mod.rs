@@ -166,16 +166,21 @@ impl MoiRanking {
         }
     }
 
+    /// Whether another round may follow so many that refine the first.
+    fn refines_after(&self, refined: usize) -> bool {
+        self.options().scheme() == Scheme::Adaptive && refined < self.options().rounds.unwrap_or(3)
+    }
+
     /// Further prompts where the fit is least sure of the first places; none when they are settled, the budget is spent or
     /// nothing is left to score.
     fn next_round(&self, fitted: &Estimate, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (options, n) = (self.options(), self.passages());
-        let refined = self.rounds.saturating_sub(1);
         let goal = adaptive::Goal {
             top: options.settle_top.unwrap_or(3),
             probability: options.settle_probability.unwrap_or(0.9),
         };
-        if options.scheme() != Scheme::Adaptive || refined >= options.rounds.unwrap_or(3) || goal.reached(fitted) {
+        let refined = self.rounds.saturating_sub(1);
+        if !self.refines_after(refined) || goal.reached(fitted) {
             return Ok(Vec::new());
         }
         let length = options.depth(n).unwrap_or(2);
@@ -238,6 +243,10 @@ impl Ranking for MoiRanking {
         let prompts = self.lay_out(&probes);
         self.probes = probes;
         Ok(Some(prompts))
+    }
+
+    fn goes_on(&self) -> bool {
+        self.refines_after(self.rounds)
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {

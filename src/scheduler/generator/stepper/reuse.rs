@@ -1,4 +1,4 @@
-//! Reuse of what earlier requests evaluated: openings in the generator's cache, and saved states.
+//! Reuse of what earlier requests, and earlier rounds of a request, evaluated: openings in the generator's cache, and saved states.
 
 use std::sync::atomic::Ordering;
 
@@ -18,14 +18,15 @@ impl Stepper<'_> {
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
         for (index, state) in store.find(&keys).into_iter().enumerate() {
             let (node, key) = active.job.keys[index];
-            let from_disk = || {
-                let state = active.job.fetched.get(&key).cloned()?;
+            let held = || {
+                let state = active.job.held.get(&key)?;
                 store.admit(key, active.job.plan.length(node), &state, true);
                 Some(state)
             };
-            if let Some(state) = state.or_else(from_disk) {
+            if let Some(state) = state.or_else(held) {
                 let Some((cells, scores)) = scores::split(&state, active.job.plan.scored_tokens(node)) else {
                     store.drop_state(&key);
+                    active.job.held.remove(&key);
                     continue;
                 };
                 let tokens = active.walk.restore(node);
@@ -54,6 +55,7 @@ impl Stepper<'_> {
         if let Some(store) = self.store {
             store.drop_state(&key);
         }
+        active.job.held.remove(&key);
         let tokens = active.job.plan.tokens(node).to_vec();
         active.read_again(tokens.len());
         self.stats.cached_tokens.fetch_sub(wide(tokens.len()), Ordering::Relaxed);
@@ -97,15 +99,19 @@ impl Stepper<'_> {
             let Some(key) = active.key(node) else { continue };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
-            let to_disk = active.job.fills;
+            let (to_disk, held) = (active.job.fills, &active.job.held);
+            let holds = active.job.goes_on && held.has_room();
             let wanted = store.wants(&key, tokens, at_once) || (to_disk && store.writes());
-            if !wanted {
+            if !wanted && !holds {
                 continue;
             }
             match self.generator.save(sequence, plan.positions(node)) {
                 Ok(mut state) => {
                     scores::append(&mut state, active.scores(node));
-                    store.keep(key, tokens, state, at_once, to_disk);
+                    let state = std::sync::Arc::new(state);
+                    if !store.keep(key, tokens, &state, at_once, to_disk) && holds {
+                        held.insert(key, state);
+                    }
                 }
                 Err(error) => tracing::warn!(%error, "a passage's state cannot be saved"),
             }

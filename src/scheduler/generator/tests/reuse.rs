@@ -171,6 +171,64 @@ fn openings_of_many_callers_stay_within_their_share() {
     }
 }
 
+/// A store of ten states of nine tokens, full of passages that were read before.
+fn full() -> Bench {
+    let bench = bench(400, Duration::ZERO, vec![]);
+    let popular = plan(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"], "?x", 9);
+    (0..3).for_each(|_| assert_eq!(bench.run(&popular).unwrap().scores, directly(&popular)));
+    assert_eq!(bench.scheduler.store().unwrap().figures().states, 10);
+    bench
+}
+
+#[test]
+fn a_later_round_restores_what_an_earlier_one_read_also_where_the_store_is_full() {
+    let bench = full();
+    let (first, second) = (plan(&["k", "l", "m", "n"], "?x", 9), plan(&["kl", "nk"], "?x", 9));
+    let run = |plan: &Arc<Plan>, rounds: &Rounds, goes_on| {
+        let call = Call::local();
+        let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, (rounds, goes_on));
+        let outcome = bench.runtime.block_on(round).unwrap();
+        assert_eq!(outcome.scores, directly(plan));
+        outcome.cached_tokens
+    };
+    let rounds = bench.scheduler.rounds();
+    assert_eq!(run(&first, &rounds, true), 4, "the opening");
+    assert_eq!(run(&second, &rounds, false), 4 + 9, "a quarter of the bound has room for k, l and m, not for n");
+    assert_eq!(run(&second, &bench.scheduler.rounds(), false), 4, "another request has nothing of it");
+    drop(rounds);
+    let rounds = bench.scheduler.rounds();
+    assert_eq!(run(&first, &rounds, false), 4);
+    assert!(rounds.0.is_empty(), "nothing is held after the last round");
+}
+
+/// A prefix of two passages is kept for other requests when it is read a second time, but held for the next round at once.
+#[test]
+fn a_later_round_restores_longer_prefixes_at_their_second_sight() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![]);
+    let (call, rounds) = (Call::local(), bench.scheduler.rounds());
+    for (orders, cached) in [(["ab", "c"], 0), (["abc", "abd"], 4 + 9 + 9)] {
+        let plan = plan(&orders, "?x", 9);
+        let round = bench.scheduler.run_round(Arc::clone(&plan), &call, None, (&rounds, true));
+        let outcome = bench.runtime.block_on(round).unwrap();
+        assert_eq!((outcome.scores, outcome.cached_tokens), (directly(&plan), cached));
+    }
+}
+
+#[test]
+fn a_state_of_an_earlier_round_that_cannot_be_restored_is_read_again() {
+    let bench = bench(400, Duration::ZERO, vec![Fault::Restore(1)]);
+    let popular = plan(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"], "?x", 9);
+    bench.run(&popular).unwrap();
+    let (call, rounds, new) = (Call::local(), bench.scheduler.rounds(), plan(&["k"], "?x", 9));
+    let cached = [true, true, false].map(|goes_on| {
+        let round = bench.scheduler.run_round(Arc::clone(&new), &call, None, (&rounds, goes_on));
+        let outcome = bench.runtime.block_on(round).unwrap();
+        assert_eq!(outcome.scores, directly(&new));
+        outcome.cached_tokens
+    });
+    assert_eq!(cached, [4, 4, 4], "the broken state is dropped, not tried again");
+}
+
 #[test]
 fn eviction_under_pressure_stays_within_the_bound_and_correct() {
     // Four states of nine tokens, forty bytes each.
