@@ -1,6 +1,6 @@
 //! Utilities of ranking methods by the default generator against an independent program (golden/generator/methods.py), which
 //! builds the prompts from docs/methods.md, shares nothing between them, and evaluates each with numpy; and the orders of those
-//! that have none (golden/generator/orders.py).
+//! that have none (golden/generator/orders.py). MOI has a program of its own with another solver (golden/generator/moi.py).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,13 +16,18 @@ use rerankd::engine::Engine;
 use rerankd::engine::fusing::FusionMode;
 use rerankd::engine::methods;
 use rerankd::engine::prompt::PassageTokens;
-use rerankd::engine::rerank::{Passage, RerankRequest};
+use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
 use serde_json::Value;
 
 /// Largest difference in nats a scored token between the file that is served and numpy in 32 bits: the bound of one token in
 /// tests/real_generator.rs, for an utility of one token, and a fifth of it, for the mean of many.
 const ONE_TOKEN: f64 = 0.25;
 const OF_MANY: f64 = 0.05;
+/// Of a fit: utilities in nats, and position weights.
+const OF_UTILITIES: f64 = 0.5;
+const OF_WEIGHTS: f64 = 0.005;
+/// Of a difference of two gains of FIRST, between plans of other shapes.
+const ROUNDED: f64 = 0.05;
 /// With 4-bit weights, whose kernels round activations.
 const AS_SHIPPED: f64 = 4.0;
 
@@ -163,4 +168,88 @@ async fn self_consistency_agrees_with_an_independent_program() {
     let plain: String = text.to_lowercase().chars().filter(|c| c.is_alphanumeric() || *c == ' ').collect();
     let words: Vec<&str> = plain.split(' ').filter(|word| !["", "a", "an", "the"].contains(word)).collect();
     assert_eq!(words.join(" "), expected["consensus"].as_str().unwrap());
+}
+
+/// Fits of all orders of three passages. What the kernels round moves a fit of whole orders by more than its scores: the scores of
+/// these orders differ by four nats, and utilities by the spread of the scores over that of the weights.
+#[tokio::test]
+async fn mixture_of_interventions_agrees_with_an_independent_program() {
+    let Some(engine) = sixteen_bits().await else { return };
+    let (golden, fits) = (golden(), read("moi.json"));
+    for (name, depth, observations) in [("whole_orders", None, 6), ("with_beginnings", Some(3), 15)] {
+        let request = RerankRequest {
+            query: golden["query"].as_str().unwrap().into(),
+            passages: passages(&golden)[..3].to_vec(),
+            method: methods::find("moi"),
+            moi: MoiOptions { scheme: Some(Scheme::Random), depth, ..MoiOptions::default() },
+            ..RerankRequest::default()
+        };
+        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let fit = answer.fit.unwrap();
+        assert_eq!(fit.observations, observations, "{name}");
+        let expected = numbers(&fits[name]["utilities"]);
+        let utilities: Vec<f64> =
+            (0..3).map(|index| answer.passages.iter().find(|placed| placed.index == index).unwrap().utility).collect();
+        let apart = |ours: &[f64], theirs: &[f64]| -> f64 {
+            assert_eq!(ours.len(), theirs.len());
+            ours.iter().zip(theirs).map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f64::max)
+        };
+        let weights: Vec<Vec<f64>> = fits[name]["bias"].as_array().unwrap().iter().map(numbers).collect();
+        let largest = fit.bias.iter().zip(&weights).map(|(ours, theirs)| apart(ours, theirs)).fold(0.0, f64::max);
+        println!("{name}: {utilities:.3?} {expected:.3?}; {:.4?} {weights:.4?}; {largest}", fit.bias);
+        assert_eq!(fit.bias.len(), weights.len());
+        assert!(apart(&utilities, &expected) < OF_UTILITIES && largest < OF_WEIGHTS, "{name}");
+    }
+}
+
+/// The ranking nearest to those of `FIRST` on the five rotations, which this test asks for one at a time and sets against all
+/// permutations. Differences of two labels that the kernels may round away count for either.
+#[tokio::test]
+async fn permutation_self_consistency_is_the_central_ranking_of_its_rotations() {
+    let Some(engine) = sixteen_bits().await else { return };
+    let golden = golden();
+    let (all, n) = (passages(&golden), 5);
+    let ask = async |method: &str, order: &[usize]| {
+        let passages = order.iter().map(|index| all[*index].clone()).collect();
+        let query = golden["query"].as_str().unwrap().into();
+        let request = RerankRequest { query, passages, method: methods::find(method), ..RerankRequest::default() };
+        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        answer.passages.iter().map(|placed| (order[placed.index], placed.utility)).collect::<Vec<_>>()
+    };
+    let (mut sure, mut near) = (Vec::new(), Vec::new());
+    for shift in 0..n {
+        let ranked = ask("first", &(0..n).map(|place| (place + shift) % n).collect::<Vec<_>>()).await;
+        for (at, (winner, high)) in ranked.iter().enumerate() {
+            for (loser, low) in &ranked[at + 1..] {
+                if high - low < ROUNDED { &mut near } else { &mut sure }.push((*winner, *loser));
+            }
+        }
+    }
+    let answer = ask("permutation-self-consistency", &[0, 1, 2, 3, 4]).await;
+    let order: Vec<usize> = answer.iter().map(|(index, _)| *index).collect();
+    let mut permutations: Vec<Vec<usize>> = vec![vec![]];
+    for _ in 0..n {
+        let longer = |order: &Vec<usize>| {
+            (0..n).filter(|next| !order.contains(next)).map(|next| [&order[..], &[next]].concat()).collect::<Vec<_>>()
+        };
+        permutations = permutations.iter().flat_map(longer).collect();
+    }
+    let place = |order: &[usize], passage| order.iter().position(|other| *other == passage);
+    let agree = |order: &[usize], votes: &[(usize, usize)]| {
+        votes.iter().filter(|(winner, loser)| place(order, *winner) < place(order, *loser)).count()
+    };
+    assert!(near.len() <= 14 && sure.len() + near.len() == 50, "too little is sure: {near:?}");
+    let central: std::collections::BTreeSet<&Vec<usize>> = (0..1_usize << near.len())
+        .flat_map(|turned| {
+            let turn = |(bit, &(one, other)): (usize, &(usize, usize))| {
+                if turned >> bit & 1 == 1 { (other, one) } else { (one, other) }
+            };
+            let votes = [&sure[..], &near.iter().enumerate().map(turn).collect::<Vec<_>>()].concat();
+            let counts: Vec<usize> = permutations.iter().map(|order| agree(order, &votes)).collect();
+            let most = counts.iter().copied().max();
+            permutations.iter().zip(counts).filter(move |(_, count)| Some(*count) == most).map(|(order, _)| order)
+        })
+        .collect();
+    println!("{order:?}; {} votes are near, {} of 120 rankings may be central", near.len(), central.len());
+    assert!(central.contains(&order) && central.len() < 30, "{order:?} of {central:?}");
 }
