@@ -108,7 +108,9 @@ async fn later_rounds_of_a_request_restore_what_earlier_ones_read() {
         assert_eq!(ours.results, theirs.results, "{method:?}");
         let (ours, theirs) = (ours.usage.unwrap(), theirs.usage.unwrap());
         assert_eq!((ours.tokens + ours.cached_tokens, theirs.cached_tokens), (theirs.tokens, 0), "{method:?}");
-        assert!(restored > 1, "{method:?}: {restored}, {ours:?}");
+        // The three passages of the third stage; the chosen one of the others at least, beside what the store took meanwhile.
+        let least = if method == v1::Method::Cascade { 3 } else { 2 };
+        assert!(restored >= least, "{method:?}: {restored}, {ours:?}");
     }
     full.stop().await;
     cold.stop().await;

@@ -1,11 +1,12 @@
 //! The states of one request: those read from disk for it, and those that its earlier rounds left.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Key;
 use super::store::State;
+use crate::plan::NodeId;
 
 /// States that a request holds for itself, within a bound that all requests share. Clones share the states; their bytes count
 /// until the last clone is dropped.
@@ -31,20 +32,34 @@ impl Held {
         self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the bound leaves room for another state. Its size is not known before it is there, so the last one may exceed
-    /// the bound.
+    /// Whether the bound leaves room for so many bytes.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.0.total.load(Ordering::Relaxed) < self.0.limit
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.0.total.load(Ordering::Relaxed).saturating_add(bytes) <= self.0.limit
     }
 
-    /// Holds a state.
-    pub fn insert(&self, key: Key, state: State) {
-        let bytes = size(&state);
-        self.0.total.fetch_add(bytes, Ordering::Relaxed);
+    /// Holds a state if there is room. Returns whether there was.
+    pub fn insert(&self, key: Key, state: State) -> bool {
+        let more = |total: u64| total.checked_add(size(&state)).filter(|total| *total <= self.0.limit);
+        if self.0.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            return false;
+        }
         if let Some(before) = self.states().insert(key, state) {
             self.0.total.fetch_sub(size(&before), Ordering::Relaxed);
         }
+        true
+    }
+
+    /// Drops the states that a round does not begin with, to make room for those which it leaves.
+    pub fn keep_only(&self, keys: &[(NodeId, Key)]) {
+        let named: HashSet<&Key> = keys.iter().map(|(_, key)| key).collect();
+        self.states().retain(|key, state| {
+            let stays = named.contains(key);
+            if !stays {
+                self.0.total.fetch_sub(size(state), Ordering::Relaxed);
+            }
+            stays
+        });
     }
 
     /// The state of a key, if it is held.
@@ -87,20 +102,27 @@ mod tests {
         let total = Arc::new(AtomicU64::new(0));
         let (one, other) = (Held::new(Arc::clone(&total), 100), Held::new(Arc::clone(&total), 100));
         let [a, b] = ["a", "b"].map(Key::of_generator);
-        one.insert(a, Arc::new(vec![1; 60]));
-        one.insert(a, Arc::new(vec![2; 70]));
-        assert!(other.has_room() && total.load(Ordering::Relaxed) == 70);
-        other.insert(b, Arc::new(vec![3; 50]));
-        assert!(!one.has_room() && !other.has_room(), "120 of 100");
+        assert!(one.insert(a, Arc::new(vec![1; 30])) && one.insert(a, Arc::new(vec![2; 60])));
+        assert!(
+            other.has_room(40) && !other.has_room(41),
+            "another state of the same key takes the place of the first"
+        );
+        assert!(!other.insert(b, Arc::new(vec![3; 50])) && other.is_empty(), "110 of 100");
+        assert!(other.insert(b, Arc::new(vec![3; 40])));
         assert!(other.get(&a).is_none(), "the other's state");
         let clone = one.clone();
         drop(one);
-        assert_eq!(clone.get(&a).map(|state| state.len()), Some(70));
+        assert_eq!(clone.get(&a).map(|state| state.len()), Some(60));
+        clone.keep_only(&[(NodeId(0), a)]);
+        assert!(!clone.has_room(1));
+        clone.keep_only(&[(NodeId(0), b)]);
+        assert!(clone.is_empty() && clone.has_room(60));
+        assert!(clone.insert(a, Arc::new(vec![2; 60])));
         drop(clone);
         other.remove(&b);
         other.remove(&b);
         assert_eq!(total.load(Ordering::Relaxed), 0);
-        assert!(other.is_empty() && other.has_room());
-        assert!(!Held::default().has_room(), "without a store nothing is held");
+        assert!(other.is_empty() && !other.insert(b, Arc::new(vec![0; 101])), "more than the bound");
+        assert!(!Held::default().has_room(1), "without a store nothing is held");
     }
 }

@@ -1,7 +1,7 @@
-//! The states in memory, under the policy, and those on disk. One lock; nothing under it waits.
+//! The states in memory, under the policy, and those on disk. One lock; nothing under it waits for work.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::disk::{Disk, DiskOptions};
@@ -38,6 +38,8 @@ pub struct Figures {
     pub evictions: u64,
     /// States that were read from disk.
     pub read: u64,
+    /// Bytes that requests hold for themselves ([`Held`]), beside those in memory.
+    pub held: u64,
 }
 
 struct Inner {
@@ -133,15 +135,14 @@ impl Store {
         let Some(disk) = &self.disk else { return };
         let mut read = 0;
         for (_, key) in keys {
-            if !held.has_room() {
+            if !held.has_room(1) {
                 break;
             }
             if held.get(key).is_none()
                 && !self.lock().states.contains_key(key)
                 && let Some(state) = disk.read(key)
             {
-                held.insert(*key, Arc::new(state));
-                read += 1;
+                read += u64::from(held.insert(*key, Arc::new(state)));
             }
         }
         self.lock().read += read;
@@ -170,11 +171,15 @@ impl Store {
     #[must_use]
     pub fn wants(&self, key: &Key, tokens: usize, at_once: bool) -> bool {
         let inner = self.lock();
-        let (bytes, of_tokens) = inner.size;
-        let each = bytes.checked_div(of_tokens).unwrap_or(1);
-        let bytes = each.saturating_mul(wide(tokens));
+        let bytes = inner.bytes_of(tokens);
         let candidate = Candidate { key: *key, tokens, bytes, at_once };
         inner.price(&candidate).is_some()
+    }
+
+    /// Bytes that a state of so many tokens takes, by those so far.
+    #[must_use]
+    pub fn bytes_of(&self, tokens: usize) -> u64 {
+        self.lock().bytes_of(tokens)
     }
 
     /// Whether states are written to disk.
@@ -237,11 +242,17 @@ impl Store {
             misses: inner.misses,
             evictions: inner.evictions,
             read: inner.read,
+            held: self.held.load(Ordering::Relaxed),
         }
     }
 }
 
 impl Inner {
+    fn bytes_of(&self, tokens: usize) -> u64 {
+        let (bytes, of_tokens) = self.size;
+        bytes.checked_div(of_tokens).unwrap_or(1).saturating_mul(wide(tokens))
+    }
+
     /// A state that a request is about to restore occupies its memory also when it is evicted: it stays.
     fn price(&self, candidate: &Candidate) -> Option<Vec<Key>> {
         let in_use = |key: &Key| self.states.get(key).is_some_and(|state| Arc::strong_count(state) > 1);

@@ -245,8 +245,8 @@ impl Ranking for Running {
     }
 
     /// The prompts of stage 3 begin with the passages that are first after stage 2.
-    fn goes_on(&self) -> bool {
-        self.together.as_ref().map_or(self.read.len() > 1, |(_, inner)| inner.goes_on())
+    fn shares(&self) -> usize {
+        self.together.as_ref().map_or_else(|| usize::from(self.read.len() > 1), |(_, inner)| inner.shares())
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {

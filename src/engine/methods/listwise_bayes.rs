@@ -17,8 +17,8 @@
 //! descend along the ranking: a second passage may gain more than the first where it needs the first to be understood.
 //! The ranking is the order of choice.
 //!
-//! **Cost**: step t evaluates t − 1 chosen and N − t + 1 other passages, N² blocks for N steps. Steps do not share their
-//! cells. **Budget**: the driver refuses a request whose first step exceeds it. A later step that exceeds it is not asked
+//! **Cost**: step t evaluates t − 1 chosen and N − t + 1 other passages, N² blocks for N steps. Where states are kept, a step
+//! restores the chosen ones ([`Ranking::shares`]). **Budget**: the driver refuses a request whose first step exceeds it. A later step that exceeds it is not asked
 //! for, and a warning says so.
 
 use std::sync::Arc;
@@ -108,8 +108,10 @@ impl Ranking for Greedy {
         Ok(Some(prompts))
     }
 
-    fn goes_on(&self) -> bool {
-        self.chosen.len() + 1 < PLACES && self.candidates.len() > 1
+    /// The next prompts begin with those chosen so far and one of these candidates.
+    fn shares(&self) -> usize {
+        let places = self.chosen.len() + 1;
+        if places < PLACES && self.candidates.len() > 1 { places } else { 0 }
     }
 
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {

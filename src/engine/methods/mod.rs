@@ -205,10 +205,10 @@ pub trait Ranking: Send {
         Ok(self.next(budget, call)?.map(Needs::Prompts))
     }
 
-    /// Whether it may ask for prompts again that begin as those which [`Ranking::needs`] gave last. Their states are held for
-    /// the next round then.
-    fn goes_on(&self) -> bool {
-        false
+    /// How many leading passages the prompts of later rounds may have in common with those which [`Ranking::needs`] gave last.
+    /// Their states are held for these rounds. 0 where no later round begins as this one.
+    fn shares(&self) -> usize {
+        0
     }
 
     /// Takes in the scores of what [`Ranking::needs`] gave last, in its order.

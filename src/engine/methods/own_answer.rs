@@ -158,8 +158,13 @@ impl<A: Attribution> Ranking for ByOwnAnswer<A> {
         }
     }
 
-    fn goes_on(&self) -> bool {
-        matches!(self.step, Step::Draw)
+    /// The answer is drawn from all passages in their order.
+    fn shares(&self) -> usize {
+        let together = |list: &Vec<usize>| list.iter().enumerate().take_while(|(place, index)| place == *index).count();
+        match self.step {
+            Step::Draw => self.attribution.contexts().iter().map(together).max().unwrap_or(0),
+            Step::Score { .. } | Step::Done(_) => 0,
+        }
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {

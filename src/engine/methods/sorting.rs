@@ -33,6 +33,8 @@ pub(super) struct Sorting {
     task: Arc<Task>,
     prompt: LabelPrompt,
     sort: Sort,
+    /// Most passages of a comparison; at least 1.
+    compared: usize,
     rows: LabelRows,
     /// The comparisons whose scores are awaited.
     asked: Vec<Vec<usize>>,
@@ -45,7 +47,7 @@ impl Sorting {
     pub fn begin(task: Arc<Task>, compared: usize, sort: Sort) -> Result<Box<dyn Ranking>, EngineError> {
         let prompt = LabelPrompt::of(&task, compared)?;
         let (rows, asked, order, warnings) = (LabelRows::default(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Box::new(Self { task, prompt, sort, rows, asked, order, warnings }))
+        Ok(Box::new(Self { task, prompt, sort, compared: compared.max(1), rows, asked, order, warnings }))
     }
 }
 
@@ -70,8 +72,9 @@ impl Ranking for Sorting {
         Ok(Some(prompts))
     }
 
-    fn goes_on(&self) -> bool {
-        true
+    /// No comparison is made twice, so prompts differ in their last passage at least.
+    fn shares(&self) -> usize {
+        self.compared - 1
     }
 
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {

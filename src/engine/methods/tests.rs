@@ -76,6 +76,14 @@ fn scores(prompts: &[Prompt], answer: &dyn Fn(&Prompt) -> f64) -> Scores {
     Scores { missing: vec![0; paths.len()], paths: Arc::new(paths), nodes, ..Scores::default() }
 }
 
+/// The most leading passages that a prompt of one round has in common with one of another.
+fn common(earlier: &[Prompt], later: &[Prompt]) -> usize {
+    let orders = |prompts: &[Prompt]| prompts.iter().map(order).collect::<Vec<_>>();
+    let (earlier, later) = (orders(earlier), orders(later));
+    let alike = |one: &[usize], other: &[usize]| one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    later.iter().flat_map(|one| earlier.iter().map(|other| alike(one, other))).max().unwrap_or(0)
+}
+
 /// What a method asked for and found.
 pub(super) struct Ran {
     pub rounds: Vec<Vec<Prompt>>,
@@ -85,10 +93,16 @@ pub(super) struct Ran {
 /// Runs a method on so many passages, within so many tokens.
 pub(super) fn run(method: &dyn Method, passages: usize, tokens: usize, answer: &dyn Fn(&Prompt) -> f64) -> Ran {
     let (mut ranking, call) = (method.begin(task(passages)).unwrap(), Call::local());
-    let (mut rounds, mut spent) = (Vec::new(), 0);
+    let (mut rounds, mut announced, mut spent) = (Vec::<Vec<Prompt>>::new(), Vec::new(), 0);
     while let Some(prompts) = ranking.next(&Budget { tokens: tokens - spent, context: usize::MAX }, &call).unwrap() {
         spent += Budget::cost(&prompts).tokens;
         assert!(rounds.len() < 1_000, "rounds without end");
+        let unannounced = |(earlier, announced): (&Vec<Prompt>, &usize)| common(earlier, &prompts) > *announced;
+        assert!(
+            !rounds.iter().zip(&announced).any(unannounced),
+            "a round shares more with an earlier one than was announced: {announced:?}"
+        );
+        announced.push(ranking.shares());
         ranking.absorb(&scores(&prompts, answer), &call).unwrap();
         rounds.push(prompts);
     }

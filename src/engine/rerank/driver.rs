@@ -107,8 +107,8 @@ pub(super) struct Round {
     paths: Vec<Vec<NodeId>>,
     /// The node of each prompt's continuation.
     grown: Vec<Option<NodeId>>,
-    /// [`Ranking::goes_on`].
-    goes_on: bool,
+    /// [`Ranking::shares`].
+    shares: usize,
 }
 
 enum Step {
@@ -145,6 +145,8 @@ impl Driver<'_> {
             }
             match step {
                 Step::Done(mut scored) => {
+                    // What is measured or compressed afterwards begins with other prompts.
+                    self.rounds = None;
                     // A method that asks no model is not refused before.
                     let needed = self.planned + self.reserved;
                     if needed > allowed {
@@ -225,7 +227,7 @@ impl Driver<'_> {
             };
             let mut plan = Plan::new();
             let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
-            Ok(Step::Score(Round { cost: plan.cost(), plan, paths, grown, goes_on: ranking.goes_on() }))
+            Ok(Step::Score(Round { cost: plan.cost(), plan, paths, grown, shares: ranking.shares() }))
         };
         self.call.compute_in(Lane::Fit, work).await
     }
@@ -244,10 +246,10 @@ impl Driver<'_> {
         let mut scores = Scores::awaited(&round.plan, round.paths);
         self.tell(RerankEvent::Planned(round.cost));
         let plan = Arc::new(round.plan);
-        let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).clone();
+        let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).of(round.shares);
         let outcome = match &self.listener {
-            None => model.scheduler.run_round(plan, self.call, None, (&rounds, round.goes_on)).await?,
-            Some(_) => self.watch(ranking, &model, (plan, &rounds, round.goes_on), &mut scores).await?,
+            None => model.scheduler.run_round(plan, self.call, None, rounds).await?,
+            Some(_) => self.watch(ranking, &model, (plan, rounds), &mut scores).await?,
         };
         self.planned += round.cost.tokens;
         self.usage.add(&outcome);
@@ -265,12 +267,12 @@ impl Driver<'_> {
         &self,
         ranking: &Shared,
         model: &ServedGenerator,
-        (plan, rounds, goes_on): (Arc<Plan>, &Rounds, bool),
+        (plan, rounds): (Arc<Plan>, Rounds),
         scores: &mut Scores,
     ) -> Result<Outcome, EngineError> {
         let passages = self.passages;
         let (sender, mut events) = unbounded_channel();
-        let mut work = std::pin::pin!(model.scheduler.run_round(plan, self.call, Some(sender), (rounds, goes_on)));
+        let mut work = std::pin::pin!(model.scheduler.run_round(plan, self.call, Some(sender), rounds));
         let beside = self.call.child();
         let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
         let mut pending = Pending::new(scores);

@@ -88,14 +88,18 @@ pub struct Outcome {
 /// The rounds of one request: plans that run one after another. A round restores what earlier rounds evaluated, also where
 /// the store had no room for it. Nothing is held where no states are kept.
 #[derive(Debug, Clone, Default)]
-pub struct Rounds(Held);
+pub struct Rounds {
+    held: Held,
+    /// Segments behind the opening that later rounds may begin with as the next one; 0 where none follows.
+    shares: usize,
+}
 
-/// What a plan is run for.
-enum Purpose<'a> {
-    /// Its scores, in one of a request's rounds; `goes_on` where another may follow.
-    Scores { rounds: &'a Rounds, goes_on: bool },
-    /// The states that it leaves, which have these keys.
-    States(Keys),
+impl Rounds {
+    /// The same rounds before the next one, whose first `shares` segments behind the opening later rounds may begin with.
+    #[must_use]
+    pub fn of(&self, shares: usize) -> Self {
+        Self { held: self.held.clone(), shares }
+    }
 }
 
 struct Job {
@@ -106,8 +110,8 @@ struct Job {
     keys: Keys,
     /// States that its request has for itself.
     held: Held,
-    /// Whether a later job of the request may begin its prompts as this one.
-    goes_on: bool,
+    /// [`Rounds::of`].
+    shares: usize,
     /// Whether the job runs for the states that it leaves.
     fills: bool,
     /// Tokens to evaluate, if states that are there now stay until the job runs.
@@ -221,17 +225,16 @@ impl Scheduler {
         call: &Call,
         events: Option<UnboundedSender<Event>>,
     ) -> Result<Outcome, ScheduleError> {
-        self.run_round(plan, call, events, (&self.rounds(), false)).await
+        self.run_round(plan, call, events, self.rounds()).await
     }
 
     /// What the rounds of a request have in common: nothing yet.
     #[must_use]
     pub fn rounds(&self) -> Rounds {
-        Rounds(self.store.as_deref().map_or_else(Held::default, Store::hold))
+        Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
     }
 
-    /// Carries out one round of a request, as [`Scheduler::run`] does. `goes_on`: whether another round may begin its prompts
-    /// as this one, so that the states of this one are held.
+    /// Carries out one round of a request, as [`Scheduler::run`] does.
     ///
     /// # Errors
     /// As [`Scheduler::run`].
@@ -240,9 +243,9 @@ impl Scheduler {
         plan: Arc<Plan>,
         call: &Call,
         events: Option<UnboundedSender<Event>>,
-        (rounds, goes_on): (&Rounds, bool),
+        rounds: Rounds,
     ) -> Result<Outcome, ScheduleError> {
-        self.submit(plan, call, events, Purpose::Scores { rounds, goes_on }).await
+        self.submit(plan, call, events, (rounds, None)).await
     }
 
     /// Carries out a plan for the states that it leaves, which have these keys ([`Store::keys`]). They are written to disk,
@@ -251,7 +254,7 @@ impl Scheduler {
     /// # Errors
     /// As [`Scheduler::run`].
     pub async fn fill(&self, plan: Arc<Plan>, keys: Keys, call: &Call) -> Result<Outcome, ScheduleError> {
-        self.submit(plan, call, None, Purpose::States(keys)).await
+        self.submit(plan, call, None, (self.rounds(), Some(keys))).await
     }
 
     async fn submit(
@@ -259,19 +262,20 @@ impl Scheduler {
         plan: Arc<Plan>,
         call: &Call,
         events: Option<UnboundedSender<Event>>,
-        purpose: Purpose<'_>,
+        (rounds, filled): (Rounds, Option<Keys>),
     ) -> Result<Outcome, ScheduleError> {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
-        let (held, goes_on, filled) = match purpose {
-            Purpose::Scores { rounds, goes_on } => (rounds.0.clone(), goes_on, None),
-            Purpose::States(keys) => (self.rounds().0, false, Some(keys)),
-        };
+        let Rounds { held, shares } = rounds;
         let (costed, store, fills) = (Arc::clone(&plan), self.store.clone(), filled.is_some());
         let walk = move |_: &Call| {
             let Some(store) = store.as_deref() else {
                 return Ok((costed.cost(), Walk::least(&costed), (vec![], held), 0));
             };
             let keys = filled.unwrap_or_else(|| store.keys(&costed));
+            let lengths = keys.iter().map(|(node, _)| costed.length(*node));
+            if !held.has_room(store.bytes_of(lengths.sum())) {
+                held.keep_only(&keys);
+            }
             store.fetch(&keys, &held);
             let known = store.known(&costed, &keys, &held);
             Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, held), known))
@@ -300,7 +304,7 @@ impl Scheduler {
             samples,
             keys,
             held,
-            goes_on,
+            shares,
             fills,
             expected,
             arrival,

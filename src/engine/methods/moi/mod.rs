@@ -171,6 +171,11 @@ impl MoiRanking {
         self.options().scheme() == Scheme::Adaptive && refined < self.options().rounds.unwrap_or(3)
     }
 
+    /// Passages of the prompts that refine.
+    fn refined_length(&self) -> usize {
+        self.options().depth(self.passages()).unwrap_or(2).max(1)
+    }
+
     /// Further prompts where the fit is least sure of the first places; none when they are settled, the budget is spent or
     /// nothing is left to score.
     fn next_round(&self, fitted: &Estimate, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
@@ -183,7 +188,7 @@ impl MoiRanking {
         if !self.refines_after(refined) || goal.reached(fitted) {
             return Ok(Vec::new());
         }
-        let length = options.depth(n).unwrap_or(2);
+        let length = self.refined_length();
         let seed = options.seed.wrapping_add(1 + refined as u64);
         let seen = self.evidence.observations.iter().map(|observation| observation.order.clone()).collect();
         let interrupt = || call.is_stopped();
@@ -245,8 +250,9 @@ impl Ranking for MoiRanking {
         Ok(Some(prompts))
     }
 
-    fn goes_on(&self) -> bool {
-        self.refines_after(self.rounds)
+    /// Rounds that refine ask for orders of one length that were not scored.
+    fn shares(&self) -> usize {
+        if self.refines_after(self.rounds) { self.refined_length() - 1 } else { 0 }
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {

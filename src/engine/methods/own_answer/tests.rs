@@ -46,9 +46,15 @@ fn run(
     drawn: &[Token],
     likelihood: impl Fn(&[usize]) -> f64,
 ) -> (Scored, Vec<Vec<Prompt>>) {
-    let (call, mut rounds) = (Call::local(), Vec::new());
+    let (call, mut rounds, mut announced) = (Call::local(), Vec::<Vec<Prompt>>::new(), 0);
     let mut ranking = method.begin(task(n)).unwrap();
     while let Some(prompts) = ranking.next(&UNBOUNDED, &call).unwrap() {
+        if let Some(drawing) = rounds.first() {
+            let whole = order(&drawing[0]);
+            let alike = |prompt| order(prompt).iter().zip(&whole).take_while(|(one, other)| one == other).count();
+            assert_eq!(prompts.iter().map(alike).max(), Some(announced), "passages that the second round begins with");
+        }
+        announced = ranking.shares();
         let mut plan = Plan::new();
         let mut scores = Scores::default();
         let mut paths = Vec::new();

@@ -18,12 +18,15 @@ impl Stepper<'_> {
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
         for (index, state) in store.find(&keys).into_iter().enumerate() {
             let (node, key) = active.job.keys[index];
-            let held = || {
+            // From disk, or from an earlier round, at whose sight the store had no room for it or no reason to keep it.
+            let own = || {
                 let state = active.job.held.get(&key)?;
-                store.admit(key, active.job.plan.length(node), &state, true);
+                if store.keep(key, active.job.plan.length(node), &state, true, false) {
+                    active.job.held.remove(&key);
+                }
                 Some(state)
             };
-            if let Some(state) = state.or_else(held) {
+            if let Some(state) = state.or_else(own) {
                 let Some((cells, scores)) = scores::split(&state, active.job.plan.scored_tokens(node)) else {
                     store.drop_state(&key);
                     active.job.held.remove(&key);
@@ -99,8 +102,8 @@ impl Stepper<'_> {
             let Some(key) = active.key(node) else { continue };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
-            let (to_disk, held) = (active.job.fills, &active.job.held);
-            let holds = active.job.goes_on && held.has_room();
+            let (to_disk, own) = (active.job.fills, &active.job.held);
+            let holds = depth <= active.job.shares && own.has_room(store.bytes_of(tokens));
             let wanted = store.wants(&key, tokens, at_once) || (to_disk && store.writes());
             if !wanted && !holds {
                 continue;
@@ -110,7 +113,7 @@ impl Stepper<'_> {
                     scores::append(&mut state, active.scores(node));
                     let state = std::sync::Arc::new(state);
                     if !store.keep(key, tokens, &state, at_once, to_disk) && holds {
-                        held.insert(key, state);
+                        own.insert(key, state);
                     }
                 }
                 Err(error) => tracing::warn!(%error, "a passage's state cannot be saved"),

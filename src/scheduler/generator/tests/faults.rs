@@ -50,7 +50,7 @@ fn job(plan: &Arc<Plan>, life: u64) -> (Job, oneshot::Receiver<Result<Outcome, S
         plan: Arc::clone(plan),
         keys: Vec::new(),
         held: warm::Held::default(),
-        goes_on: false,
+        shares: 0,
         fills: false,
         expected: 0,
         arrival: Instant::now(),

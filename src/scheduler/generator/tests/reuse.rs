@@ -184,33 +184,53 @@ fn full() -> Bench {
 fn a_later_round_restores_what_an_earlier_one_read_also_where_the_store_is_full() {
     let bench = full();
     let (first, second) = (plan(&["k", "l", "m", "n"], "?x", 9), plan(&["kl", "nk"], "?x", 9));
-    let run = |plan: &Arc<Plan>, rounds: &Rounds, goes_on| {
+    let run = |plan: &Arc<Plan>, rounds: &Rounds, shares| {
         let call = Call::local();
-        let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, (rounds, goes_on));
+        let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, rounds.of(shares));
         let outcome = bench.runtime.block_on(round).unwrap();
         assert_eq!(outcome.scores, directly(plan));
         outcome.cached_tokens
     };
     let rounds = bench.scheduler.rounds();
-    assert_eq!(run(&first, &rounds, true), 4, "the opening");
-    assert_eq!(run(&second, &rounds, false), 4 + 9, "a quarter of the bound has room for k, l and m, not for n");
-    assert_eq!(run(&second, &bench.scheduler.rounds(), false), 4, "another request has nothing of it");
+    assert_eq!(run(&first, &rounds, 1), 4, "the opening");
+    assert_eq!(run(&second, &rounds, 0), 4 + 9, "a quarter of the bound has room for k and l, not for n");
+    assert_eq!(run(&second, &bench.scheduler.rounds(), 0), 4, "another request has nothing of it");
+    let other = plan(&["n", "m"], "?x", 9);
+    assert_eq!((run(&other, &rounds, 1), run(&other, &rounds, 0)), (4, 4 + 2 * 9), "k and l make room");
     drop(rounds);
     let rounds = bench.scheduler.rounds();
-    assert_eq!(run(&first, &rounds, false), 4);
-    assert!(rounds.0.is_empty(), "nothing is held after the last round");
+    run(&first, &rounds, 0);
+    assert_eq!(bench.scheduler.store().unwrap().figures().held, 0, "after the last round");
+    run(&first, &rounds, 1);
+    assert!(bench.scheduler.store().unwrap().figures().held > 0);
+    drop(rounds);
+    wait_for(|| bench.scheduler.store().unwrap().figures().held == 0);
 }
 
-/// A prefix of two passages is kept for other requests when it is read a second time, but held for the next round at once.
+/// Waits for the worker to drop what the test no longer has.
+fn wait_for(done: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < until, "still held");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A prefix of two passages is kept for other requests when it is read a second time, but held for the next round at once, if
+/// that may begin with it.
 #[test]
 fn a_later_round_restores_longer_prefixes_at_their_second_sight() {
-    let bench = bench(PLENTY, Duration::ZERO, vec![]);
-    let (call, rounds) = (Call::local(), bench.scheduler.rounds());
-    for (orders, cached) in [(["ab", "c"], 0), (["abc", "abd"], 4 + 9 + 9)] {
-        let plan = plan(&orders, "?x", 9);
-        let round = bench.scheduler.run_round(Arc::clone(&plan), &call, None, (&rounds, true));
-        let outcome = bench.runtime.block_on(round).unwrap();
-        assert_eq!((outcome.scores, outcome.cached_tokens), (directly(&plan), cached));
+    let bench = bench(1 << 20, Duration::ZERO, vec![]);
+    for (orders, shares, cached) in [(["abc", "abd"], 2, 4 + 2 * 40), (["efg", "efh"], 1, 4 + 40)] {
+        let (call, rounds) = (Call::local(), bench.scheduler.rounds());
+        let run = |plan: &Arc<Plan>, shares| {
+            let round = bench.scheduler.run_round(Arc::clone(plan), &call, None, rounds.of(shares));
+            let outcome = bench.runtime.block_on(round).unwrap();
+            assert_eq!(outcome.scores, directly(plan));
+            outcome.cached_tokens
+        };
+        run(&plan(&[&orders[0][..2], "i"], "?x", 40), shares);
+        assert_eq!(run(&plan(&orders, "?x", 40), 0), cached);
     }
 }
 
@@ -220,8 +240,8 @@ fn a_state_of_an_earlier_round_that_cannot_be_restored_is_read_again() {
     let popular = plan(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"], "?x", 9);
     bench.run(&popular).unwrap();
     let (call, rounds, new) = (Call::local(), bench.scheduler.rounds(), plan(&["k"], "?x", 9));
-    let cached = [true, true, false].map(|goes_on| {
-        let round = bench.scheduler.run_round(Arc::clone(&new), &call, None, (&rounds, goes_on));
+    let cached = [1, 1, 0].map(|shares| {
+        let round = bench.scheduler.run_round(Arc::clone(&new), &call, None, rounds.of(shares));
         let outcome = bench.runtime.block_on(round).unwrap();
         assert_eq!(outcome.scores, directly(&new));
         outcome.cached_tokens
