@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::summary::{Gain, Group, MEASURES, NDCG, Row, Summary};
 use super::tables::machine;
 use crate::backend::ModelIdentity;
-use crate::engine::prompt::Frame;
 use crate::evaluation::summary::Mean;
 
 /// Context that every line has.
@@ -26,9 +25,9 @@ pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
         }
         let verdict = &group.verdict;
         let more = json!({ "value": verdict.choice, "unit": "ranking", "sentence": verdict.sentence });
-        lines.push("", "verdict", more);
+        lines.push(None, "verdict", more);
         if let Some(sentence) = &group.prompts {
-            lines.push("", "verdict on prompts", json!({ "unit": "frame", "sentence": sentence }));
+            lines.push(None, "verdict on prompts", json!({ "unit": "frame", "sentence": sentence }));
         }
         for line in &lines.lines {
             text.push_str(&format!("{line}\n"));
@@ -38,7 +37,9 @@ pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
 }
 
 impl Lines<'_> {
-    fn push(&mut self, row: &str, measure: &str, more: Value) {
+    /// A line of a row, or of the whole group.
+    fn push(&mut self, row: Option<&Row>, measure: &str, more: Value) {
+        let (frame, row) = (row.and_then(Row::frame), row.map_or("", |row| row.name.as_str()));
         let name = [self.group.name.as_str(), row, measure].into_iter().filter(|part| !part.is_empty());
         let name = name.collect::<Vec<_>>().join(" ");
         let mut line = json!({
@@ -47,8 +48,7 @@ impl Lines<'_> {
             "machine": machine(),
             "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
         });
-        let own = Frame::ALL.into_iter().find(|frame| row.ends_with(&format!("+{}", frame.name())));
-        if let Some(frame) = own.or(self.models.frame) {
+        if let Some(frame) = frame.or(self.models.frame) {
             line["model"]["frame"] = json!(frame.name());
         }
         if let Some(adapter) = &self.models.adapter {
@@ -63,11 +63,11 @@ impl Lines<'_> {
         self.lines.push(line);
     }
 
-    fn mean(&mut self, row: &str, measure: &str, unit: &str, mean: &Mean) {
+    fn mean(&mut self, row: &Row, measure: &str, unit: &str, mean: &Mean) {
         let more = json!({
             "value": mean.value, "unit": unit, "low": mean.low, "high": mean.high, "questions": mean.questions,
         });
-        self.push(row, measure, more);
+        self.push(Some(row), measure, more);
     }
 
     fn gain(&mut self, row: &Row, base: &str, gain: &Gain) {
@@ -83,14 +83,14 @@ impl Lines<'_> {
             "p_value": gain.p_value, "p_value_holm": gain.adjusted,
             "wins": gain.wins, "ties": gain.ties, "losses": gain.losses,
         });
-        self.push(&row.name, &format!("nDCG@10 over {base}"), more);
+        self.push(Some(row), &format!("nDCG@10 over {base}"), more);
     }
 
     fn row(&mut self, row: &Row) {
         for (measure, mean) in MEASURES.iter().zip(&row.measures) {
-            self.mean(&row.name, measure.name, measure.unit, mean);
+            self.mean(row, measure.name, measure.unit, mean);
         }
-        let same_method = row.name.split('+').next().unwrap_or_default();
+        let same_method = row.asked.map_or("", |asked| asked.method.name());
         for (base, gain) in
             [(super::GIVEN, &row.over_given), (super::BM25, &row.over_bm25), (same_method, &row.over_base)]
         {
@@ -99,12 +99,12 @@ impl Lines<'_> {
             }
         }
         if let Some(quality) = &row.quality {
-            self.mean(&row.name, "calibration error", "probability", &quality.calibration_error);
-            self.mean(&row.name, "AUC", "share", &quality.auc);
+            self.mean(row, "calibration error", "probability", &quality.calibration_error);
+            self.mean(row, "AUC", "share", &quality.auc);
             if let Some(order) = &quality.order {
-                self.mean(&row.name, "outranks_next", "probability", &order.predicted);
-                self.mean(&row.name, "neighbours that stand right", "share", &order.right);
-                self.mean(&row.name, "calibration error of outranks_next", "probability", &order.calibration_error);
+                self.mean(row, "outranks_next", "probability", &order.predicted);
+                self.mean(row, "neighbours that stand right", "share", &order.right);
+                self.mean(row, "calibration error of outranks_next", "probability", &order.calibration_error);
             }
         }
     }

@@ -70,10 +70,10 @@ struct Changes<'a> {
 
 impl<'a> Changes<'a> {
     fn of(rows: &'a [Row], frame: Frame) -> Self {
-        let suffix = format!("+{}", frame.name());
-        let own = rows.iter().filter_map(|row| Some((row.name.strip_suffix(&suffix)?, row))).collect::<Vec<_>>();
-        let refused = own.iter().map(|(_, row)| row.refused).sum();
-        let gains = own.into_iter().filter_map(|(method, row)| Some((method, row.over_base.as_ref()?))).collect();
+        let own: Vec<_> = rows.iter().filter(|row| row.frame() == Some(frame)).collect();
+        let refused = own.iter().map(|row| row.refused).sum();
+        let gains =
+            own.into_iter().filter_map(|row| Some((row.asked?.method.name(), row.over_base.as_ref()?))).collect();
         Self { frame, gains, refused }
     }
 
@@ -134,6 +134,7 @@ pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::methods::find;
 
     fn row(name: &str, difference: f64, p: f64) -> Row {
         let gain = Gain {
@@ -146,7 +147,10 @@ mod tests {
             ties: 0,
             losses: 0,
         };
-        Row { over_base: Some(gain), ..Row::named(name) }
+        let (method, suffix) = name.split_once('+').unwrap();
+        let framed = Frame::ALL.into_iter().find(|frame| frame.name() == suffix).map(Prompts::Framed);
+        let asked = MethodRow { method: find(method).unwrap(), prompts: framed.unwrap_or(Prompts::Opening) };
+        Row { over_base: Some(gain), asked: Some(asked), ..Row::named(name) }
     }
 
     #[test]

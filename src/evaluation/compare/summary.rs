@@ -12,6 +12,7 @@ use super::prompts::{self, MethodRow};
 use super::quality::{self, Quality};
 use super::verdict::{self, Verdict};
 use super::{BM25, GIVEN, Settings};
+use crate::engine::prompt::Frame;
 use crate::evaluation::summary::{Failed, Mean, mean_of};
 use crate::metrics::multiple::holm_of;
 use crate::metrics::never;
@@ -78,9 +79,9 @@ pub(crate) struct Row {
     pub over_bm25: Option<Gain>,
     /// Over the same method with the configured prompts; `None` for that row itself.
     pub over_base: Option<Gain>,
-    /// Whether its prompts have another frame than the configured one. Such a row is no method that a request can name.
+    /// What was asked; `None` for the rows `given` and `bm25`.
     #[serde(skip)]
-    pub framed: bool,
+    pub asked: Option<MethodRow>,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
     /// Questions that the method refused.
@@ -99,11 +100,16 @@ impl Row {
             over_given: None,
             over_bm25: None,
             over_base: None,
-            framed: false,
+            asked: None,
             quality: None,
             refused: 0,
             ndcg: Vec::new(),
         }
+    }
+
+    /// The frame of its prompts; `None` for the configured one. A row in another frame is no method that a request can name.
+    pub(super) fn frame(&self) -> Option<Frame> {
+        self.asked?.frame()
     }
 }
 
@@ -153,21 +159,21 @@ impl Summary {
 }
 
 fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
-    let fixed = [GIVEN, BM25].map(str::to_owned);
-    let names: Vec<String> = fixed.into_iter().chain(settings.rows().map(MethodRow::name)).collect();
-    let framed: Vec<String> = settings.rows().filter(|row| row.frame().is_some()).map(MethodRow::name).collect();
+    let fixed = [GIVEN, BM25].map(|name| (name.to_owned(), None));
+    let named: Vec<_> = fixed.into_iter().chain(settings.rows().map(|row| (row.name(), Some(row)))).collect();
     let mut rows: Vec<Row> =
-        names.par_iter().map(|name| Row { framed: framed.contains(name), ..row(settings, name, asked) }).collect();
+        named.par_iter().map(|(name, own)| Row { asked: *own, ..row(settings, name, asked) }).collect();
     let over = |rows: &[Row], base: usize, first: usize| -> Vec<Option<Gain>> {
         let compared: Vec<Compared> =
             rows[first..].par_iter().map(|row| compare(&rows[base], row, &settings.statistics)).collect();
-        let tested = compared.iter().zip(&rows[first..]).map(|(one, row)| one.p_value.filter(|_| !row.framed));
+        let tested =
+            compared.iter().zip(&rows[first..]).map(|(one, row)| one.p_value.filter(|_| row.frame().is_none()));
         let adjusted = holm_of(&tested.collect::<Vec<_>>());
         let gains = compared.iter().zip(adjusted).zip(&rows[first..]);
         // A row in another frame is not tested here.
         gains
             .map(|((one, adjusted), row)| {
-                Some(Gain { p_value: one.p_value.filter(|_| !row.framed), ..gain(one, adjusted) })
+                Some(Gain { p_value: one.p_value.filter(|_| row.frame().is_none()), ..gain(one, adjusted) })
             })
             .collect()
     };
@@ -182,7 +188,7 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     }
     prompts_compared(settings, &mut rows);
     let ranked = rows[0].ndcg.iter().flatten().count();
-    let own: Vec<Row> = rows.iter().filter(|row| !row.framed).cloned().collect();
+    let own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
     let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
     let prompts = prompts::verdict(&rows, &settings.frames, 1.0 - settings.statistics.confidence);
