@@ -24,7 +24,7 @@ use serde_json::Value;
 const ONE_TOKEN: f64 = 0.25;
 const OF_MANY: f64 = 0.05;
 /// Of a fit: utilities in nats, and position weights.
-const OF_UTILITIES: f64 = 0.5;
+const OF_UTILITIES: f64 = 0.8;
 const OF_WEIGHTS: f64 = 0.005;
 /// Of a difference of two gains of FIRST, between plans of other shapes.
 const ROUNDED: f64 = 0.05;

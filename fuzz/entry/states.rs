@@ -59,9 +59,10 @@ pub fn run(input: &[u8]) {
         _ => rest.to_vec(),
     };
     std::fs::write(&kept.path, &bytes).unwrap();
-    let found = kept.store.fetch(&[(NodeId(0), kept.key)]);
-    match found.get(&kept.key) {
-        Some(state) => assert_eq!(file(&kept.key, state), bytes, "a foreign file is taken"),
+    let held = kept.store.hold();
+    kept.store.fetch(&[(NodeId(0), kept.key)], &held);
+    match held.get(&kept.key) {
+        Some(state) => assert_eq!(file(&kept.key, &state), bytes, "a foreign file is taken"),
         None => {
             let written = bytes.get(HEADER..).is_some_and(|state| file(&kept.key, state) == bytes);
             assert!(!written && !kept.path.exists(), "a file is not taken, or a damaged one stays");

@@ -38,9 +38,11 @@ impl Held {
         self.0.total.load(Ordering::Relaxed).saturating_add(bytes) <= self.0.limit
     }
 
-    /// Holds a state if there is room. Returns whether there was.
+    /// Holds a state if there is room. Returns whether there was. Where nothing else is held there is room for a state of any
+    /// size, or the largest could never be restored.
     pub fn insert(&self, key: Key, state: State) -> bool {
-        let more = |total: u64| total.checked_add(size(&state)).filter(|total| *total <= self.0.limit);
+        let fits = |before: u64, total: u64| total <= self.0.limit || (before == 0 && self.0.limit > 0);
+        let more = |before: u64| before.checked_add(size(&state)).filter(|total| fits(before, *total));
         if self.0.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return false;
         }
@@ -122,7 +124,8 @@ mod tests {
         other.remove(&b);
         other.remove(&b);
         assert_eq!(total.load(Ordering::Relaxed), 0);
-        assert!(other.is_empty() && !other.insert(b, Arc::new(vec![0; 101])), "more than the bound");
-        assert!(!Held::default().has_room(1), "without a store nothing is held");
+        assert!(other.is_empty() && other.insert(b, Arc::new(vec![0; 101])), "the only one");
+        assert!(!other.has_room(1) && !other.insert(a, Arc::new(vec![0; 1])));
+        assert!(!Held::default().has_room(1) && !Held::default().insert(a, Arc::new(vec![0])), "without a store");
     }
 }

@@ -142,7 +142,10 @@ impl Store {
                 && !self.lock().states.contains_key(key)
                 && let Some(state) = disk.read(key)
             {
-                read += u64::from(held.insert(*key, Arc::new(state)));
+                if !held.insert(*key, Arc::new(state)) {
+                    break;
+                }
+                read += 1;
             }
         }
         self.lock().read += read;

@@ -18,8 +18,10 @@
 //! The ranking is the order of choice.
 //!
 //! **Cost**: step t evaluates t − 1 chosen and N − t + 1 other passages, N² blocks for N steps. Where states are kept, a step
-//! restores the chosen ones ([`Ranking::shares`]). **Budget**: the driver refuses a request whose first step exceeds it. A later step that exceeds it is not asked
-//! for, and a warning says so.
+//! restores the chosen ones ([`Ranking::shares`]).
+//!
+//! **Budget**: the driver refuses a request whose first step exceeds it. A later step that exceeds it is not asked for, and a
+//! warning says so.
 
 use std::sync::Arc;
 

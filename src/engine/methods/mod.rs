@@ -205,8 +205,9 @@ pub trait Ranking: Send {
         Ok(self.next(budget, call)?.map(Needs::Prompts))
     }
 
-    /// How many leading passages the prompts of later rounds may have in common with those which [`Ranking::needs`] gave last.
-    /// Their states are held for these rounds. 0 where no later round begins as this one.
+    /// How many segments behind the opening the prompts of later rounds may have in common with those which
+    /// [`Ranking::needs`] gave last: their states are held for these rounds. A passage is one segment, where none stands before
+    /// it. 0 where hardly any prompt of a later round begins as one of this.
     fn shares(&self) -> usize {
         0
     }

@@ -92,7 +92,13 @@ pub(super) struct Ran {
 
 /// Runs a method on so many passages, within so many tokens.
 pub(super) fn run(method: &dyn Method, passages: usize, tokens: usize, answer: &dyn Fn(&Prompt) -> f64) -> Ran {
-    let (mut ranking, call) = (method.begin(task(passages)).unwrap(), Call::local());
+    run_on(method, task(passages), tokens, answer)
+}
+
+/// The same on a task.
+pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer: &dyn Fn(&Prompt) -> f64) -> Ran {
+    let passages = task.passages.len();
+    let (mut ranking, call) = (method.begin(task).unwrap(), Call::local());
     let (mut rounds, mut announced, mut spent) = (Vec::<Vec<Prompt>>::new(), Vec::new(), 0);
     while let Some(prompts) = ranking.next(&Budget { tokens: tokens - spent, context: usize::MAX }, &call).unwrap() {
         spent += Budget::cost(&prompts).tokens;

@@ -145,8 +145,6 @@ impl Driver<'_> {
             }
             match step {
                 Step::Done(mut scored) => {
-                    // What is measured or compressed afterwards begins with other prompts.
-                    self.rounds = None;
                     // A method that asks no model is not refused before.
                     let needed = self.planned + self.reserved;
                     if needed > allowed {
@@ -251,6 +249,10 @@ impl Driver<'_> {
             None => model.scheduler.run_round(plan, self.call, None, rounds).await?,
             Some(_) => self.watch(ranking, &model, (plan, rounds), &mut scores).await?,
         };
+        if round.shares == 0 {
+            // Nothing that follows begins with these prompts.
+            self.rounds = None;
+        }
         self.planned += round.cost.tokens;
         self.usage.add(&outcome);
         self.usage.naive_tokens += round.cost.naive_tokens;

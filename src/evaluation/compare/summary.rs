@@ -81,7 +81,7 @@ pub(crate) struct Row {
     pub over_base: Option<Gain>,
     /// What was asked; `None` for the rows `given` and `bm25`.
     #[serde(skip)]
-    pub asked: Option<MethodRow>,
+    pub(super) asked: Option<MethodRow>,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
     /// Questions that the method refused.

@@ -272,8 +272,8 @@ impl Scheduler {
                 return Ok((costed.cost(), Walk::least(&costed), (vec![], held), 0));
             };
             let keys = filled.unwrap_or_else(|| store.keys(&costed));
-            let lengths = keys.iter().map(|(node, _)| costed.length(*node));
-            if !held.has_room(store.bytes_of(lengths.sum())) {
+            let new = keys.iter().filter(|(node, key)| costed.depth(*node) <= shares && held.get(key).is_none());
+            if !held.has_room(store.bytes_of(new.map(|(node, _)| costed.length(*node)).sum())) {
                 held.keep_only(&keys);
             }
             store.fetch(&keys, &held);

@@ -36,6 +36,11 @@ impl Writer {
         for (number, Item { key, state, fills }) in items.iter().enumerate() {
             let size = u64::try_from(state.len()).unwrap_or(u64::MAX);
             let is_full = |bytes: u64| bytes.saturating_add(size) > self.limit;
+            if path(&self.folder, &key).exists() {
+                // Memory took over what came from here: nothing has to make room.
+                Pending::lock(&self.pending).remove(&key);
+                continue;
+            }
             if number % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 || is_full(bytes) {
                 bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
             }

@@ -329,3 +329,24 @@ fn warnings(fitted: &Estimate) -> Vec<String> {
     }
     warnings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::methods::tests::{noise, order, run_on, task};
+
+    /// The rounds that refine begin with passages whose states the first one announced; the last of them announces none.
+    #[test]
+    fn adaptive_rounds_share_what_was_announced() {
+        let mut task = Arc::into_inner(task(8)).unwrap();
+        task.request.moi =
+            MoiOptions { scheme: Some(Scheme::Adaptive), settle_probability: Some(0.999), ..MoiOptions::default() };
+        let mut source = noise(3);
+        let table: Vec<f64> = (0..8).map(|_| source()).collect();
+        let answer = |prompt: &Prompt| order(prompt).iter().map(|&passage| table[passage]).sum::<f64>() - 20.0;
+        let ran = run_on(&Moi, Arc::new(task), usize::MAX, &answer);
+        assert!(ran.rounds.len() > 1, "nothing was refined");
+        let alone = |prompts: &[Prompt]| prompts.iter().filter(|prompt| order(prompt).len() == 1).count();
+        assert_eq!((alone(&ran.rounds[0]), alone(&ran.rounds[1])), (8, 0));
+    }
+}

@@ -21,9 +21,7 @@ impl Stepper<'_> {
             // From disk, or from an earlier round, at whose sight the store had no room for it or no reason to keep it.
             let own = || {
                 let state = active.job.held.get(&key)?;
-                if store.keep(key, active.job.plan.length(node), &state, true, false) {
-                    active.job.held.remove(&key);
-                }
+                store.keep(key, active.job.plan.length(node), &state, true, false);
                 Some(state)
             };
             if let Some(state) = state.or_else(own) {
