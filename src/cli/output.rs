@@ -235,7 +235,7 @@ pub(super) fn took(usage: &v1::Usage) -> String {
     let ratio = crate::numeric::real(usize::try_from(usage.naive_tokens).unwrap_or(0))
         / crate::numeric::real(usize::try_from(usage.tokens).unwrap_or(0).max(1));
     format!(
-        "\ntokens evaluated {} (from scratch {}, {ratio:.1} times as many; {} from earlier requests)\n\
+        "\ntokens evaluated {} (from scratch {}, {ratio:.1} times as many; {} read before)\n\
          milliseconds: tokenising {:.1}, queue {:.1}, scoring {:.1}, fit {:.1}, in all {:.1}\n",
         usage.tokens,
         usage.naive_tokens,

@@ -112,7 +112,7 @@ fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
         page.counter(metric, help, &labels, value);
     }
     let help =
-        "Tokens of plans: evaluated, spared by prefixes of earlier requests, and what separate prompts would take.";
+        "Tokens of plans: evaluated, spared by earlier requests and rounds, and what separate prompts would take.";
     let kinds = [("evaluated", &stats.tokens), ("cached", &stats.cached_tokens), ("naive", &stats.naive_tokens)];
     for (kind, tokens) in kinds {
         page.counter("rerankd_tokens_total", help, &[("model", name), ("kind", kind)], number(tokens));

@@ -9,7 +9,7 @@ pub struct Usage {
     pub tokens: usize,
     /// Tokens of all prompts if every prompt were evaluated from its beginning.
     pub naive_tokens: usize,
-    /// Tokens that were not evaluated, because an earlier request had evaluated them.
+    /// Tokens that were not evaluated, because an earlier request, or round of the request, had evaluated them.
     pub cached_tokens: usize,
     /// Steps of the model in which the request took part.
     pub steps: usize,

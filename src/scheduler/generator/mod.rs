@@ -79,7 +79,7 @@ pub struct Outcome {
     pub running: Duration,
     /// Tokens evaluated for this plan.
     pub tokens: usize,
-    /// Tokens that were not evaluated, because an earlier request had evaluated them.
+    /// Tokens that were not evaluated, because an earlier request, or round of the request, had evaluated them.
     pub cached_tokens: usize,
     /// Steps in which this plan had tokens.
     pub steps: usize,

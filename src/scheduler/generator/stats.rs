@@ -12,7 +12,7 @@ use crate::scheduler::pace::Pace;
 pub struct Stats {
     /// Tokens evaluated.
     pub tokens: AtomicU64,
-    /// Tokens not evaluated, because an earlier request had evaluated them.
+    /// Tokens not evaluated, because an earlier request, or round of the request, had evaluated them.
     pub cached_tokens: AtomicU64,
     /// Microseconds inside the model.
     pub busy_micros: AtomicU64,
