@@ -76,12 +76,6 @@ impl Held {
             self.0.total.fetch_sub(size(&state), Ordering::Relaxed);
         }
     }
-
-    /// Whether nothing is held.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.states().is_empty()
-    }
 }
 
 impl Drop for Own {
@@ -109,7 +103,7 @@ mod tests {
             other.has_room(40) && !other.has_room(41),
             "another state of the same key takes the place of the first"
         );
-        assert!(!other.insert(b, Arc::new(vec![3; 50])) && other.is_empty(), "110 of 100");
+        assert!(!other.insert(b, Arc::new(vec![3; 50])) && other.states().is_empty(), "110 of 100");
         assert!(other.insert(b, Arc::new(vec![3; 40])));
         assert!(other.get(&a).is_none(), "the other's state");
         let clone = one.clone();
@@ -118,13 +112,13 @@ mod tests {
         clone.keep_only(&[(NodeId(0), a)]);
         assert!(!clone.has_room(1));
         clone.keep_only(&[(NodeId(0), b)]);
-        assert!(clone.is_empty() && clone.has_room(60));
+        assert!(clone.states().is_empty() && clone.has_room(60));
         assert!(clone.insert(a, Arc::new(vec![2; 60])));
         drop(clone);
         other.remove(&b);
         other.remove(&b);
         assert_eq!(total.load(Ordering::Relaxed), 0);
-        assert!(other.is_empty() && other.insert(b, Arc::new(vec![0; 101])), "the only one");
+        assert!(other.states().is_empty() && other.insert(b, Arc::new(vec![0; 101])), "the only one");
         assert!(!other.has_room(1) && !other.insert(a, Arc::new(vec![0; 1])));
         assert!(!Held::default().has_room(1) && !Held::default().insert(a, Arc::new(vec![0])), "without a store");
     }
