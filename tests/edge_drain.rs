@@ -97,7 +97,7 @@ async fn a_call_over_http_is_answered_at_the_end_of_the_drain() {
     let call = server.over_http();
     server.has(1).await;
     server.operator.stop();
-    assert_eq!(call.await.unwrap(), 499);
+    assert_eq!(call.await.unwrap(), 503);
     assert_eq!(server.serving.await.unwrap(), Ended::Cut(1));
 }
 
@@ -107,6 +107,6 @@ async fn calls_over_both_protocols_are_cancelled_and_counted() {
     let (json, grpc) = (server.over_http(), server.over_grpc());
     server.has(2).await;
     server.operator.stop();
-    assert_eq!((json.await.unwrap(), grpc.await.unwrap()), (499, Code::Cancelled));
+    assert_eq!((json.await.unwrap(), grpc.await.unwrap()), (503, Code::Cancelled));
     assert_eq!(server.serving.await.unwrap(), Ended::Cut(2));
 }

@@ -76,6 +76,12 @@ async fn fields_are_named_in_every_shape() {
         (with("query", json!("q".repeat(1_001))), "query", "query: 1001 bytes given"),
         (with("top_n", json!(-1)), "top_n", "top_n: must be"),
         (with("rerankd_method", json!("guess")), "rerankd_method", "rerankd_method: unknown method"),
+        (with("rerankd_scores", json!([1])), "rerankd_scores", "rerankd_scores: 1 given for"),
+        (
+            with("rerankd_score_threshold", json!(2)),
+            "rerankd_score_threshold",
+            "rerankd_score_threshold: must lie between 0",
+        ),
         (
             with("truncate_prompt_tokens", json!(5)),
             "truncate_prompt_tokens",
@@ -105,7 +111,7 @@ async fn text_embeddings_inference_has_an_empty_list_apart() {
         (json!({ "query": "q", "texts": [] }), 400, "empty", "texts: must not be empty"),
         (json!({ "query": "", "texts": ["a"] }), 422, "validation", "query: must not be empty"),
         (json!({ "query": "q", "texts": ["a", ""] }), 422, "validation", "texts[1]: must not be empty"),
-        (json!({ "query": "q", "texts": vec!["a"; 21] }), 422, "validation", "texts: 21 given"),
+        (json!({ "query": "q", "texts": vec!["a"; 21] }), 413, "validation", "texts: 21 given"),
         (
             json!({ "query": "q", "texts": ["a"], "truncation_direction": "up" }),
             422,

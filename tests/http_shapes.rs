@@ -53,7 +53,10 @@ async fn one_envelope_serves_cohere_jina_vllm_and_llama_server() {
         assert_eq!((&answer.body["object"], &answer.body["model"]), (&json!("list"), &json!("scripted")));
         assert_eq!(answer.body["id"], answer.header("x-request-id"));
         let meta = &answer.body["meta"];
-        assert_eq!(keys(meta), ["api_version", "billed_units", "cached_tokens", "tokens", "warnings"]);
+        assert_eq!(
+            keys(meta),
+            ["api_version", "billed_units", "cached_tokens", "score_calibrated", "tokens", "warnings"]
+        );
         assert_eq!(
             (&meta["api_version"]["version"], &meta["billed_units"]["search_units"]),
             (&json!(version), &json!(1))
@@ -229,7 +232,7 @@ async fn pairs_are_scored_in_their_order() {
         body[first] = "question".into();
         body[second] = DOCUMENTS.iter().copied().collect();
         let answer = ok(&server, path, &body).await;
-        assert_eq!(keys(&answer.body), ["created", "data", "id", "model", "object", "usage"]);
+        assert_eq!(keys(&answer.body), ["created", "data", "id", "model", "object", "usage", "warnings"]);
         let data = answer.body["data"].as_array().unwrap();
         for (index, entry) in data.iter().enumerate() {
             assert_eq!((&entry["index"], &entry["object"]), (&json!(index), &json!("score")));

@@ -131,7 +131,7 @@ async fn the_pairs_of_all_lists_of_a_request_count_together() {
     for (allowed, refused) in [(one + other, false), (one + other - 1, true)] {
         let (server, _) = scripted(allowed).await;
         let pairs = vec![pair("question"), pair("other question")];
-        let scored = server.engine.score_pairs(&common::call(), pairs, methods::find("semantic-utility")).await;
+        let scored = server.engine.score_pairs(&common::call(), pairs, methods::find("semantic-utility"), "").await;
         assert_eq!(scored.as_ref().err(), refused.then_some(&EngineError::Pairs { allowed }), "{scored:?}");
         server.stop().await;
     }

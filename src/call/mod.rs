@@ -9,6 +9,7 @@
 //! work, and running work polls [`Call::is_stopped`]. The scheduler drops the plan before its next step.
 
 mod admission;
+mod aside;
 mod compute;
 mod ledger;
 mod priority;
@@ -23,6 +24,7 @@ use tracing::Instrument;
 
 use admission::Seat;
 pub use admission::{Admission, Full, Place};
+pub use aside::{LARGE, beside_the_reactor};
 pub use compute::{Compute, Lane};
 pub use ledger::Ledger;
 use ledger::Work;

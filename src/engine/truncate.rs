@@ -65,8 +65,9 @@ pub(super) fn tokenise(
 /// # Errors
 /// As [`fit_passages`], but for the call.
 pub(super) fn fit_tokens(texts: &[PassageTokens], fit: Fit) -> Result<FittedPassages, EngineError> {
-    let bounded: Vec<usize> =
-        texts.iter().map(|text| text.len().min(fit.passage_tokens.unwrap_or(usize::MAX))).collect();
+    // Of every text a token is left: passages of which only the frame is read are all the same.
+    let bound = |text: &PassageTokens| fit.passage_tokens.map_or(usize::MAX, |most| most.max(text.least()));
+    let bounded: Vec<usize> = texts.iter().map(|text| text.len().min(bound(text))).collect();
     let cap = if fit.truncate {
         let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
         common_cap(&bounded, &least, fit.longest, fit.available).ok_or_else(|| EngineError::TooLong {
@@ -144,6 +145,17 @@ mod tests {
         assert_eq!(common_cap(&[10, 100, 100], &[1, 1, 1], 1, 60), Some(60));
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 11), None);
         assert_eq!(common_cap(&[10, 10], &[6, 6], 2, 12), Some(6));
+    }
+
+    #[test]
+    fn a_bound_leaves_a_token_of_every_text() {
+        let texts: Vec<PassageTokens> =
+            ["first", "second"].map(|text| PassageTokens::new(&ByteTokenizer::default(), "a title", text)).into();
+        for truncate in [true, false] {
+            let fit = Fit { available: 1_000, longest: 2, passage_tokens: Some(1), truncate, side: CutSide::End };
+            let fitted = fit_tokens(&texts, fit).unwrap();
+            assert_eq!((fitted.tokens[0].len(), fitted.cut[0]), (texts[0].least(), texts[0].body_len() - 1));
+        }
     }
 
     /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.

@@ -8,10 +8,14 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use super::own;
 use super::request::Asked;
 use super::score::AskedScores;
 use crate::engine::rerank::{PairScores, Ranked, Reranked, Usage};
 use crate::peers::{ComputeCost, characters};
+
+/// A warning beside a bare list; one header for each.
+const WARNING: HeaderName = HeaderName::from_static("x-rerankd-warning");
 
 /// What an answer says of itself.
 pub(super) struct About<'a> {
@@ -42,12 +46,13 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         return tei(asked, ranked, compute);
     }
     let results: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, "relevance_score")).collect();
-    let warnings: Vec<&String> = asked.warnings.iter().chain(&ranked.warnings).collect();
+    let warnings = warnings(asked, ranked);
     let meta = json!({
         "api_version": { "version": about.version },
         "billed_units": { "search_units": 1 },
         "tokens": { "input_tokens": tokens(&ranked.usage), "output_tokens": 0 },
         "cached_tokens": ranked.usage.cached_tokens,
+        "score_calibrated": ranked.score_calibrated,
         "warnings": warnings,
     });
     let body = json!({
@@ -61,6 +66,10 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
     json_response(StatusCode::OK, &body)
 }
 
+fn warnings(asked: &Asked, ranked: &Reranked) -> Vec<String> {
+    asked.warnings.iter().cloned().chain(ranked.warnings.iter().map(|warning| own::said(warning))).collect()
+}
+
 /// The answer in text-embeddings-inference's shape, with its headers.
 fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let results: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, "score")).collect();
@@ -72,6 +81,12 @@ fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
             response.headers_mut().insert(HeaderName::from_static(name), value);
         }
     }
+    // A bare list has no other place for them.
+    for warning in warnings(asked, ranked) {
+        if let Ok(value) = HeaderValue::from_str(&warning) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
     response
 }
 
@@ -79,6 +94,9 @@ fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
     let mut item = Map::new();
     item.insert("index".into(), passage.index.into());
     item.insert(score.into(), (if asked.raw_scores { passage.utility } else { passage.score }).into());
+    if passage.tokens_cut > 0 {
+        item.insert("tokens_cut".into(), passage.tokens_cut.into());
+    }
     if let Some(document) = asked.request.passages.get(passage.index).filter(|_| asked.echo) {
         let (key, value) = if asked.tei {
             ("text", Value::from(document.text.as_str()))
@@ -106,6 +124,7 @@ pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: 
         "model": model,
         "data": data,
         "usage": usage(&scored.usage),
+        "warnings": scored.warnings.iter().map(|warning| own::said(warning)).collect::<Vec<_>>(),
     });
     json_response(StatusCode::OK, &body)
 }

@@ -59,6 +59,10 @@ impl<'a, 'k> Object<'a, 'k> {
         self.parse(field, "must be a whole number")
     }
 
+    pub fn number(&self, field: &str) -> Result<Option<f64>, EngineError> {
+        self.parse(field, "must be a number")
+    }
+
     /// A count of at least `least`.
     pub fn count(&self, field: &str, least: usize) -> Result<Option<usize>, EngineError> {
         let refused = || EngineError::invalid(self.path(field), format!("must be a whole number of {least} or more"));

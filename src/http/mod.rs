@@ -10,7 +10,9 @@
 mod answer;
 mod documents;
 mod json;
+mod model;
 mod openapi;
+mod own;
 mod problem;
 mod record;
 mod request;
@@ -32,11 +34,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
-use crate::call::{Admission, Call, Terms};
+use crate::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
 use crate::engine::Engine;
-use crate::engine::methods::{self, MethodRef};
+use crate::engine::methods::MethodRef;
+use crate::engine::rerank::RerankRequest;
 use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
 use answer::json_response;
+use model::{Choice, Names};
 use problem::{Problem, Shape};
 use record::{Received, Recorder};
 
@@ -148,6 +152,10 @@ pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
 /// Admits a request, works for it within its terms, and answers it.
 async fn handle(http: Arc<Http>, route: &'static Route, received: Received, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|value| *value != "identity") {
+        let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
+        return Problem::Encoded(encoding).response(route.shape(), &received.id);
+    }
     match terms::of(&parts, route.path) {
         Ok(terms) => {
             let terms = Terms { request: Some(received.tally), id: Some(received.id), ..terms };
@@ -174,8 +182,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
     // Without a generator the request is read all the same, and refused by the engine.
     let generator = http.engine.scorer().ok();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
-    let reader =
-        request::Reader { own: *shape, options, limits, names: http.names(), beside: http.beside(), generator };
+    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generator };
     match route.kind {
         Kind::Rerank { echo, version } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
@@ -183,23 +190,22 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
             let asked = asked?;
             let ranked = http.engine.rerank(call, asked.request.clone(), None).await;
             let ranked = ranked.map_err(|error| asked.named(error))?;
-            let model = http.model_of(asked.request.method());
+            let model = http.model_of(&asked.request);
             tracing::debug!(
                 passages = asked.request.passages.len(),
                 tokens = ranked.usage.tokens,
                 milliseconds = ranked.usage.total_ms,
                 "reranked"
             );
-            Ok(answer::reranked(
-                &asked,
-                &ranked,
-                &answer::About { id: call.id(), model: &model, version },
-                &http.engine.compute(),
-            ))
+            let about = answer::About { id: call.id(), model: &model, version };
+            let write = || answer::reranked(&asked, &ranked, &about, &http.engine.compute());
+            let returned: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
+            Ok(if asked.echo && returned > LARGE { beside_the_reactor(write) } else { write() })
         }
         Kind::Score => {
             let asked = call.compute(move |_| reader.score(&body)).await?;
-            let scored = http.engine.score_pairs(call, asked.pairs.clone(), asked.method).await;
+            let Choice { method, scorer } = asked.choice.clone();
+            let scored = http.engine.score_pairs(call, asked.pairs.clone(), method, scorer).await;
             let scored = scored.map_err(|error| asked.named(error))?;
             tracing::debug!(
                 pairs = scored.scores.len(),
@@ -207,7 +213,8 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 milliseconds = scored.usage.total_ms,
                 "pairs scored"
             );
-            let model = http.model_of(asked.method.unwrap_or_default());
+            let like = RerankRequest { method, scorer: scorer.to_owned(), ..RerankRequest::default() };
+            let model = http.model_of(&like);
             Ok(answer::scored(&asked, &scored, call.id(), &model))
         }
     }
@@ -234,33 +241,13 @@ async fn receive(body: Body, most: usize, patience: Duration) -> Result<Vec<u8>,
 }
 
 impl Http {
-    /// The model that a method asks, as answers state it; for a method that asks none the method's name.
-    fn model_of(&self, method: MethodRef) -> String {
-        self.engine.model_of(method).unwrap_or_else(|| method.name().to_owned())
+    /// The model that a request asks, as answers state it; where its method asks none, the method's name.
+    fn model_of(&self, request: &RerankRequest) -> String {
+        self.engine.model_of_request(request).unwrap_or_else(|| request.method().name().to_owned())
     }
 
-    /// The models beside the generator, each with the method that asks it.
-    fn beside(&self) -> Vec<(String, MethodRef)> {
-        let asking = methods::all().filter(|method| method.beside().is_some());
-        asking.filter_map(|method| Some((self.engine.model_of(method)?, method))).collect()
-    }
-
-    /// The name of the generator that scores.
-    fn model_name(&self) -> String {
-        let configured = self.engine.models().scoring("").map(|model| model.name().to_owned());
-        self.engine.scorer().map_or_else(|_| configured.unwrap_or_default(), |served| served.info.name.clone())
-    }
-
-    /// Names that a request may give for the generator that scores, its own first.
-    fn names(&self) -> Vec<String> {
-        let configured = self.engine.models().scoring("").map(|model| model.name().to_owned());
-        let mut names = vec![self.model_name()];
-        for name in configured.into_iter().chain(self.options.aliases.iter().cloned()) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        names
+    fn names(&self) -> Names {
+        Names::of(&self.engine, &self.options.aliases)
     }
 }
 
@@ -274,14 +261,12 @@ async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) 
 }
 
 async fn models(State(http): State<Arc<Http>>) -> Response {
-    let own = http.model_name();
+    let names = http.names();
     let entry = |id: &str, root: &str| {
         let created = answer::seconds();
         json!({ "id": id, "object": "model", "created": created, "owned_by": "rerankd", "root": root })
     };
-    let mut data = vec![entry(&own, &own)];
-    data.extend(http.options.aliases.iter().filter(|alias| **alias != own).map(|alias| entry(alias, &own)));
-    data.extend(http.beside().iter().map(|(name, _)| entry(name, name)));
+    let data: Vec<_> = names.all().into_iter().map(|(name, root)| entry(name, root)).collect();
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 

@@ -14,3 +14,28 @@ pub(super) async fn document() -> Response {
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::http::own;
+    use crate::http::request::{COMMON, RANKING};
+
+    /// What a body may have is in the document. The lists of passages are in one of two schemas.
+    #[test]
+    fn every_field_of_a_body_is_described() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        let described =
+            |schema: &str, field: &str| !document["components"]["schemas"][schema]["properties"][field].is_null();
+        let apart = ["documents", "return_documents", "rank_fields", "max_chunks_per_doc", "texts", "return_text"];
+        for field in COMMON.into_iter().chain(RANKING).chain(own::FIELDS) {
+            let (one, other) = (described("RerankRequest", field), described("TeiRerankRequest", field));
+            assert!(if apart.contains(&field) { one != other } else { one && other }, "{field}");
+        }
+        for field in COMMON {
+            assert!(described("ScoreRequest", field), "{field}");
+        }
+    }
+}

@@ -40,6 +40,8 @@ pub(super) enum Problem {
     NoModel(String),
     /// The request has no valid token; why.
     Unauthenticated(String),
+    /// The body is compressed in this way.
+    Encoded(String),
     /// Nothing is served at this path.
     NoPath,
     /// The path is served, with another method.
@@ -92,6 +94,7 @@ impl Problem {
         let (code, refusal) = match self {
             Self::Engine(EngineError::Invalid { .. } | EngineError::TooLong { .. })
             | Self::Malformed(_)
+            | Self::Encoded(_)
             | Self::NoModel(_) => ("InvalidArgument", Some(Refusal::Invalid)),
             Self::Engine(EngineError::Budget { .. } | EngineError::Pairs { .. }) => {
                 ("ResourceExhausted", Some(Refusal::Budget))
@@ -121,6 +124,10 @@ impl Problem {
                 let message = format!("body: more than {most} bytes given");
                 plain(413, "RequestEntityTooLargeError", "validation", message)
             }
+            Self::Encoded(encoding) => {
+                let message = format!("content-encoding: is {encoding:?}, a body must not be encoded");
+                plain(415, "UnsupportedMediaTypeError", "validation", message)
+            }
             Self::Slow => plain(408, "RequestTimeoutError", "timeout", "body: was not received in time".to_owned()),
             Self::NoModel(name) => {
                 let message = format!("model: {name:?} is not served here");
@@ -145,6 +152,7 @@ impl Problem {
     /// The response. `id` is the id of the request.
     pub fn response(self, shape: Shape, id: &str) -> Response {
         let outcome = self.outcome();
+        let challenge = matches!(self, Self::Unauthenticated(_));
         let facts = self.facts(shape);
         let status = StatusCode::from_u16(facts.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = json_response(status, &facts.body(shape, id));
@@ -153,8 +161,20 @@ impl Problem {
             let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
+        if challenge {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response.extensions_mut().insert(outcome);
         response
+    }
+}
+
+/// Whether text-embeddings-inference would call the request too large.
+fn too_large(error: &EngineError) -> bool {
+    match error {
+        EngineError::Invalid { problem, .. } => problem.ends_with(" allowed"),
+        EngineError::TooLong { .. } | EngineError::Budget { .. } | EngineError::Pairs { .. } => true,
+        _ => false,
     }
 }
 
@@ -166,6 +186,8 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
         EngineError::Invalid { field, problem } if field == "texts" && problem == "must not be empty" => {
             (400, "BadRequestError", "empty")
         }
+        // Its clients send smaller lists then.
+        error if shape == Shape::Tei && too_large(error) => (413, "RequestEntityTooLargeError", "validation"),
         // A request over its budget is not 429, which clients repeat: it needs the same tokens next time.
         EngineError::Invalid { .. }
         | EngineError::TooLong { .. }
@@ -173,9 +195,9 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
         | EngineError::Pairs { .. } => (422, "UnprocessableEntityError", "validation"),
         EngineError::QueueFull { .. } => (429, "RateLimitError", "overloaded"),
         EngineError::DeadlineExceeded => (504, "TimeoutError", "timeout"),
-        EngineError::Cancelled => (499, "CancelledError", "cancelled"),
         EngineError::Precondition(_) => (tei_status(400, 424), "BadRequestError", "backend"),
-        EngineError::Unavailable => (503, "ServiceUnavailableError", "unhealthy"),
+        // Cancelled: the server stops. Clients repeat 503, on another replica.
+        EngineError::Unavailable | EngineError::Cancelled => (503, "ServiceUnavailableError", "unhealthy"),
         EngineError::Internal(text) => {
             tracing::error!(error = %text, "request failed");
             (500, "InternalServerError", "backend")
@@ -184,7 +206,7 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
     let internal = matches!(error, EngineError::Internal(_));
     let retry_after = match error {
         EngineError::QueueFull { retry_after } => Some(retry_after),
-        EngineError::Unavailable => Some(RETRY_UNAVAILABLE),
+        EngineError::Unavailable | EngineError::Cancelled => Some(RETRY_UNAVAILABLE),
         _ => None,
     };
     let field = match error {
@@ -226,6 +248,26 @@ mod tests {
     }
 
     #[test]
+    fn text_embeddings_inference_has_413_for_what_is_too_large() {
+        let rows = [
+            (EngineError::invalid("texts", "21 given, at most 20 allowed"), 413),
+            (EngineError::TooLong { field: "texts".into(), needed: 2, available: 1 }, 413),
+            (EngineError::Budget { needed: 2, allowed: 1 }, 413),
+            (EngineError::invalid("query", "must not be empty"), 422),
+        ];
+        for (error, expected) in rows {
+            assert_eq!(status(error.clone(), Shape::Tei).0, expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refused_token_is_answered_with_the_scheme() {
+        let response = Problem::Unauthenticated("no token".into()).response(Shape::Nested, "id-1");
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        assert!(Problem::NoPath.response(Shape::Nested, "id-1").headers().get("www-authenticate").is_none());
+    }
+
+    #[test]
     fn every_error_has_its_status() {
         let full = |retry_after| EngineError::QueueFull { retry_after };
         let rows: [(EngineError, u16, Option<&str>); 9] = [
@@ -234,7 +276,7 @@ mod tests {
             (EngineError::Budget { needed: 2, allowed: 1 }, 422, None),
             (full(Duration::from_millis(2_100)), 429, Some("3")),
             (EngineError::DeadlineExceeded, 504, None),
-            (EngineError::Cancelled, 499, None),
+            (EngineError::Cancelled, 503, Some("1")),
             (EngineError::Precondition("no model".into()), 400, None),
             (EngineError::Unavailable, 503, Some("1")),
             (EngineError::Internal("secret".into()), 500, None),

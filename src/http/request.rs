@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::HttpOptions;
 use super::documents::{self, Document};
 use super::json::{Object, elements, string};
+use super::model::Names;
+use super::own;
 use super::problem::{Problem, Shape};
-use crate::engine::methods::{self, MethodRef};
 use crate::engine::models::ServedGenerator;
 use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Passage, RerankRequest};
@@ -29,7 +30,7 @@ pub(super) const COMMON: [&str; 11] = [
     "truncate_prompt_tokens",
 ];
 
-const RANKING: [&str; 10] = [
+pub(super) const RANKING: [&str; 10] = [
     "query",
     "documents",
     "texts",
@@ -52,10 +53,7 @@ pub(super) struct Reader {
     pub options: HttpOptions,
     /// Bounds of the engine. They hold before a list is copied or a text is tokenised.
     pub limits: Limits,
-    /// Names of the generator, its aliases among them.
-    pub names: Vec<String>,
-    /// Names of the models beside it, each with the method that asks it.
-    pub beside: Vec<(String, MethodRef)>,
+    pub names: Names,
     pub generator: Option<Arc<ServedGenerator>>,
 }
 
@@ -76,7 +74,11 @@ pub(super) struct Asked {
 impl Asked {
     /// The error with its field as the body calls it.
     pub fn named(&self, error: EngineError) -> EngineError {
-        peers::named(error, |field| peers::texts_called(if self.tei { "texts" } else { "documents" }, field))
+        if let EngineError::Precondition(problem) = &error {
+            return EngineError::Precondition(own::said(problem));
+        }
+        let list = if self.tei { "texts" } else { "documents" };
+        peers::named(error, |field| own::called(field).unwrap_or_else(|| peers::texts_called(list, field)))
     }
 }
 
@@ -84,7 +86,7 @@ impl Reader {
     /// Reads the body of a ranking. Also returns the shape of its errors. Blocking: tokenises the query where a bound holds
     /// for query and document together.
     pub fn rerank(&self, body: &[u8], echo: bool) -> (Shape, Result<Asked, Problem>) {
-        let wanted: Vec<&str> = COMMON.into_iter().chain(RANKING).collect();
+        let wanted: Vec<&str> = COMMON.into_iter().chain(RANKING).chain(own::FIELDS).collect();
         let object = match whole(body, &wanted) {
             Ok(object) => object,
             Err(problem) => return (self.own, Err(problem)),
@@ -96,7 +98,7 @@ impl Reader {
     }
 
     fn ranking(&self, object: &Object<'_, '_>, tei: bool, echo: bool) -> Result<Asked, Problem> {
-        self.check_model(object)?;
+        let choice = self.names.choose(object, self.options.method)?;
         let query = match object.raw("query") {
             Some(value) => documents::document(value, "query", None)?.joined(),
             None => return Err(EngineError::invalid("query", "must be set").into()),
@@ -121,9 +123,10 @@ impl Reader {
         if object.has("max_chunks_per_doc") {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
         }
-        let request = RerankRequest {
+        let mut request = RerankRequest {
             passages: documents.into_iter().enumerate().map(passage).collect(),
-            method: self.method(object)?,
+            method: choice.method,
+            scorer: choice.scorer.to_owned(),
             top_n: top_n.filter(|count| *count > 0),
             truncate: truncate(object)?,
             passage_tokens: self.passage_tokens(object, &query)?,
@@ -131,6 +134,7 @@ impl Reader {
             query,
             ..RerankRequest::default()
         };
+        own::read(object, list, &mut request)?;
         Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, warnings })
     }
 
@@ -141,36 +145,6 @@ impl Reader {
         }
         let problem = format!("{} bytes given, at most {} allowed", query.len(), self.limits.query_bytes);
         Err(EngineError::invalid(field, problem))
-    }
-
-    /// Refuses a model that is not served: an answer never names a model that did not run.
-    pub fn check_model(&self, object: &Object<'_, '_>) -> Result<(), Problem> {
-        match object.text("model")? {
-            Some(name) if !self.names.contains(&name) && self.asks(&name).is_none() => Err(Problem::NoModel(name)),
-            _ => Ok(()),
-        }
-    }
-
-    /// The method that asks the model of this name beside the generator, if there is one.
-    fn asks(&self, model: &str) -> Option<MethodRef> {
-        self.beside.iter().find(|(name, _)| name == model).map(|(_, method)| *method)
-    }
-
-    /// The method that the body names, that of the model that it names, or the configured one.
-    pub fn method(&self, object: &Object<'_, '_>) -> Result<Option<MethodRef>, EngineError> {
-        let invalid = |problem: String| EngineError::invalid("rerankd_method", problem);
-        let named = match object.text("rerankd_method")? {
-            Some(name) => Some(methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}")))?),
-            None => None,
-        };
-        let of_model = object.text("model")?.and_then(|model| self.asks(&model));
-        match (named, of_model) {
-            // The answer would name another model than the request.
-            (Some(named), Some(own)) if named != own => {
-                Err(invalid(format!("{} does not ask this model: leave it out, or take {}", named.name(), own.name())))
-            }
-            _ => Ok(named.or(of_model).or(self.options.method)),
-        }
     }
 
     /// Most tokens of a document beside this query.
@@ -266,6 +240,7 @@ pub(super) fn raw_scores(object: &Object<'_, '_>) -> Result<bool, EngineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::methods;
 
     const LIMITS: Limits = Limits {
         passages: 100,
@@ -284,8 +259,12 @@ mod tests {
             own: Shape::Nested,
             options,
             limits: LIMITS,
-            names: vec!["own".into(), "alias".into()],
-            beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
+            names: Names {
+                scoring: vec!["own".into()],
+                aliases: vec!["alias".into()],
+                beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
+                ..Names::default()
+            },
             generator: None,
         }
     }

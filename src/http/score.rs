@@ -2,10 +2,11 @@
 
 use super::documents::{self, Document};
 use super::json::Object;
+use super::model::Choice;
+use super::own;
 use super::problem::Problem;
 use super::request::{COMMON, Reader, cut_side, raw_scores, truncate, whole};
 use crate::engine::EngineError;
-use crate::engine::methods::MethodRef;
 use crate::engine::rerank::Pair;
 use crate::peers;
 
@@ -17,7 +18,7 @@ const SIDES: [(&str, &str); 4] =
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AskedScores {
     pub pairs: Vec<Pair>,
-    pub method: Option<MethodRef>,
+    pub choice: Choice,
     /// Whether scores are utilities.
     pub raw_scores: bool,
     /// Names of the two sides in the body.
@@ -31,7 +32,7 @@ impl AskedScores {
     pub fn named(&self, error: EngineError) -> EngineError {
         let (first, second) = self.sides;
         peers::named(error, |field| match field.strip_prefix("pairs") {
-            None => field.to_owned(),
+            None => own::called(field).unwrap_or_else(|| field.to_owned()),
             Some(rest) => match rest.strip_suffix(".query") {
                 Some(_) if self.one_query => first.to_owned(),
                 Some(place) => format!("{first}{place}"),
@@ -47,7 +48,7 @@ impl Reader {
         let names = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2", "truncation_direction"];
         let wanted: Vec<&str> = COMMON.into_iter().chain(names).collect();
         let object = whole(body, &wanted)?;
-        self.check_model(&object)?;
+        let choice = self.names.choose(&object, self.options.method)?;
         let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
         let Some(sides) = given else {
             return Err(EngineError::invalid(missing(&object), "must be set").into());
@@ -78,7 +79,7 @@ impl Reader {
             let passage_tokens = self.passage_tokens(&object, query)?;
             pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
         }
-        Ok(AskedScores { pairs, method: self.method(&object)?, raw_scores: raw_scores(&object)?, sides, one_query })
+        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, sides, one_query })
     }
 }
 
@@ -108,6 +109,7 @@ mod tests {
     };
     use crate::engine::Limits;
     use crate::http::HttpOptions;
+    use crate::http::model::Names;
     use crate::http::problem::Shape;
 
     fn read(body: &str) -> Result<AskedScores, Problem> {
@@ -116,8 +118,7 @@ mod tests {
             own: Shape::Nested,
             options,
             limits: LIMITS,
-            names: vec!["own".into()],
-            beside: Vec::new(),
+            names: Names { scoring: vec!["own".into()], ..Names::default() },
             generator: None,
         };
         reader.score(body.as_bytes())

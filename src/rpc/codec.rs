@@ -5,11 +5,8 @@
 //! allocated for it. What cannot be decoded is the caller's fault, too: INVALID_ARGUMENT. build.rs puts this codec in the
 //! place of prost's.
 
-use std::sync::{Mutex, PoisonError};
-
 use prost::bytes::Buf;
 use prost::{Message, Name};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
@@ -17,13 +14,11 @@ use tonic_prost::ProstCodec;
 use super::count::exceeds;
 use super::shape::Shape;
 use super::status;
+use crate::call::{LARGE, beside_the_reactor};
 
 /// Fields of one request, nested ones included. A hundred passages are a few hundred; `EvaluateRanking` of 250 queries with a
 /// thousand documents each, the largest by far, has a million. Decoded, a million empty messages take 100 MB.
 const MOST_ELEMENTS: usize = 1_000_000;
-
-/// A message of more bytes takes the reactor's thread for more than a millisecond.
-const LARGE: usize = 256 << 10;
 
 /// prost's codec behind the count.
 #[derive(Debug)]
@@ -89,20 +84,5 @@ impl<D: Decoder<Error = Status>> CountingDecoder<D> {
             Code::Internal if self.counts => Status::invalid_argument(format!("message: {}", status.message())),
             _ => status,
         })
-    }
-}
-
-/// Runs the decoding of a large message: one at a time, so that many leave cores to what else the server does, and on a
-/// thread that the reactor gave up, so that small requests and health checks are not behind it.
-fn beside_the_reactor<T>(decode: impl FnOnce() -> T) -> T {
-    static ONE: Mutex<()> = Mutex::new(());
-    let alone = || {
-        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        decode()
-    };
-    // A reactor of one thread, as in tests, has no other thread to hand over to.
-    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(alone),
-        _ => alone(),
     }
 }

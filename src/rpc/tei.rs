@@ -122,7 +122,7 @@ impl Service {
         let (pairs, shown) =
             messages.map_err(|_| Status::deadline_exceeded("the stream was not received in time"))??;
         let work = async {
-            let scored = self.edge.engine.score_pairs(call, pairs, self.options.method).await;
+            let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
             scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))
         };
         let scored = answer::<_, EngineError>(call, Box::pin(work)).await?;

@@ -60,7 +60,7 @@ struct List {
 }
 
 impl Engine {
-    /// Scores pairs by `method`, or by the default one. They are admitted together, or not at all, and their tokens count
+    /// Scores pairs by `method`, or by the default one, with the `scorer` of a request. They are admitted together, or not at all, and their tokens count
     /// together against the limit of a request. The generator works on several lists at once, so that short ones fill its
     /// steps.
     ///
@@ -72,6 +72,7 @@ impl Engine {
         call: &Call,
         pairs: Vec<Pair>,
         method: Option<MethodRef>,
+        scorer: &str,
     ) -> Result<PairScores, EngineError> {
         let (started, limits) = (Instant::now(), *self.limits());
         if pairs.is_empty() {
@@ -86,7 +87,7 @@ impl Engine {
             usage: Usage::default(),
             warnings: Vec::new(),
         };
-        let lists = lists(pairs, method);
+        let lists = lists(pairs, method, scorer);
         for list in &lists {
             check::check(&list.request, &limits).map_err(|error| list.named(error))?;
         }
@@ -126,14 +127,15 @@ impl Engine {
 }
 
 /// Groups pairs into lists, in the order of their first pair.
-fn lists(pairs: Vec<Pair>, method: Option<MethodRef>) -> Vec<List> {
+fn lists(pairs: Vec<Pair>, method: Option<MethodRef>, scorer: &str) -> Vec<List> {
     let mut lists: Vec<List> = Vec::new();
     let mut places = HashMap::new();
     for (index, Pair { query, text, truncate, passage_tokens, cut_side }) in pairs.into_iter().enumerate() {
         let place = *places.entry((query.clone(), truncate, passage_tokens, cut_side)).or_insert(lists.len());
         if place == lists.len() {
+            let scorer = scorer.to_owned();
             let request =
-                RerankRequest { query, method, truncate, passage_tokens, cut_side, ..RerankRequest::default() };
+                RerankRequest { query, method, scorer, truncate, passage_tokens, cut_side, ..RerankRequest::default() };
             lists.push(List { pairs: Vec::new(), request });
         }
         let list = &mut lists[place];
@@ -173,7 +175,7 @@ mod tests {
     #[test]
     fn pairs_of_one_query_are_one_list() {
         let other = Pair { truncate: Some(false), ..pair("a", "4") };
-        let lists = lists(vec![pair("a", "1"), pair("b", "2"), pair("a", "3"), other], None);
+        let lists = lists(vec![pair("a", "1"), pair("b", "2"), pair("a", "3"), other], None, "");
         let groups: Vec<(&str, &[usize])> =
             lists.iter().map(|list| (list.request.query.as_str(), list.pairs.as_slice())).collect();
         assert_eq!(groups, [("a", &[0, 2][..]), ("b", &[1]), ("a", &[3])]);
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_pair() {
-        let lists = lists(vec![pair("a", "1"), pair("b", "2"), pair("a", "")], None);
+        let lists = lists(vec![pair("a", "1"), pair("b", "2"), pair("a", "")], None, "");
         let named = |list: usize, field: &str| lists[list].named(EngineError::invalid(field, "is wrong")).to_string();
         assert_eq!(named(0, "passages[1].text"), "pairs[2].text: is wrong");
         assert_eq!(named(1, "query"), "pairs[1].query: is wrong");

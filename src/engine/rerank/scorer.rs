@@ -51,7 +51,8 @@ impl Engine {
     }
 
     /// The same for a request.
-    pub(super) fn model_of_request(&self, request: &RerankRequest) -> Option<String> {
+    #[must_use]
+    pub fn model_of_request(&self, request: &RerankRequest) -> Option<String> {
         let method = request.method();
         if let Some(role) = method.beside() {
             return self.models().scorer_if_any(role).map(|scorer| scorer.model().name.clone());

@@ -1,0 +1,23 @@
+//! Long computations where an answer is read or written, outside of [`Call::compute`](super::Call::compute).
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// A message of more bytes takes the reactor's thread for more than a millisecond.
+pub const LARGE: usize = 256 << 10;
+
+/// Runs the work for a large message: one at a time, so that many leave cores to what else the server does, and on a thread that
+/// the reactor gave up, so that small requests and health checks are not behind it.
+pub fn beside_the_reactor<T>(work: impl FnOnce() -> T) -> T {
+    static ONE: Mutex<()> = Mutex::new(());
+    let alone = || {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
+    };
+    // A reactor of one thread, as in tests, has no other thread to hand over to.
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(alone),
+        _ => alone(),
+    }
+}

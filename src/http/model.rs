@@ -1,0 +1,179 @@
+//! What `model` and `rerankd_method` of a body choose: a method, and which of two generators scores.
+
+use super::json::Object;
+use super::problem::Problem;
+use crate::engine::methods::{self, MethodRef};
+use crate::engine::{Engine, EngineError};
+
+const METHOD: &str = "rerankd_method";
+
+/// Names that a body may give as its model.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Names {
+    /// The generator that scores: as answers state it, and as it is configured.
+    pub scoring: Vec<String>,
+    /// The generator that answers, where another one scores.
+    pub answering: Vec<String>,
+    /// Names that existing clients send. They stand for what the server is configured to do.
+    pub aliases: Vec<String>,
+    /// Models beside the generator, each with the method that asks it.
+    pub beside: Vec<(String, MethodRef)>,
+}
+
+/// What a body chooses.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Choice {
+    /// `None` for the engine's default method.
+    pub method: Option<MethodRef>,
+    /// As [`crate::engine::rerank::RerankRequest::scorer`].
+    pub scorer: &'static str,
+}
+
+impl Names {
+    /// The names of a server's models and these `aliases`.
+    pub fn of(engine: &Engine, aliases: &[String]) -> Self {
+        let models = engine.models();
+        let names = |scorer: &str| {
+            let Ok(model) = models.scoring(scorer) else { return Vec::new() };
+            let stated = model.get().ok().map(|served| served.info.name.clone());
+            let mut names: Vec<String> = stated.into_iter().chain([model.name().to_owned()]).collect();
+            names.dedup();
+            names
+        };
+        let scoring = names("");
+        let answering = names("generator").into_iter().filter(|name| !scoring.contains(name)).collect();
+        let asking = methods::all().filter(|method| method.beside().is_some());
+        let beside = asking.filter_map(|method| Some((engine.model_of(method)?, method))).collect();
+        Self { scoring, answering, aliases: aliases.to_vec(), beside }
+    }
+
+    /// All of them, each once with the name of the model that it stands for.
+    pub fn all(&self) -> Vec<(&str, &str)> {
+        let own = self.scoring.first().map_or("", String::as_str);
+        let answering = self.answering.first().map_or("", String::as_str);
+        let mut all = vec![(own, own)];
+        let more = (self.aliases.iter().map(|name| (name.as_str(), own)))
+            .chain((!answering.is_empty()).then_some((answering, answering)))
+            .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
+        for (name, root) in more {
+            if !all.iter().any(|(other, _)| *other == name) {
+                all.push((name, root));
+            }
+        }
+        all
+    }
+
+    /// What a body chooses. `configured` is the method of bodies that name none.
+    ///
+    /// # Errors
+    /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the same reason a
+    /// method that does not ask the named model is invalid.
+    pub fn choose(&self, object: &Object<'_, '_>, configured: Option<MethodRef>) -> Result<Choice, Problem> {
+        let given = |field: &str| Ok::<_, EngineError>(object.text(field)?.filter(|name| !name.is_empty()));
+        let named = given(METHOD)?
+            .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}"))))
+            .transpose()?;
+        let Some(model) = given("model")? else { return Ok(Choice { method: named.or(configured), scorer: "" }) };
+        let is = |names: &[String]| names.contains(&model);
+        if let Some((_, own)) = self.beside.iter().find(|(name, _)| *name == model) {
+            let other = named.filter(|named| named != own);
+            return match other {
+                Some(other) => Err(invalid(format!(
+                    "{} does not ask this model: leave it out, or take {}",
+                    other.name(),
+                    own.name()
+                ))
+                .into()),
+                None => Ok(Choice { method: Some(*own), scorer: "" }),
+            };
+        }
+        if !is(&self.scoring) && !is(&self.answering) {
+            if is(&self.aliases) {
+                return Ok(Choice { method: named.or(configured), scorer: "" });
+            }
+            return Err(Problem::NoModel(model));
+        }
+        // The generator that answers is asked by name where another one scores; methods of its own answer ask it anyway.
+        let scores = is(&self.scoring);
+        let elsewhere = |method: &MethodRef| {
+            method.beside().is_some() || (scores && !self.answering.is_empty() && method.reads_own_answer())
+        };
+        if let Some(other) = named.filter(elsewhere) {
+            return Err(invalid(format!("{} does not ask this model", other.name())).into());
+        }
+        let method = named.or(configured.filter(|method| !elsewhere(method)));
+        Ok(Choice { method, scorer: if scores { "" } else { "generator" } })
+    }
+}
+
+fn invalid(problem: String) -> EngineError {
+    EngineError::invalid(METHOD, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Names {
+            scoring: list(&["small", "small.gguf"]),
+            answering: list(&["large"]),
+            aliases: list(&["rerank-v3.5"]),
+            beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
+        }
+    }
+
+    fn chosen(body: &str, configured: &str) -> Result<(&'static str, &'static str), String> {
+        let object = Object::read(body, "", &["model", METHOD]).unwrap();
+        match names().choose(&object, methods::find(configured)) {
+            Ok(Choice { method, scorer }) => Ok((method.map_or("", |method| method.name()), scorer)),
+            Err(Problem::NoModel(name)) => Err(format!("no model {name}")),
+            Err(Problem::Engine(error)) => Err(error.to_string()),
+            Err(other) => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn a_model_chooses_what_asks_it() {
+        let rows = [
+            ("{}", "moi", Ok(("moi", ""))),
+            (r#"{"model": "", "rerankd_method": ""}"#, "moi", Ok(("moi", ""))),
+            (r#"{"model": "rerank-v3.5"}"#, "cross-encoder", Ok(("cross-encoder", ""))),
+            (r#"{"model": "bge"}"#, "moi", Ok(("cross-encoder", ""))),
+            (r#"{"model": "bge", "rerankd_method": "cross-encoder"}"#, "", Ok(("cross-encoder", ""))),
+            (r#"{"model": "small"}"#, "moi", Ok(("moi", ""))),
+            (r#"{"model": "small.gguf", "rerankd_method": "retriever"}"#, "", Ok(("retriever", ""))),
+            // The configured method asks another model than the named one.
+            (r#"{"model": "small"}"#, "cross-encoder", Ok(("", ""))),
+            (r#"{"model": "small"}"#, "answer-likelihood", Ok(("", ""))),
+            (r#"{"model": "large"}"#, "answer-likelihood", Ok(("answer-likelihood", "generator"))),
+            (r#"{"model": "large", "rerankd_method": "moi"}"#, "", Ok(("moi", "generator"))),
+        ];
+        for (body, configured, expected) in rows {
+            assert_eq!(chosen(body, configured), expected, "{body}");
+        }
+        let refused = [
+            (r#"{"model": "gpt"}"#, "no model gpt"),
+            (
+                r#"{"model": "bge", "rerankd_method": "moi"}"#,
+                "rerankd_method: moi does not ask this model: leave it out",
+            ),
+            (r#"{"model": "small", "rerankd_method": "cross-encoder"}"#, "rerankd_method: cross-encoder does not ask"),
+            (r#"{"model": "small", "rerankd_method": "leave-one-out"}"#, "rerankd_method: leave-one-out does not ask"),
+            (r#"{"rerankd_method": "guess"}"#, "rerankd_method: unknown method"),
+        ];
+        for (body, problem) in refused {
+            let found = chosen(body, "").unwrap_err();
+            assert!(found.starts_with(problem), "{body}: {found}");
+        }
+    }
+
+    #[test]
+    fn names_are_listed_once_with_their_model() {
+        let mut names = names();
+        names.aliases.push("small".into());
+        let all = names.all();
+        assert_eq!(all, [("small", "small"), ("rerank-v3.5", "small"), ("large", "large"), ("bge", "bge")]);
+    }
+}

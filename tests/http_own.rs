@@ -1,0 +1,113 @@
+//! Fields, headers and warnings that no peer has, and what a body's `model` chooses, over a real socket.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+#[path = "common/http.rs"]
+mod http;
+
+use common::Scripted;
+use http::{Answer, Served, alone, serve, serve_with};
+use rerankd::fusion::calibration::Calibration;
+use rerankd::fusion::platt::Platt;
+use serde_json::{Value, json};
+
+const DOCUMENTS: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
+
+async fn ok(server: &Served, path: &str, body: &Value) -> Answer {
+    let answer = server.post(path, body).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    answer
+}
+
+fn ask(method: &str, fields: &Value) -> Value {
+    let mut body = json!({ "query": "question", "documents": DOCUMENTS, "rerankd_method": method });
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+#[tokio::test]
+async fn the_retrievers_scores_reach_the_ranking() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let scores = json!({ "rerankd_scores": [1, 4, 2.5, 3] });
+    assert_eq!(ok(&server, "/rerank", &ask("retriever", &scores)).await.order(), [1, 3, 2, 0]);
+    let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_scores": [1, 4, 2.5, 3], "rerankd_method": "retriever" });
+    assert_eq!(ok(&server, "/rerank", &tei).await.order(), [1, 3, 2, 0]);
+    let some = ok(&server, "/rerank", &ask("cascade", &json!({ "rerankd_scores": [1, null, 2, 3] }))).await;
+    let warnings = some.body["meta"]["warnings"].to_string();
+    assert!(warnings.contains("1 passages have no rerankd_scores"), "{warnings}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn results_are_bounded_by_their_scores() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let all = ok(&server, "/rerank", &ask("query-generation", &json!({}))).await;
+    assert_eq!(all.body["meta"]["score_calibrated"], json!(false));
+    let middle = all.scores()[1];
+    let above = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_score_threshold": middle }))).await;
+    assert!(above.order().len() < 4 && above.scores().iter().all(|score| *score >= middle), "{}", above.body);
+    let none = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_score_threshold": 1 }))).await;
+    assert_eq!(none.body["results"], json!([]));
+    let helpful = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_only_helpful": true }))).await;
+    assert_eq!(helpful.order(), all.order()[..all.scores().iter().filter(|score| **score > 0.5).count()]);
+
+    let auto = json!({ "rerankd_auto_k": true });
+    let refused = server.post("/v2/rerank", &ask("query-generation", &auto)).await;
+    assert_eq!(refused.status, 400, "nothing is calibrated: {}", refused.body);
+    assert!(refused.body["message"].as_str().unwrap().starts_with("rerankd_auto_k needs"), "{}", refused.body);
+    let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_auto_k": true });
+    assert_eq!(server.post("/rerank", &tei).await.status, 424);
+    let calibration = Calibration {
+        method: "query-generation".into(),
+        mix: None,
+        embedding: None,
+        score: Platt { intercept: -1.0, slope: 9.0 },
+        lists: 40,
+        passages: 800,
+        calibration_error: None,
+    };
+    server.engine.generator().unwrap().calibrations.replace(vec![calibration]);
+    let cut = ok(&server, "/rerank", &ask("query-generation", &auto)).await;
+    assert_eq!(cut.body["meta"]["score_calibrated"], json!(true));
+    assert!((1..4).contains(&cut.order().len()) && all.order().starts_with(&cut.order()), "{}", cut.body);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_answer_has_its_warnings() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let long = format!("{}question", "zzzz ".repeat(20));
+    let fields = json!({ "documents": [&long, "a"], "max_tokens_per_doc": 60 });
+    let nested = ok(&server, "/rerank", &ask("query-generation", &fields)).await;
+    let cut: Vec<&Value> = nested.body["results"].as_array().unwrap().iter().map(|one| &one["tokens_cut"]).collect();
+    assert_eq!(cut.iter().filter(|cut| cut.is_u64()).count(), 1, "{}", nested.body);
+    let warned = "1 passages were cut to fit; tokens_cut says by how much";
+    let tei = json!({ "query": "question", "texts": [&long], "max_tokens_per_doc": 60 });
+    let tei = ok(&server, "/rerank", &tei).await;
+    assert!(tei.headers.get_all("x-rerankd-warning").iter().any(|value| value == warned), "{:?}", tei.headers);
+    let pairs = json!({ "text_1": "question", "text_2": [&long], "max_tokens_per_doc": 60 });
+    let pairs = ok(&server, "/score", &pairs).await;
+    assert!(pairs.body["warnings"].as_array().unwrap().contains(&json!(warned)), "{}", pairs.body);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_encoded_body_is_refused_as_such() {
+    let server = serve(Scripted::default()).await;
+    let body = ask("retriever", &json!({})).to_string();
+    let refused = server.send("/rerank", &[("content-encoding", "gzip")], body.clone()).await;
+    assert_eq!(refused.status, 415, "{}", refused.body);
+    assert_eq!(server.send("/rerank", &[("content-encoding", "identity")], body).await.status, 200);
+    server.stop().await;
+}
