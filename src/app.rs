@@ -8,6 +8,7 @@ mod rerankers;
 mod serving;
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -27,7 +28,7 @@ use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
 use crate::scheduler::{Status, worker};
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::catalog::Role;
-use crate::storage::profiles::{Origin, ProfileFile};
+use crate::storage::profiles::{Origin, ProfileError, ProfileFile};
 use crate::storage::store::{Store, StoreError};
 
 pub use control::{Control, Operator};
@@ -170,15 +171,25 @@ pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFi
 fn position_bias(store: &Store, generator: &str) -> PositionBias {
     let mut problems = Vec::new();
     let mut load = |origin| {
-        profile_file(store, generator, origin).load().unwrap_or_else(|problem| {
+        let unusable = |problem: ProfileError| {
             tracing::error!(%problem, "position-bias profiles not used");
             problems.push(problem.to_string());
-            Profiles::default()
-        })
+            (Profiles::default(), matches!(problem, ProfileError::File { .. }))
+        };
+        profile_file(store, generator, origin).load().map_or_else(unusable, |profiles| (profiles, false))
     };
-    let (calibrated, learnt) = (load(Origin::Calibrated), load(Origin::Learnt));
+    let calibrated = load(Origin::Calibrated).0;
+    let (learnt, unread) = load(Origin::Learnt);
     let file = profile_file(store, generator, Origin::Learnt);
-    let keeper: Keeper = Box::new(move |profiles| file.save(profiles).map_err(|error| error.to_string()));
+    // What could not be read may be whole. It is kept beside what is learnt from now on.
+    let unread = AtomicBool::new(unread);
+    let keeper: Keeper = Box::new(move |profiles| {
+        if unread.load(Ordering::Relaxed) {
+            file.keep_aside().map_err(|error| error.to_string())?;
+            unread.store(false, Ordering::Relaxed);
+        }
+        file.save(profiles).map_err(|error| error.to_string())
+    });
     PositionBias::new(calibrated, learnt, keeper, problems)
 }
 

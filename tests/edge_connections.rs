@@ -276,6 +276,31 @@ async fn a_response_that_is_not_read_is_dropped() {
     server.stop().await;
 }
 
+/// Each part is taken in time, but at this pace the response would stay in memory for half a minute, and a larger one for hours.
+#[tokio::test]
+async fn a_response_that_is_read_too_slowly_is_dropped() {
+    let server = bounded(Bounds { unread: Duration::from_secs(1), ..Bounds::default() }).await;
+    let mut raw = Raw::new(&server).await;
+    let text = "ab ".repeat(300_000);
+    let request = v1::RerankRequest { return_passages: true, ..wire("ab", &[&text, "cd"]) };
+    let mut slow = raw.send(RERANK, &[], framed(0, &request.encode_to_vec())).await.into_body();
+    let (mut taken, mut held) = (0, 0);
+    let reset = loop {
+        match slow.data().await.expect("the response is not complete") {
+            Ok(data) => (taken, held) = (taken + data.len(), held + data.len()),
+            Err(error) => break error,
+        }
+        while held >= 16 << 10 {
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            slow.flow_control().release_capacity(16 << 10).unwrap();
+            held -= 16 << 10;
+        }
+    };
+    assert!(reset.is_reset() && taken < 600_000, "{reset} after {taken}");
+    is_well(&server).await;
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn many_idle_connections_leave_room_for_calls() {
     let server = Scripted::default().serve().await;

@@ -293,8 +293,10 @@ async fn deadlines_and_vanished_callers_end_the_work() {
 async fn reflection_and_health_know_the_services() {
     let server = Scripted::default().serve().await;
     let mut health = HealthClient::new(server.channel().await);
-    let asked = HealthCheckRequest { service: "tei.v1.Rerank".into() };
-    assert_eq!(health.check(asked).await.unwrap().into_inner().status(), ServingStatus::Serving);
+    for service in ["tei.v1.Info", "tei.v1.Rerank"] {
+        let asked = HealthCheckRequest { service: service.into() };
+        assert_eq!(health.check(asked).await.unwrap().into_inner().status(), ServingStatus::Serving);
+    }
     let mut reflection = ServerReflectionClient::new(server.channel().await);
     let list = ServerReflectionRequest {
         host: String::new(),

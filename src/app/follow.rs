@@ -5,57 +5,100 @@ use std::time::{Duration, SystemTime};
 
 use crate::engine::models::ServedGenerator;
 use crate::storage::calibrations::CalibrationFile;
-use crate::storage::profiles::ProfileFile;
+use crate::storage::profiles::{ProfileError, ProfileFile};
 
-/// Calls `reload` whenever the stamp of a file changes, until the task is aborted.
-async fn follow(interval: Duration, stamp: impl Fn() -> Option<(SystemTime, u64)>, reload: impl Fn()) {
+/// Calls `reload` whenever the stamp of a file changes, and again while it returns false, until the task is aborted. Its argument is
+/// whether it was just called for the same file.
+async fn follow(interval: Duration, stamp: impl Fn() -> Option<(SystemTime, u64)>, reload: impl Fn(bool) -> bool) {
     // The file may have changed since the engine loaded it, so the first check always reloads it.
-    let mut seen = None;
+    let (mut seen, mut unread) = (None, false);
     loop {
         tokio::time::sleep(interval).await;
         let now = stamp();
-        if now == seen || now.is_none() {
+        if now == seen && !unread || now.is_none() {
             continue;
         }
-        reload();
+        // A file that could not be read may be read later without a change of it.
+        unread = !reload(unread && now == seen);
         seen = now;
     }
 }
 
 /// Reloads calibrated profiles whenever `file` changes, until the task is aborted.
 pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
-    follow(interval, || file.stamp(), || load_profiles(&generator, &file)).await;
+    follow(interval, || file.stamp(), |again| load_profiles(&generator, &file, again)).await;
 }
 
-/// Replaces the calibrated profiles by those of `file`.
-pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile) {
+/// Replaces the calibrated profiles by those of `file`. False where the system did not let us read it.
+/// Of an attempt that fails again there is no line in the log.
+pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -> bool {
     let bias = &generator.position_bias;
     match file.load() {
         Ok(profiles) => {
             if bias.recalibrate(profiles) {
                 tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
             }
+            true
         }
         Err(problem) => {
-            tracing::error!(%problem, "position-bias profiles not used");
-            bias.report(problem.to_string());
+            let unread = matches!(problem, ProfileError::File { .. });
+            if !(unread && again) {
+                tracing::error!(%problem, "position-bias profiles not used");
+                bias.report(problem.to_string());
+            }
+            !unread
         }
     }
 }
 
 /// Reloads the calibrations of ranking methods whenever `file` changes, until the task is aborted.
 pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFile, interval: Duration) {
-    follow(interval, || file.stamp(), || load_ranking(&generator, &file)).await;
+    follow(interval, || file.stamp(), |again| load_ranking(&generator, &file, again)).await;
 }
 
-/// Replaces the calibrations of ranking methods by those of `file`.
-pub(super) fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile) {
+/// Replaces the calibrations of ranking methods by those of `file`. False where the system did not let us read it.
+/// Of an attempt that fails again there is no line in the log.
+pub(super) fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool) -> bool {
     match file.load() {
         Ok(calibrations) => {
             if generator.calibrations.replace(calibrations) {
                 tracing::info!(path = %file.path().display(), "calibrations of ranking methods reloaded");
             }
+            true
         }
-        Err(problem) => tracing::error!(%problem, "calibrations of ranking methods not used"),
+        Err(problem) => {
+            let unread = matches!(problem, ProfileError::File { .. });
+            if !(unread && again) {
+                tracing::error!(%problem, "calibrations of ranking methods not used");
+            }
+            !unread
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A file that could not be read once was not read again until it changed.
+    #[tokio::test]
+    async fn a_file_that_could_not_be_read_is_read_again() {
+        let (calls, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (counted, noted) = (Arc::clone(&calls), Arc::clone(&again));
+        let stamp = || Some((SystemTime::UNIX_EPOCH, 1));
+        let reload = move |again| {
+            noted.lock().unwrap().push(again);
+            counted.fetch_add(1, Ordering::Relaxed) == 2
+        };
+        let following = tokio::spawn(follow(Duration::from_millis(1), stamp, reload));
+        while calls.load(Ordering::Relaxed) < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        following.abort();
+        assert_eq!(*again.lock().unwrap(), [false, true, true], "it was read at the third attempt");
     }
 }

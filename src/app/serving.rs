@@ -224,10 +224,10 @@ async fn reload(
             let faults = own.reload(true);
             for (generator, (profiles, ranking)) in calibration {
                 if profiles.stamp().is_some() {
-                    load_profiles(&generator, &profiles);
+                    load_profiles(&generator, &profiles, false);
                 }
                 if ranking.stamp().is_some() {
-                    load_ranking(&generator, &ranking);
+                    load_ranking(&generator, &ranking, false);
                 }
             }
             faults.len()

@@ -53,13 +53,15 @@ const END_TO_END: u8 = 8;
 const COMPRESSED: u8 = 16;
 /// Answers are judged, too.
 const JUDGED: u8 = 32;
+/// Answers are drawn, too.
+const BELIEF: u8 = 64;
 
 /// The bit where the option is set.
 const fn option(bit: u8, set: bool) -> u8 {
     if set { bit } else { 0 }
 }
 
-/// What was learnt. Classes are few: a name has at most sixteen variants of at most 64 sizes for each of two generators.
+/// What was learnt. Classes are few: a name has at most sixteen variants in use, of at most 64 sizes for each of two generators.
 #[derive(Debug, Default)]
 pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
 
@@ -166,21 +168,35 @@ impl Size {
 
     pub fn of_evaluation(request: &EvaluateRequest, limits: usize) -> Self {
         let passages = request.passages.len();
-        let alone = (request.question.len() + FRAME).saturating_add(grown(&request.sampling)).saturating_mul(passages);
+        let drawn = if request.has(Annotator::is_belief) { grown(&request.sampling) } else { 0 };
+        let context = (request.question.len() + FRAME).saturating_add(drawn);
+        let each: Vec<usize> = request.passages.iter().map(|one| length(one, request.passage_tokens)).collect();
+        let read = |indices: &Vec<usize>| {
+            let passages = indices.iter().filter_map(|index| each.get(*index));
+            passages.fold(context, |sum, length| sum.saturating_add(*length))
+        };
+        let whole = request.whole_contexts().iter().map(read).fold(0, usize::saturating_add);
+        let alone = context.saturating_mul(passages).saturating_add(whole);
         let judged = request.annotators.contains(&Annotator::AnswerJudgement);
         let references: usize = request.references.iter().map(String::len).fold(0, usize::saturating_add);
         // The answers are short beside the references.
         let judging = if judged { references.saturating_add(FRAME.saturating_mul(passages)) } else { 0 };
         let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone).saturating_add(judging);
-        let variant = option(END_TO_END, request.end_to_end) | option(JUDGED, judged);
+        let variant = option(END_TO_END, request.end_to_end)
+            | option(JUDGED, judged)
+            | option(BELIEF, request.has(Annotator::is_belief));
         Self::new("evaluate", variant, passages, total, limits)
     }
 }
 
 /// Bytes of passages that are cut to `most` tokens.
 fn bytes(passages: &[Passage], most: Option<usize>) -> usize {
+    passages.iter().map(|passage| length(passage, most)).fold(0, usize::saturating_add)
+}
+
+fn length(passage: &Passage, most: Option<usize>) -> usize {
     let most = most.map_or(usize::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
-    passages.iter().map(|passage| (passage.title.len() + passage.text.len()).min(most)).fold(0, usize::saturating_add)
+    (passage.title.len() + passage.text.len()).min(most)
 }
 
 /// Bytes of the samples of one context, if all are as long as they may be.
@@ -256,6 +272,23 @@ mod tests {
         assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
         let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
         assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
+    }
+
+    /// Of 64 contexts none was counted, and samples that are not drawn were.
+    #[test]
+    fn an_evaluation_counts_its_contexts_and_what_it_draws() {
+        let passages = request(4, 400).passages;
+        let rankings = vec![vec![0, 1], vec![1, 0], vec![0, 1], vec![2]];
+        let plain = EvaluateRequest { question: "who?".into(), passages, rankings, ..EvaluateRequest::default() };
+        let size = |request: &EvaluateRequest| Size::of_evaluation(request, 1_000_000);
+        assert_eq!(size(&plain).bytes, 4 * (400 + 132));
+        let whole = EvaluateRequest { end_to_end: true, ..plain.clone() };
+        assert_eq!(size(&whole).bytes - size(&plain).bytes, 2 * (800 + 132) + 400 + 132, "equal contexts are one");
+        let annotators = vec![Annotator::SeperSoft];
+        let sampling = SampleOptions { samples: Some(2), max_tokens: Some(3), ..SampleOptions::default() };
+        let drawn = EvaluateRequest { annotators, sampling, ..plain.clone() };
+        assert_eq!(size(&drawn).bytes - size(&plain).bytes, 4 * 2 * 3 * BYTES_PER_TOKEN);
+        assert_ne!(size(&drawn).class, size(&plain).class, "they teach others of their kind only");
     }
 
     /// What is returned is read once more, or twice.

@@ -103,6 +103,8 @@ struct Learnt {
 pub struct PositionBias {
     calibrated: Mutex<Calibrated>,
     learnt: Mutex<Learnt>,
+    /// Held while profiles are written.
+    writing: Mutex<()>,
     keeper: Keeper,
     learning: AtomicBool,
     use_learnt: AtomicBool,
@@ -129,6 +131,7 @@ impl PositionBias {
         Self {
             calibrated: Mutex::new(Calibrated { profiles: calibrated, problems }),
             learnt: Mutex::new(learnt),
+            writing: Mutex::default(),
             keeper,
             learning: AtomicBool::new(false),
             use_learnt: AtomicBool::new(false),
@@ -188,6 +191,8 @@ impl PositionBias {
 
     /// Writes the learnt profiles if they changed since the last write. A failure is logged; the next call tries again.
     pub fn save(&self) {
+        // The last profiles are written last, and the end of the process waits for a write that goes on.
+        let _writing = lock(&self.writing);
         let (profiles, due) = {
             let mut learnt = lock(&self.learnt);
             learnt.saved = Some(Instant::now());

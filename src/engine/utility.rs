@@ -4,9 +4,13 @@
 //! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
 //! each ([`SampleOptions::seed`]). Differences between contexts therefore have paired standard errors.
 
+mod context_free;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
+pub(super) use context_free::ContextFreeCache;
+use context_free::Drawn;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::belief::report::{self, BeliefReport, Response, Verdicts};
@@ -125,14 +129,14 @@ pub struct UtilityReport {
     pub warnings: Vec<String>,
 }
 
-/// Everything that context-free answers depend on: the question, the task and the sampling options.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ContextFreeKey(String, Task, String);
-
-/// What was drawn in one context: the answers, and the labels with their probabilities.
-type Drawn = (Vec<Answer>, Vec<LabelProbability>);
-
 impl UtilityRequest {
+    /// Length of [`UtilityRequest::contexts`].
+    fn number_of_contexts(&self) -> usize {
+        let n = self.passages.len();
+        let times = [self.each, self.prefixes, self.leave_one_out].into_iter().filter(|kind| *kind).count();
+        n.saturating_mul(times).saturating_add(self.subsets.len()).saturating_add(usize::from(self.list))
+    }
+
     fn contexts(&self) -> Vec<(ContextKind, Vec<usize>)> {
         let n = self.passages.len();
         let mut contexts = Vec::new();
@@ -168,18 +172,18 @@ impl UtilityRequest {
         }
     }
 
-    fn context_free_key(&self) -> ContextFreeKey {
-        let sampling = self.task.sampling(self.sampling.clone());
-        ContextFreeKey(self.question.clone(), self.task.clone(), format!("{sampling:?}"))
-    }
-
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         // First, because the contexts of a list take the square of its length.
         check_texts(&self.question, &self.passages, limits)?;
         check_references(&self.references, limits)?;
+        // Before any of them is made: subsets may be as many as the fields of a message.
+        let number = self.number_of_contexts();
+        if number > limits.orders {
+            return Err(EngineError::invalid("contexts", format!("{number} given, at most {} allowed", limits.orders)));
+        }
         check_orders("subsets", &self.subsets, self.passages.len())?;
         self.task.check()?;
-        if self.contexts().is_empty() {
+        if number == 0 {
             return Err(EngineError::invalid("measure_list", "no context to measure"));
         }
         self.measure.check()
@@ -210,7 +214,7 @@ impl Engine {
         request.check(&self.limits)?;
         self.models().judge()?;
         let contexts = request.contexts();
-        let key = request.context_free_key();
+        let key = context_free::Key::of(&request);
         let cached = self.context_free.get(&key);
         // Equal contexts, for example a list of one passage and that passage alone, are sampled once.
         let mut distinct: Vec<Vec<usize>> = contexts.iter().map(|(_, indices)| indices.clone()).collect();
@@ -245,6 +249,7 @@ impl Engine {
             let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
         }
+        check_answers(&contexts, &by_context)?;
         let missing = || EngineError::Internal("a context was not measured".into());
         let context_free = measured.get(&[][..]).cloned().ok_or_else(missing)?;
         let mut utilities = Vec::with_capacity(contexts.len());
@@ -279,6 +284,28 @@ impl Engine {
     }
 }
 
+/// Most bytes of the answers of a report. Equal contexts are sampled once, but each of them has its answers in the report.
+const MOST_ANSWERS: usize = 64 << 20;
+
+/// Refuses a report whose answers are larger than any message.
+fn check_answers(
+    contexts: &[(ContextKind, Vec<usize>)],
+    drawn: &BTreeMap<Vec<usize>, Drawn>,
+) -> Result<(), EngineError> {
+    let sizes: HashMap<&[usize], usize> =
+        drawn.iter().map(|(indices, drawn)| (&indices[..], context_free::bytes(drawn))).collect();
+    let all = contexts
+        .iter()
+        .filter_map(|(_, indices)| sizes.get(&indices[..]))
+        .fold(0, |sum, size| size.saturating_add(sum));
+    if all <= MOST_ANSWERS {
+        return Ok(());
+    }
+    let problem =
+        format!("the answers of {} contexts take {all} bytes, at most {MOST_ANSWERS} allowed", contexts.len());
+    Err(EngineError::invalid("subsets", problem))
+}
+
 fn utility(
     kind: ContextKind,
     indices: Vec<usize>,
@@ -311,22 +338,50 @@ fn utility(
     }
 }
 
-/// Context-free answers and labels of the most recent 512 questions.
-pub(super) struct ContextFreeCache(std::sync::Mutex<lru::LruCache<ContextFreeKey, Drawn>>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Finish;
 
-impl Default for ContextFreeCache {
-    fn default() -> Self {
-        const QUESTIONS: std::num::NonZeroUsize = std::num::NonZeroUsize::MIN.saturating_add(511);
-        Self(std::sync::Mutex::new(lru::LruCache::new(QUESTIONS)))
+    /// Subsets may be as many as the fields of a message. Each of them had a copy of all answers.
+    #[test]
+    fn contexts_are_counted_before_they_are_made() {
+        let limits = Limits {
+            passages: 100,
+            query_bytes: 100,
+            passage_bytes: 100,
+            orders: 10,
+            tokens: 1_000,
+            pairs: 10,
+            truncate: true,
+            permit_wait: None,
+        };
+        let passages = vec![Passage::untitled(0, "a".into()), Passage::untitled(1, "b".into())];
+        let request = |subsets, each| UtilityRequest {
+            question: "q".into(),
+            passages: passages.clone(),
+            subsets,
+            each,
+            ..UtilityRequest::default()
+        };
+        assert_eq!(request(vec![Vec::new(); 8], true).check(&limits), Ok(()));
+        let refused = request(vec![Vec::new(); 9], true).check(&limits).unwrap_err();
+        assert_eq!(refused.to_string(), "contexts: 11 given, at most 10 allowed");
+        let all = UtilityRequest { list: true, prefixes: true, leave_one_out: true, ..request(vec![vec![1]], true) };
+        assert_eq!(all.number_of_contexts(), all.contexts().len());
     }
-}
 
-impl ContextFreeCache {
-    fn get(&self, key: &ContextFreeKey) -> Option<Drawn> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(key).cloned()
-    }
-
-    fn put(&self, key: ContextFreeKey, drawn: Drawn) {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).put(key, drawn);
+    #[test]
+    fn answers_of_equal_contexts_are_bounded_together() {
+        let answer = Answer { text: "x".repeat(1 << 20), log_probabilities: Vec::new(), finish: Finish::Length };
+        let drawn = BTreeMap::from([(vec![0], (vec![answer], Vec::new()))]);
+        let equal = |count| vec![(ContextKind::Subset(0), vec![0]); count];
+        assert_eq!(check_answers(&equal(60), &drawn), Ok(()));
+        assert!(
+            check_answers(&equal(64), &drawn)
+                .unwrap_err()
+                .to_string()
+                .starts_with("subsets: the answers of 64 contexts")
+        );
     }
 }

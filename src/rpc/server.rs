@@ -23,7 +23,7 @@ use super::operations::Operations;
 use super::readable::Readable;
 use super::record::Recorder;
 use super::tei::{self, TeiOptions};
-use super::tei_v1::info_server::InfoServer;
+use super::tei_v1::info_server::{self as tei_info, InfoServer};
 use super::tei_v1::rerank_server::{self as tei_rerank, RerankServer};
 use super::v1::belief_service_server::{self, BeliefServiceServer};
 use super::v1::metrics_service_server::{self, MetricsServiceServer};
@@ -92,12 +92,13 @@ impl Ended {
 }
 
 /// Names of the services whose health follows the generator's; the empty one is the server as a whole.
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 7] = [
     "",
     rerank_service_server::SERVICE_NAME,
     belief_service_server::SERVICE_NAME,
     utility_service_server::SERVICE_NAME,
     model_service_server::SERVICE_NAME,
+    tei_info::SERVICE_NAME,
     tei_rerank::SERVICE_NAME,
 ];
 
@@ -215,7 +216,7 @@ fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let models = models::Service { edge: edge.clone(), message_bytes: options.message_bytes };
     let models = bounded!(ModelServiceServer::new(models), options).max_decoding_message_size(SMALL);
     let tei = tei::Service { edge: edge.clone(), options: options.tei, message_bytes: options.message_bytes };
-    let tei_info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
+    let info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
     let tei_rerank = bounded!(RerankServer::new(tei), options);
     Routes::default()
         .add_service(Admitted::new(rerank, edge.clone()))
@@ -223,7 +224,7 @@ fn routes(edge: Edge, options: &ServerOptions) -> Routes {
         .add_service(Admitted::new(utilities, edge.clone()))
         .add_service(Admitted::new(metrics, edge.clone()))
         .add_service(Prompt::new(models))
-        .add_service(Prompt::new(tei_info))
+        .add_service(Prompt::new(info))
         .add_service(Admitted::new(tei_rerank, edge))
 }
 

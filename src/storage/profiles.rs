@@ -69,6 +69,14 @@ impl ProfileFile {
         Ok(self.0.load(FORMAT, outdated, checked)?.unwrap_or_default())
     }
 
+    /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
+    ///
+    /// # Errors
+    /// [`ProfileError::File`]
+    pub fn keep_aside(&self) -> Result<(), ProfileError> {
+        self.0.keep_aside()
+    }
+
     /// Writes the profiles atomically: after a crash the file is either the old one or the new one.
     ///
     /// # Errors
@@ -160,5 +168,20 @@ mod tests {
             assert!(file.path().with_extension(aside).exists());
             assert_eq!(file.load().unwrap(), Profiles::default());
         }
+    }
+
+    /// One-time faults of reading cost everything that had been learnt: the next write replaced the file.
+    #[test]
+    fn a_file_that_could_not_be_read_is_kept() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = file(scratch.path());
+        file.keep_aside().unwrap();
+        file.save(&profiles()).unwrap();
+        file.keep_aside().unwrap();
+        file.save(&Profiles::default()).unwrap();
+        let aside = scratch.path().join("a.unread-1");
+        assert!(aside.exists());
+        std::fs::rename(aside, file.path()).unwrap();
+        assert_eq!(file.load().unwrap(), profiles());
     }
 }

@@ -141,16 +141,34 @@ impl SealedFile {
             Fault::Outdated(_) => format!("format-{}", format - 1),
             Fault::Damaged(_) => "damaged".to_owned(),
         };
-        let name = |number: u32| self.path.with_extension(format!("{label}-{number}"));
-        let free = (1..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1000));
-        if let Err(error) = std::fs::rename(&self.path, &free) {
-            return self.refused(error);
-        }
+        let free = match self.rename(&label) {
+            Ok(free) => free,
+            Err(error) => return self.refused(error),
+        };
         let (path, aside) = (self.path.display().to_string(), free.display().to_string());
         match fault {
             Fault::Outdated(problem) => ProfileError::Outdated { path, problem, aside },
             Fault::Damaged(problem) => ProfileError::Damaged { path, problem, aside },
         }
+    }
+
+    /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
+    pub fn keep_aside(&self) -> Result<(), ProfileError> {
+        match self.rename("unread") {
+            Ok(aside) => {
+                tracing::warn!(path = %self.path.display(), aside = %aside.display(), "a file that could not be read is kept aside");
+                Ok(())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(self.refused(error)),
+        }
+    }
+
+    /// Gives the file a free name.
+    fn rename(&self, label: &str) -> std::io::Result<PathBuf> {
+        let name = |number: u32| self.path.with_extension(format!("{label}-{number}"));
+        let free = (1..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1000));
+        std::fs::rename(&self.path, &free).map(|()| free)
     }
 
     fn refused(&self, error: std::io::Error) -> ProfileError {

@@ -144,7 +144,7 @@ where
         let counted = (!endless(request.uri().path())).then(|| requests.begin());
         let counted = (counted, own.as_ref().map(InFlight::begin));
         let answer = hyper::service::Service::call(&service, request);
-        async move { answer.await.map(|response| response.map(|body| Paced { inner: body, rest: Bytes::new(), counted })) }
+        async move { answer.await.map(|response| response.map(|body| Paced::new(body, counted))) }
     });
     let header = (protocol == Protocol::Http1).then_some(HEADER);
     let io = TokioIo::new(Patient::new(io, bounds.unread, header, open.clone()));
@@ -195,6 +195,7 @@ impl Life {
         // Closes the connection once: first in agreement with the client, then without.
         let Self { peer, bounds, open, closing: Closing(closing), stop } = self;
         let mut connection = pin!(connection);
+        let mut graced = false;
         let mut end = pin!(at(bounds.age.map(|age| Instant::now() + spread(age, peer))));
         loop {
             tokio::select! {
@@ -205,10 +206,12 @@ impl Life {
                     return;
                 }
                 () = &mut end => {
-                    if closing.is_cancelled() {
+                    // Requests that came while an unused connection was being closed end as those of an old one do.
+                    if closing.is_cancelled() && (graced || open.count() == 0) {
                         tracing::debug!(peer = %peer.0, "connection cut");
                         return;
                     }
+                    graced = true;
                     end.set(at(Some(Instant::now() + bounds.age_grace)));
                 }
                 () = unused(&open, bounds.idle), if !closing.is_cancelled() => end.set(at(Some(Instant::now() + CLOSING))),
@@ -247,8 +250,16 @@ async fn unused(open: &InFlight, bound: Option<Duration>) {
 }
 
 tokio::task_local! {
-    /// In the task of a stream: when the part of the response was handed out that the client has not yet taken.
-    static OFFERED: Cell<Option<Instant>>;
+    /// In the task of a stream: the part of the response that was handed out and that the client has not yet taken.
+    static OFFERED: Cell<Option<Offered>>;
+}
+
+/// A part of a response that waits for the client.
+#[derive(Debug, Clone, Copy)]
+struct Offered {
+    since: Instant,
+    /// How long the client let the parts before wait, beyond what [`SLOWEST`] allows for their bytes.
+    behind: Duration,
 }
 
 /// Runs the streams of one connection.
@@ -270,7 +281,8 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams
     }
 }
 
-/// Runs a stream. Drops it, which resets it, and returns false where a part of its response is not taken within `patience`.
+/// Runs a stream. Drops it, which resets it, and returns false where a part of its response is not taken within `patience`, or the
+/// parts of a message together not within it and the time that their bytes take at [`SLOWEST`].
 async fn taken(stream: impl Future<Output = ()>, patience: Duration) -> bool {
     let watched = async move {
         let mut stream = pin!(stream);
@@ -279,9 +291,10 @@ async fn taken(stream: impl Future<Output = ()>, patience: Duration) -> bool {
             if stream.as_mut().poll(context).is_ready() {
                 return Poll::Ready(true);
             }
-            let Some(since) = OFFERED.with(Cell::get) else { return Poll::Pending };
-            if timer.deadline() != since + patience {
-                timer.as_mut().reset(since + patience);
+            let Some(Offered { since, behind }) = OFFERED.with(Cell::get) else { return Poll::Pending };
+            let end = since + patience.saturating_sub(behind);
+            if timer.deadline() != end {
+                timer.as_mut().reset(end);
             }
             timer.as_mut().poll(context).map(|()| false)
         })
@@ -300,7 +313,17 @@ pin_project_lite::pin_project! {
         #[pin]
         inner: B,
         rest: Bytes,
+        // Of the message that `rest` is the end of: the bytes handed out, and how long they waited.
+        sent: usize,
+        waited: Duration,
+        offered: Option<Instant>,
         counted: (Option<Counted>, Option<Counted>),
+    }
+}
+
+impl<B> Paced<B> {
+    fn new(inner: B, counted: (Option<Counted>, Option<Counted>)) -> Self {
+        Self { inner, rest: Bytes::new(), sent: 0, waited: Duration::ZERO, offered: None, counted }
     }
 }
 
@@ -311,7 +334,11 @@ impl<B: Body<Data = Bytes>> Body for Paced<B> {
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
         offer(None);
+        if let Some(since) = this.offered.take() {
+            *this.waited += since.elapsed();
+        }
         if this.rest.is_empty() {
+            (*this.sent, *this.waited) = (0, Duration::ZERO);
             match ready!(this.inner.poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => *this.rest = data,
@@ -320,8 +347,12 @@ impl<B: Body<Data = Bytes>> Body for Paced<B> {
                 other => return Poll::Ready(other),
             }
         }
-        offer(Some(Instant::now()));
+        let allowed = Duration::from_secs(*this.sent as u64) / SLOWEST;
+        let (since, behind) = (Instant::now(), this.waited.saturating_sub(allowed));
+        *this.offered = Some(since);
+        offer(Some(Offered { since, behind }));
         let part = this.rest.split_to(this.rest.len().min(PART));
+        *this.sent += part.len();
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
@@ -341,6 +372,6 @@ impl<B: Body<Data = Bytes>> Body for Paced<B> {
 }
 
 /// Notes that a part was handed out, or that the last one was taken. Outside a stream's task there is nothing to note.
-fn offer(at: Option<Instant>) {
-    let _ = OFFERED.try_with(|offered| offered.set(at));
+fn offer(part: Option<Offered>) {
+    let _ = OFFERED.try_with(|offered| offered.set(part));
 }

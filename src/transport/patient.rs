@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::connection::SLOWEST;
 use super::in_flight::InFlight;
 
 /// The connection. Reads and writes fail with `TimedOut` once the client has kept the server waiting for too long.
@@ -21,13 +22,20 @@ pub(super) struct Patient<I> {
     open: InFlight,
     /// When the first byte of a header came whose request has not begun.
     began: Option<Instant>,
+    /// Bytes of the response that the client took, and how long it let the server wait for it.
+    sent: u64,
+    waited: Duration,
+    /// Since when a write waits.
+    waiting: Option<Instant>,
     writing: Timer,
     reading: Timer,
 }
 
 impl<I> Patient<I> {
     pub fn new(inner: I, unread: Duration, header: Option<Duration>, open: InFlight) -> Self {
-        Self { inner, unread, header, open, began: None, writing: Timer::default(), reading: Timer::default() }
+        let (writing, reading) = (Timer::default(), Timer::default());
+        let (sent, waited, waiting) = (0, Duration::ZERO, None);
+        Self { inner, unread, header, open, began: None, sent, waited, waiting, writing, reading }
     }
 
     /// Forgets a header whose request began: one is in progress, or was meanwhile.
@@ -36,6 +44,19 @@ impl<I> Patient<I> {
         if self.began.as_ref().is_some_and(begun) {
             self.began = None;
         }
+        if self.open.idle_since().is_some() {
+            (self.sent, self.waited) = (0, Duration::ZERO);
+        }
+    }
+
+    /// How long a write may still wait. A response over HTTP/1.1 has this long and the time that its bytes take at [`SLOWEST`]; on
+    /// HTTP/2, which has bounds of its own for every stream, each write has this long.
+    fn patience(&self) -> Duration {
+        if self.header.is_none() {
+            return self.unread;
+        }
+        let allowed = self.unread + Duration::from_secs(self.sent) / SLOWEST;
+        allowed.saturating_sub(self.waited).min(self.unread)
     }
 }
 
@@ -88,13 +109,23 @@ impl<I: AsyncRead + Unpin> AsyncRead for Patient<I> {
 }
 
 impl<I: AsyncWrite + Unpin> Patient<I> {
+    fn count(&mut self, written: &Poll<Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.sent = self.sent.saturating_add(*bytes as u64);
+        }
+    }
+
     fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<Result<T>>) -> Poll<Result<T>> {
         if written.is_ready() {
             self.writing.stop();
+            if let Some(since) = self.waiting.take() {
+                self.waited += since.elapsed();
+            }
             return written;
         }
-        let unread = self.unread;
-        self.writing.poll(context, || Instant::now() + unread).map(|late| {
+        let (unread, now) = (self.unread, Instant::now());
+        let end = *self.waiting.get_or_insert(now) + self.patience();
+        self.writing.poll(context, || end).map(|late| {
             tracing::warn!(seconds = unread.as_secs(), "the client did not read its response: connection cut");
             Err(late)
         })
@@ -104,6 +135,7 @@ impl<I: AsyncWrite + Unpin> Patient<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for Patient<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.count(&written);
         self.written(context, written)
     }
 
@@ -113,6 +145,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Patient<I> {
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, parts);
+        self.count(&written);
         self.written(context, written)
     }
 
@@ -165,6 +198,29 @@ mod tests {
         });
         io.write_all(b"12345678").await.unwrap();
         assert_eq!(&reader.await.unwrap(), b"12345678");
+    }
+
+    /// A client that takes a byte now and then would keep the response for hours.
+    #[tokio::test]
+    async fn a_response_over_http_1_is_taken_as_a_whole() {
+        let (near, mut far) = duplex(1);
+        let open = InFlight::default();
+        let _request = open.begin();
+        let mut io = Patient::new(near, SHORT * 2, Some(LONG), open);
+        let reader = tokio::spawn(async move {
+            for _ in 0..100 {
+                tokio::time::sleep(SHORT / 2).await;
+                if far.read_u8().await.is_err() {
+                    break;
+                }
+            }
+        });
+        let started = Instant::now();
+        let kind = io.write_all(&[0; 100]).await.unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::TimedOut);
+        assert!(started.elapsed() < SHORT * 30, "{:?}", started.elapsed());
+        drop(io);
+        reader.await.unwrap();
     }
 
     #[tokio::test]

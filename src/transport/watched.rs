@@ -12,12 +12,19 @@ pub struct FileFault {
     pub path: PathBuf,
     /// What is wrong with it. It never quotes the content.
     pub problem: String,
+    /// Whether the file could not be read, which may pass without a change of the file.
+    pub unread: bool,
 }
 
 impl FileFault {
     /// A fault of the file at `path`.
     pub(super) fn new(path: &Path, problem: &dyn std::fmt::Display) -> Self {
-        Self { path: path.to_owned(), problem: problem.to_string() }
+        Self { path: path.to_owned(), problem: problem.to_string(), unread: false }
+    }
+
+    /// The same for a file that the system did not let us read.
+    fn unread(path: &Path, error: &std::io::Error) -> Self {
+        Self { unread: true, ..Self::new(path, error) }
     }
 }
 
@@ -32,15 +39,21 @@ pub(super) struct Watched<T> {
     paths: Vec<PathBuf>,
     read: Reader<T>,
     value: RwLock<Arc<T>>,
-    /// Stamps of the last attempt. Held while the files are read, so that attempts follow each other.
-    seen: Mutex<Vec<Stamp>>,
+    /// The last attempt. Held while the files are read, so that attempts follow each other.
+    seen: Mutex<Seen>,
+}
+
+struct Seen {
+    stamps: Vec<Stamp>,
+    /// Whether the files could not be read then: they are read again although they did not change.
+    unread: bool,
 }
 
 impl<T> Watched<T> {
     /// Reads the value. `what` names it in the log.
     pub(super) fn new(what: &'static str, paths: Vec<PathBuf>, read: Reader<T>) -> Result<Self, FileFault> {
         // Stamps are taken before the files are read: a change meanwhile is then seen at the next check.
-        let seen = stamps(&paths);
+        let seen = Seen { stamps: stamps(&paths), unread: false };
         let value = read()?;
         Ok(Self { what, paths, read, value: RwLock::new(Arc::new(value)), seen: Mutex::new(seen) })
     }
@@ -53,14 +66,16 @@ impl<T> Watched<T> {
     /// Reads the files again if they changed since the last attempt, or in any case where `always`.
     ///
     /// # Errors
-    /// The files cannot be used; the value is unchanged, and the log says so.
+    /// The files cannot be used; the value is unchanged, and the log says so. A fault of which the attempt before told is none.
     pub(super) fn reload(&self, always: bool) -> Result<(), FileFault> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamps(&self.paths);
-        if !always && *seen == now {
+        if !always && seen.stamps == now && !seen.unread {
             return Ok(());
         }
-        *seen = now;
+        // One line in the log for a series of attempts that fail alike.
+        let again = seen.unread && seen.stamps == now;
+        *seen = Seen { stamps: now, unread: false };
         match (self.read)() {
             Ok(value) => {
                 *self.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
@@ -68,6 +83,10 @@ impl<T> Watched<T> {
                 Ok(())
             }
             Err(fault) => {
+                seen.unread = fault.unread;
+                if again && fault.unread && !always {
+                    return Ok(());
+                }
                 tracing::error!(problem = %fault, "{} not reloaded; the earlier ones stay in use", self.what);
                 Err(fault)
             }
@@ -86,7 +105,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
 /// Reads a file of at most a mebibyte. A warning is logged where others than owner and group may read it and it is `secret`.
 pub(super) fn content(path: &Path, secret: bool) -> Result<Vec<u8>, FileFault> {
     const MOST_BYTES: u64 = 1 << 20;
-    let fault = |error: std::io::Error| FileFault::new(path, &error);
+    let fault = |error: std::io::Error| FileFault::unread(path, &error);
     let metadata = std::fs::metadata(path).map_err(fault)?;
     if metadata.len() > MOST_BYTES {
         return Err(FileFault::new(path, &format!("{} bytes, at most {MOST_BYTES} allowed", metadata.len())));
@@ -99,4 +118,37 @@ pub(super) fn content(path: &Path, secret: bool) -> Result<Vec<u8>, FileFault> {
         }
     }
     std::fs::read(path).map_err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// The process had no file descriptor left when a token was revoked, and the token stayed valid.
+    #[test]
+    fn a_file_that_could_not_be_read_is_read_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("tokens");
+        std::fs::write(&path, "old").unwrap();
+        let (calls, at) = (Arc::new(AtomicUsize::new(0)), path.clone());
+        let counted = Arc::clone(&calls);
+        let read = move || match counted.fetch_add(1, Ordering::Relaxed) {
+            1 | 2 => Err(FileFault::unread(&at, &std::io::Error::other("too many open files"))),
+            4 => Err(FileFault::new(&at, &"is no list of tokens")),
+            _ => content(&at, false),
+        };
+        let watched = Watched::new("tokens", vec![path.clone()], Box::new(read)).unwrap();
+        std::fs::write(&path, "newer").unwrap();
+        assert!(watched.reload(false).is_err());
+        assert!(watched.reload(false).is_ok(), "it is not reported again");
+        watched.reload(false).unwrap();
+        assert_eq!(*watched.get(), b"newer");
+        // What is wrong in the file stays so until it changes.
+        std::fs::write(&path, "newest").unwrap();
+        assert!(watched.reload(false).is_err());
+        watched.reload(false).unwrap();
+        assert_eq!((calls.load(Ordering::Relaxed), watched.get().as_slice()), (5, &b"newer"[..]));
+    }
 }

@@ -6,6 +6,7 @@ mod answer_judgement;
 mod bert_score;
 mod label;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use annotator::Annotator;
@@ -143,7 +144,7 @@ pub struct EvaluateReport {
 }
 
 impl EvaluateRequest {
-    fn has(&self, holds: impl Fn(Annotator) -> bool) -> bool {
+    pub(super) fn has(&self, holds: impl Fn(Annotator) -> bool) -> bool {
         self.annotators.iter().any(|annotator| holds(*annotator))
     }
 
@@ -154,6 +155,11 @@ impl EvaluateRequest {
 
     fn rankings(&self) -> Vec<Vec<usize>> {
         if self.rankings.is_empty() { vec![(0..self.passages.len()).collect()] } else { self.rankings.clone() }
+    }
+
+    /// The contexts that are answered as a whole, each once.
+    pub(super) fn whole_contexts(&self) -> BTreeSet<Vec<usize>> {
+        if self.end_to_end { self.contexts().into_iter().collect() } else { BTreeSet::new() }
     }
 
     /// The prompt order of each ranking.

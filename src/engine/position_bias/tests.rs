@@ -1,5 +1,7 @@
 //! Streams of synthetic requests through real fits, and what each requested order does with the profiles.
 
+use std::sync::Arc;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -207,4 +209,39 @@ fn a_profile_is_refused_only_where_there_is_none() {
     one.check(ContextOrder::ByPositionBias).unwrap();
     let arranged = one.arrange(&[1, 0, 2], ContextOrder::ByPositionBias).unwrap();
     assert_eq!((arranged.order, arranged.ground), (vec![1, 0, 2], Ground::NoProfile), "one observation has no error");
+}
+
+/// A write that hung wrote earlier profiles over later ones, and the end of the process did not wait for it.
+#[test]
+fn the_last_profiles_are_written_last() {
+    let (hang, hanging) = std::sync::mpsc::channel::<()>();
+    let (entered, enter) = std::sync::mpsc::channel::<()>();
+    let hanging = Mutex::new(Some(hanging));
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let counts = Arc::clone(&written);
+    let keeper = move |profiles: &Profiles| {
+        if let Some(hanging) = lock(&hanging).take() {
+            entered.send(()).unwrap();
+            let _ = hanging.recv();
+        }
+        lock(&counts).push(profiles.iter().map(|(_, _, profile)| profile.count()).sum::<u64>());
+        Ok(())
+    };
+    let bias = PositionBias::new(Profiles::default(), Profiles::default(), Box::new(keeper), Vec::new());
+    bias.set_learning(true);
+    let fit = |seed| request(&random(5, seed), &geometric(5, Direction::Recency), 0.05, seed);
+    let (fit, other) = (fit(1), fit(2));
+    std::thread::scope(|scope| {
+        bias.learn(&fit);
+        let first = scope.spawn(|| bias.save());
+        enter.recv().unwrap();
+        bias.learn(&other);
+        let last = scope.spawn(|| bias.save());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(hang);
+        first.join().unwrap();
+        last.join().unwrap();
+    });
+    let written = lock(&written).clone();
+    assert!(written.len() == 2 && written[0] < written[1], "{written:?}");
 }

@@ -9,14 +9,14 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 const MOST_WORK: u64 = 100_000;
 
 /// Most bytes of a template. The longest ones in use have some tens of thousands.
-const MOST_BYTES: usize = 1 << 16;
+pub(super) const MOST_BYTES: usize = 1 << 16;
 
 /// Most bytes that a template may write around a message. They stand in every prompt.
 const MOST_WRITTEN: usize = 1 << 14;
 
 /// Stack of the thread that evaluates. The parser calls itself for every sign of a chain such as `---1`, and so do the compiler
 /// and what frees its tree: a template of the most bytes must not end the process.
-const STACK_BYTES: usize = 128 << 20;
+pub(super) const STACK_BYTES: usize = 128 << 20;
 
 /// The day that it always is for templates: equal requests would have other prompts tomorrow. It is the one that templates of
 /// Llama 3 write where they get none.

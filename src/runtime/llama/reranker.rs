@@ -17,8 +17,9 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 
+use super::chat_template::MOST_BYTES;
 use super::gguf::Header;
-use super::vocabulary::{is_byte_level, pieces};
+use super::vocabulary::{deep, is_byte_level, pieces};
 use super::{backend, load};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
@@ -187,7 +188,13 @@ fn plain(tokens: Vec<LlamaToken>) -> Vec<u32> {
 fn tokenise(model: &LlamaModel, text: &str, special: bool) -> Vec<u32> {
     let tokens = |text: &str| plain(model.vocab().tokenize(text.as_bytes(), false, special));
     // Texts of callers have no control tokens, and may be long.
-    if !special && is_byte_level(model) { pieces(text).into_iter().flat_map(tokens).collect() } else { tokens(text) }
+    if special {
+        deep(text, || tokens(text))
+    } else if is_byte_level(model) {
+        pieces(text).into_iter().flat_map(tokens).collect()
+    } else {
+        tokens(text)
+    }
 }
 
 /// `[BOS] query [EOS] [SEP] passage [EOS]`, each as the file says; SEP where there is no EOS.
@@ -221,6 +228,12 @@ impl<'m> LlamaReranker<'m> {
         let outputs = usize::try_from(model.n_cls_out()).unwrap_or(usize::MAX);
         let (kind, output) = Kind::of(&architecture, outputs, &labels).map_err(unusable)?;
         let frame = match model.meta_val_str("tokenizer.chat_template.rerank") {
+            Ok(template) if template.len() > MOST_BYTES => {
+                return Err(unusable(format!(
+                    "its rerank template has {} bytes, at most {MOST_BYTES} are read",
+                    template.len()
+                )));
+            }
             Ok(template) => Frame::of_template(&template, |part| tokenise(model, part, true)).map_err(unusable)?,
             Err(_) => frame_of_flags(model),
         };

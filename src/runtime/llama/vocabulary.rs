@@ -126,6 +126,23 @@ pub(super) fn is_byte_level(model: &LlamaModel) -> bool {
     ["gpt2", "gemma4", "hybriddna", "whitespace"].contains(&kind.as_str())
 }
 
+/// Splits a text of a file's template, which has control tokens and so is not cut into pieces: where it is long, on a thread whose
+/// stack holds what std::regex takes for [`chat_template::MOST_BYTES`].
+pub(super) fn deep<T: Send>(text: &str, split: impl Fn() -> T + Sync) -> T {
+    if text.len() <= AT_ONCE {
+        return split();
+    }
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("split-template".into()).stack_size(chat_template::STACK_BYTES);
+        match thread.spawn_scoped(scope, &split).map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(split)) => split,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            // Most templates are short enough for this stack.
+            Err(_) => split(),
+        }
+    })
+}
+
 /// A text in pieces of at most [`AT_ONCE`] characters. They end where words do, so that the tokens stay the same. A run of so many
 /// characters is cut anywhere if no letter or digit in it stands before a space.
 pub(super) fn pieces(text: &str) -> Vec<&str> {
@@ -172,7 +189,7 @@ impl Tokenizer for Vocabulary {
         let vocabulary = self.model.vocab();
         let mut tokens = match &self.line_end {
             Some(line_end) if !opening => self.continued(text, line_end, true),
-            _ => plain(vocabulary.tokenize(text.as_bytes(), false, true)),
+            _ => deep(text, || plain(vocabulary.tokenize(text.as_bytes(), false, true))),
         };
         // The chat template may contain the beginning-of-sequence token itself.
         let begin = vocabulary.bos().0;
@@ -246,6 +263,16 @@ mod tests {
         for unit in ["a", " ", "!", "\u{4e2d}", "a1 ", "\n"] {
             let text = unit.repeat(100_000);
             assert_eq!(vocabulary.bytes(&vocabulary.text(&text)), text.as_bytes(), "{unit:?}");
+        }
+    }
+
+    /// A template is not cut: it may hold control tokens.
+    #[test]
+    fn a_long_run_in_a_template_does_not_end_the_process() {
+        let vocabulary = golden("byte_level");
+        for unit in ["a", " ", "!"] {
+            let text = unit.repeat(chat_template::MOST_BYTES);
+            assert_eq!(vocabulary.bytes(&vocabulary.template(&text, false)), text.as_bytes(), "{unit:?}");
         }
     }
 

@@ -85,6 +85,8 @@ impl Pending {
 /// The folder, and the thread that writes to it.
 pub(super) struct Disk {
     folder: PathBuf,
+    /// Most bytes of all files.
+    most: u64,
     /// `None` only while it is dropped.
     queue: Option<Sender<Item>>,
     writer: Option<JoinHandle<()>>,
@@ -108,7 +110,7 @@ impl Disk {
         match writer {
             Ok(writer) => {
                 let (queue, writer) = (Some(queue), Some(writer));
-                Some(Self { folder, queue, writer, pending, unreadable: AtomicBool::new(false) })
+                Some(Self { folder, most: bytes, queue, writer, pending, unreadable: AtomicBool::new(false) })
             }
             Err(problem) => {
                 tracing::error!(folder = shown, %problem, "no states of passages are kept on disk");
@@ -120,7 +122,7 @@ impl Disk {
     /// The state of a key; `None` if it is not there, damaged, or another user's. A damaged file is deleted.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let path = path(&self.folder, key);
-        let bytes = match own(&path) {
+        let bytes = match own(&path, self.most) {
             Ok(bytes) => bytes,
             Err(problem) => {
                 if problem.kind() != std::io::ErrorKind::NotFound {
@@ -219,9 +221,9 @@ fn path(folder: &Path, key: &Key) -> PathBuf {
     folder.join(name).with_extension(EXTENSION)
 }
 
-/// The bytes of a file of this user. What another user left in the folder before it was closed is not parsed.
-fn own(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+/// The bytes of a file of this user, without what is beyond `most`: a longer one is damaged, as its header tells. What another user left in the folder before it was closed is not parsed.
+fn own(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let file = File::open(path)?;
     let about = file.metadata()?;
     #[cfg(unix)]
     {
@@ -230,8 +232,11 @@ fn own(path: &Path) -> std::io::Result<Vec<u8>> {
             return Err(std::io::Error::other(format!("it belongs to user {owner}")));
         }
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(about.len()).unwrap_or(0));
-    file.read_to_end(&mut bytes)?;
+    let length = about.len().min(most.saturating_add(1));
+    let mut bytes = Vec::new();
+    // A length that is not true must not end the process.
+    bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
+    file.take(length).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

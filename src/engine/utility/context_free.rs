@@ -1,0 +1,110 @@
+//! Context-free answers of recent questions: whoever measures many lists of one question draws them once.
+
+use std::sync::{Mutex, PoisonError};
+
+use lru::LruCache;
+
+use super::UtilityRequest;
+use crate::engine::belief::Answer;
+use crate::engine::task::{LabelProbability, Task};
+
+/// What was drawn in one context: the answers, and the labels with their probabilities.
+pub(super) type Drawn = (Vec<Answer>, Vec<LabelProbability>);
+
+/// Bytes of the answers, about.
+pub(super) fn bytes((answers, _): &Drawn) -> usize {
+    let of =
+        |answer: &Answer| size_of::<Answer>() + answer.text.len() + size_of_val(answer.log_probabilities.as_slice());
+    answers.iter().map(of).sum()
+}
+
+/// Everything that context-free answers depend on: the question, the task and the sampling options.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key(String, Task, String);
+
+impl Key {
+    pub fn of(request: &UtilityRequest) -> Self {
+        let sampling = request.task.sampling(request.sampling.clone());
+        Self(request.question.clone(), request.task.clone(), format!("{sampling:?}"))
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.len() + self.2.len()
+    }
+}
+
+/// Most questions.
+const QUESTIONS: usize = 512;
+
+/// Most bytes of questions and answers.
+const MOST_BYTES: usize = 64 << 20;
+
+struct Kept {
+    answers: LruCache<Key, Drawn>,
+    bytes: usize,
+}
+
+/// Context-free answers and labels of the most recent questions: at most [`QUESTIONS`], and [`MOST_BYTES`].
+pub(in crate::engine) struct ContextFreeCache(Mutex<Kept>);
+
+impl Default for ContextFreeCache {
+    fn default() -> Self {
+        Self(Mutex::new(Kept { answers: LruCache::unbounded(), bytes: 0 }))
+    }
+}
+
+impl ContextFreeCache {
+    pub(super) fn get(&self, key: &Key) -> Option<Drawn> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
+    }
+
+    pub(super) fn put(&self, key: Key, drawn: Drawn) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes += key.bytes() + bytes(&drawn);
+        // Of two calls with one question the later one's answers stay.
+        if let Some((key, replaced)) = kept.answers.push(key, drawn) {
+            kept.bytes -= key.bytes() + bytes(&replaced);
+        }
+        while kept.answers.len() > QUESTIONS || kept.bytes > MOST_BYTES {
+            let Some((key, drawn)) = kept.answers.pop_lru() else { break };
+            kept.bytes -= key.bytes() + bytes(&drawn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Finish;
+
+    fn key(number: usize) -> Key {
+        Key(number.to_string(), Task::default(), String::new())
+    }
+
+    fn drawn(length: usize) -> Drawn {
+        let log_probabilities = vec![0.0; 4];
+        (vec![Answer { text: "x".repeat(length), log_probabilities, finish: Finish::Length }], Vec::new())
+    }
+
+    #[test]
+    fn the_most_recent_questions_are_kept() {
+        let cache = ContextFreeCache::default();
+        (0..=QUESTIONS).for_each(|number| cache.put(key(number), drawn(10)));
+        assert!(cache.get(&key(0)).is_none() && cache.get(&key(1)).is_some() && cache.get(&key(QUESTIONS)).is_some());
+        cache.put(key(1), drawn(20));
+        let kept = cache.0.lock().unwrap();
+        let sum: usize = kept.answers.iter().map(|(key, drawn)| key.bytes() + bytes(drawn)).sum();
+        assert_eq!((kept.answers.len(), kept.bytes), (QUESTIONS, sum));
+    }
+
+    /// A hundred long answers of each of 512 questions took hundreds of megabytes.
+    #[test]
+    fn their_bytes_are_bounded() {
+        let cache = ContextFreeCache::default();
+        (0..100).for_each(|number| cache.put(key(number), drawn(1 << 20)));
+        assert!(cache.get(&key(0)).is_none() && cache.get(&key(99)).is_some());
+        assert!(cache.0.lock().unwrap().bytes <= MOST_BYTES);
+        cache.put(key(100), drawn(MOST_BYTES));
+        assert!(cache.get(&key(100)).is_none(), "more than all room");
+    }
+}
