@@ -32,7 +32,7 @@ use crate::storage::profiles::{Origin, ProfileError, ProfileFile};
 use crate::storage::store::{Store, StoreError};
 
 pub use control::{Control, Operator};
-pub use generator::{KeyError, find_names, locate_adapter};
+pub use generator::{KeyError, LocatedGenerator, find_names, identify, locate_adapter};
 pub use rerankers::with_passage_models;
 pub use serving::{Listeners, serve};
 

@@ -367,6 +367,21 @@ fn methods_are_calibrated_on_labelled_lists() {
     assert_eq!(without["score_calibrated"], json!(true), "{without}");
     let warnings = without["warnings"].to_string();
     assert!(warnings.contains("ranked without the embedding model") && warnings.contains("models pull"), "{warnings}");
+    let stored = |arguments: &[&str]| run(&[&["calibrate", "--ranking", "--set", &store], arguments].concat());
+    let methods = || -> Vec<String> {
+        figures(&stored(&["--show"])).iter().map(|line| line["method"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(methods(), ["cascade", "cascade", "query-generation"]);
+    let unknown = stored(&["--remove", "moi"]);
+    assert!(error(&unknown).contains("no calibration of \"moi\" is stored"), "{}", error(&unknown));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stored(&["--remove", "cascade"]).status.success());
+    assert_eq!(
+        (methods(), calibrated(&[])["score_calibrated"].clone()),
+        (vec!["query-generation".into()], json!(false))
+    );
+    assert!(stored(&["--remove", "all"]).status.success());
+    assert!(methods().is_empty());
     let few = run(&[&calibrate[..], &["--questions", "9"]].concat());
     assert_eq!(few.status.code(), Some(2));
     assert!(error(&few).contains("cascade: 9 lists, at least 10 are needed"), "{}", error(&few));

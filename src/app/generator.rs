@@ -83,6 +83,32 @@ pub fn locate_adapter(
     Ok(Some((located, info)))
 }
 
+/// The verified files of a generator that is not loaded.
+#[derive(Debug)]
+pub struct LocatedGenerator {
+    /// SHA-256 of the generator's file.
+    pub sha256: String,
+    /// Its adapter.
+    pub adapter: Option<AdapterInfo>,
+}
+
+impl LocatedGenerator {
+    /// What its measurements belong to ([`measured_on`]).
+    #[must_use]
+    pub fn measured_on(&self, frame: Frame) -> String {
+        measured_on(&weights(&self.sha256, self.adapter.as_ref()), frame)
+    }
+}
+
+/// Which generator a section of the configuration names, by its verified files. Loads nothing.
+///
+/// # Errors
+/// The store has no such file, or its content is not the expected one.
+pub fn identify(section: Role, settings: &config::Generator, store: &Store) -> Result<LocatedGenerator, KeyError> {
+    let (located, adapter) = locate(section, settings, store)?;
+    Ok(LocatedGenerator { sha256: located.sha256, adapter: adapter.map(|(_, info)| info) })
+}
+
 /// Starts the worker of the generator of one section of the configuration, which answers to `name`.
 pub(super) fn start(
     settings: &config::Generator,
@@ -98,7 +124,7 @@ pub(super) fn start(
         // must not serve others.
         let mut read: Option<([String; 2], llama::Settings)> = None;
         Box::new(move |serve| {
-            let (located, adapter) = locate(role, &settings, &store)?;
+            let (located, adapter) = locate(role, &settings, &store).map_err(KeyError::unusable)?;
             let adapters_hash = adapter.as_ref().map_or_else(String::new, |(_, info)| info.sha256.clone());
             let found = [located.sha256.clone(), adapters_hash];
             if let Some((first, runtime)) = &read {
@@ -161,11 +187,9 @@ fn locate(
     section: Role,
     settings: &config::Generator,
     store: &Store,
-) -> Result<(Located, Option<(Located, AdapterInfo)>), ModelError> {
-    let model = store.locate(&settings.model, catalog::Role::Generator);
-    let model = model.map_err(|error| KeyError::of(section, "model")(error).unusable())?;
-    let adapter = locate_adapter(section, settings, store).map_err(KeyError::unusable)?;
-    Ok((model, adapter))
+) -> Result<(Located, Option<(Located, AdapterInfo)>), KeyError> {
+    let model = store.locate(&settings.model, catalog::Role::Generator).map_err(KeyError::of(section, "model"))?;
+    Ok((model, locate_adapter(section, settings, store)?))
 }
 
 /// Whether prompts get a chat template. A template that llama.cpp does not know leaves them plain; one that was to be evaluated and

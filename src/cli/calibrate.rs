@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Failure, SettingsArgs, calibrate_ranking, input, output, position_bias};
+use super::{Failure, SettingsArgs, calibrate_ranking, calibrations, input, output, position_bias};
 use crate::call::Call;
 use crate::engine::calibrate::Labelled;
 use crate::engine::position_bias::{Refusal, refusal};
@@ -30,10 +30,11 @@ use crate::{app, telemetry};
 /// not see.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd calibrate --data labelled.jsonl --questions 50\n  \
-                        rerankd calibrate --ranking --data lists.jsonl.gz --methods cascade,query-generation")]
+                        rerankd calibrate --ranking --data lists.jsonl.gz --methods cascade,query-generation\n  \
+                        rerankd calibrate --ranking --remove cascade")]
 pub(super) struct CalibrateArgs {
     /// Labelled questions; - for standard input. With --ranking labelled lists; may then be repeated.
-    #[arg(long, value_name = "FILE", required = true)]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["show", "remove"])]
     pub data: Vec<PathBuf>,
     /// Calibrate ranking methods instead of measuring position bias.
     #[arg(long, conflicts_with_all = ["subject", "add"])]
@@ -53,6 +54,13 @@ pub(super) struct CalibrateArgs {
     /// Print one JSON line a method, also on a terminal.
     #[arg(long, requires = "ranking")]
     pub json: bool,
+    /// Print the stored calibrations of ranking methods, and make none.
+    #[arg(long, requires = "ranking", conflicts_with_all = ["data", "remove"])]
+    show: bool,
+    /// Remove the stored calibrations of these methods, separated by commas, or of all. A running server goes on without them
+    /// within seconds.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ranking", conflicts_with = "data")]
+    remove: Vec<String>,
     /// Use only the first COUNT questions of each file.
     #[arg(long, value_name = "COUNT")]
     pub questions: Option<usize>,
@@ -87,6 +95,12 @@ struct Measured {
 }
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
+    if args.show {
+        return calibrations::show(args.json, settings);
+    }
+    if !args.remove.is_empty() {
+        return calibrations::remove(&args.remove, settings);
+    }
     if args.ranking {
         return Box::pin(calibrate_ranking::run(args, settings)).await;
     }

@@ -4,6 +4,7 @@ mod analyse;
 mod backend;
 mod calibrate;
 mod calibrate_ranking;
+mod calibrations;
 mod check_config;
 mod citations;
 mod compare;

@@ -8,7 +8,6 @@ use crate::app;
 use crate::engine::models;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::rpc::{client, v1};
-use crate::storage::catalog::Role;
 use crate::storage::profiles::Origin;
 
 /// Show the position-bias profiles of the generator, calibrated and learnt ones separately.
@@ -28,16 +27,12 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
     let answer = match &args.server {
         Some(address) => client::position_bias(&args.connection.server(address)?).await?,
         None => {
-            let store = config.store.clone();
-            let located = store.locate(&config.generator.model, Role::Generator).map_err(anyhow::Error::from)?;
-            let adapter =
-                app::locate_adapter(models::Role::Generator, &config.generator, &store).map_err(anyhow::Error::from)?;
-            let adapter = adapter.map(|(_, info)| info);
-            let weights = crate::model::weights(&located.sha256, adapter.as_ref());
-            let measured = crate::model::measured_on(&weights, config.generator.frame);
+            let located = app::identify(models::Role::Generator, &config.generator, &config.store);
+            let located = located.map_err(anyhow::Error::from)?;
+            let measured = located.measured_on(config.generator.frame);
             let (mut profiles, mut problems) = (Vec::new(), Vec::new());
             for origin in [Origin::Calibrated, Origin::Learnt] {
-                match app::profile_file(&store, &measured, origin).load() {
+                match app::profile_file(&config.store, &measured, origin).load() {
                     Ok(loaded) => profiles.push((origin, loaded)),
                     Err(problem) => problems.push(problem.to_string()),
                 }
@@ -45,7 +40,7 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
             v1::GetPositionBiasResponse {
                 profiles: client::local_profiles(&profiles),
                 model_sha256: located.sha256,
-                adapter: adapter.as_ref().map(client::local_adapter),
+                adapter: located.adapter.as_ref().map(client::local_adapter),
                 template_version: TEMPLATE_VERSION.to_owned(),
                 problems,
             }

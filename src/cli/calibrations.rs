@@ -1,0 +1,92 @@
+//! `rerankd calibrate --ranking --show` and `--remove`: calibrations that are stored.
+
+use serde_json::{Value, json};
+
+use super::{Failure, SettingsArgs, output};
+use crate::engine::models::Role;
+use crate::fusion::calibration::Calibration;
+use crate::storage::calibrations::CalibrationFile;
+use crate::{app, telemetry};
+
+/// The name that stands for every method.
+const ALL: &str = "all";
+
+/// The files of the configured generators, with what they hold.
+fn stored(settings: &SettingsArgs) -> Result<Vec<(Role, CalibrationFile, Vec<Calibration>)>, Failure> {
+    let config = settings.load(Vec::new())?;
+    telemetry::install(&config, true);
+    let mut files = Vec::new();
+    for (role, settings) in config.generators() {
+        let located = app::identify(role, settings, &config.store).map_err(anyhow::Error::from)?;
+        let file = app::calibration_file(&config.store, &located.measured_on(settings.frame));
+        let calibrations = file.load().map_err(anyhow::Error::from)?;
+        files.push((role, file, calibrations));
+    }
+    Ok(files)
+}
+
+/// Prints the stored calibrations: a table on a terminal, a JSON line for each in a pipe.
+pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
+    let files = stored(settings)?;
+    let all = files.iter().flat_map(|(role, _, calibrations)| calibrations.iter().map(|one| (*role, one)));
+    if json || !output::on_terminal() {
+        let lines: Vec<String> = all.map(|(role, one)| format!("{}\n", line(role, one))).collect();
+        return output::print(&lines.concat());
+    }
+    let mut table = output::table(&[
+        "generator",
+        "method",
+        "fused with",
+        "weight",
+        "intercept, slope",
+        "lists",
+        "calibration error",
+    ]);
+    for (role, one) in all {
+        table.add_row(vec![
+            role.name().to_owned(),
+            one.method.clone(),
+            one.fused_with(),
+            one.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
+            format!("{:.3}, {:.3}", one.score.intercept, one.score.slope),
+            one.lists.to_string(),
+            one.calibration_error.map_or_else(|| "-".to_owned(), |error| format!("{error:.3}")),
+        ]);
+    }
+    output::print(&format!("{table}\n"))
+}
+
+fn line(role: Role, one: &Calibration) -> Value {
+    json!({
+        "generator": role.name(),
+        "method": one.method,
+        "fused_with": one.mix.map(|mix| mix.source.name()),
+        "embedding_sha256": one.embedding,
+        "fusion_weight": one.mix.map(|mix| mix.weight),
+        "intercept": one.score.intercept,
+        "slope": one.score.slope,
+        "lists": one.lists,
+        "passages": one.passages,
+        "calibration_error": one.calibration_error,
+    })
+}
+
+/// Removes the calibrations of these methods. A running server goes on without them within seconds.
+pub(super) fn remove(methods: &[String], settings: &SettingsArgs) -> Result<(), Failure> {
+    let files = stored(settings)?;
+    let named = |one: &Calibration| methods.iter().any(|method| *method == one.method || method == ALL);
+    let unknown = methods.iter().find(|method| {
+        *method != ALL && !files.iter().any(|(_, _, stored)| stored.iter().any(|one| one.method == **method))
+    });
+    if let Some(method) = unknown {
+        return Err(Failure::Input(format!("--remove: no calibration of {method:?} is stored")));
+    }
+    for (_, file, stored) in files {
+        let kept: Vec<Calibration> = stored.iter().filter(|one| !named(one)).cloned().collect();
+        if kept.len() < stored.len() {
+            file.save(&kept).map_err(anyhow::Error::from)?;
+            output::complain(&format!("{} removed from {}", stored.len() - kept.len(), file.path().display()));
+        }
+    }
+    Ok(())
+}
