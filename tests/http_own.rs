@@ -16,8 +16,13 @@ mod common;
 #[path = "common/http.rs"]
 mod http;
 
+use std::path::Path;
+
 use common::Scripted;
-use http::{Answer, Served, alone, serve, serve_with};
+use http::{Answer, Served, alone, serve, serve_engine, serve_with};
+use rerankd::app;
+use rerankd::config::Config;
+use rerankd::engine::Engine;
 use rerankd::fusion::calibration::Calibration;
 use rerankd::fusion::platt::Platt;
 use serde_json::{Value, json};
@@ -96,9 +101,11 @@ async fn every_answer_has_its_warnings() {
     let tei = json!({ "query": "question", "texts": [&long], "max_tokens_per_doc": 60 });
     let tei = ok(&server, "/rerank", &tei).await;
     assert!(tei.headers.get_all("x-rerankd-warning").iter().any(|value| value == warned), "{:?}", tei.headers);
-    let pairs = json!({ "text_1": "question", "text_2": [&long], "max_tokens_per_doc": 60 });
+    // What is cut of several lists is counted together.
+    let pairs = json!({ "text_1": ["question", "which"], "text_2": [&long, &long], "max_tokens_per_doc": 60 });
     let pairs = ok(&server, "/score", &pairs).await;
-    assert!(pairs.body["warnings"].as_array().unwrap().contains(&json!(warned)), "{}", pairs.body);
+    assert_eq!(pairs.body["warnings"], json!([warned.replace('1', "2")]), "{}", pairs.body);
+    assert!(pairs.body["data"][1]["tokens_cut"].is_u64(), "{}", pairs.body);
     server.stop().await;
 }
 
@@ -109,5 +116,71 @@ async fn an_encoded_body_is_refused_as_such() {
     let refused = server.send("/rerank", &[("content-encoding", "gzip")], body.clone()).await;
     assert_eq!(refused.status, 415, "{}", refused.body);
     assert_eq!(server.send("/rerank", &[("content-encoding", "identity")], body).await.status, 200);
+    server.stop().await;
+}
+
+/// An engine with real files, of which the scorer's is `scorer`.
+async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engine {
+    let golden = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters").join(name);
+    let (store, generator, scorer) = (folder.join("store"), golden("base.gguf"), golden(scorer));
+    let own = [
+        ("models.store", store.to_str().unwrap()),
+        ("entailment.model", ""),
+        ("embedding.model", ""),
+        ("generator.threads", "1"),
+        ("warm.memory_bytes", "0"),
+        ("generator.model", generator.to_str().unwrap()),
+        ("scorer.model", scorer.to_str().unwrap()),
+    ];
+    let flags = own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    app::engine(&Config::load(None, &flags.collect::<Vec<_>>()).unwrap()).await.unwrap()
+}
+
+/// Of two generators the model of a body is the one that ranks, and the answer says so.
+#[tokio::test]
+async fn the_model_chooses_the_generator() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve_engine(engine(folder.path(), "merged.gguf", &[]).await, 8, alone()).await;
+    let names: Vec<String> = {
+        let models = server.get("/v1/models").await.body;
+        models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let [scorer, generator] = &names[..2] else { panic!("{names:?}") };
+    let asked = |model: Value| {
+        json!({ "query": "question", "documents": DOCUMENTS, "model": model, "raw_scores": true,
+        "rerankd_method": "query-generation" })
+    };
+    let mut scores = Vec::new();
+    for (model, ran) in [
+        (json!(null), scorer),
+        (json!(scorer), scorer),
+        (json!("scorer"), scorer),
+        (json!(generator), generator),
+        (json!("generator"), generator),
+    ] {
+        let answer = ok(&server, "/rerank", &asked(model.clone())).await;
+        assert_eq!(answer.body["model"], json!(ran), "{model}");
+        let pairs =
+            json!({ "text_1": "question", "text_2": DOCUMENTS, "model": model, "rerankd_method": "query-generation" });
+        assert_eq!(ok(&server, "/score", &pairs).await.body["model"], json!(ran), "{model}");
+        scores.push(answer.scores());
+    }
+    assert!(scores[0] == scores[1] && scores[3] == scores[4] && scores[0] != scores[3], "{scores:?}");
+    let own_answer =
+        json!({ "query": "question", "documents": DOCUMENTS, "model": scorer, "rerankd_method": "answer-likelihood" });
+    let refused = server.post("/rerank", &own_answer).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert_eq!(refused.body["error"]["param"], "rerankd_method");
+    server.stop().await;
+
+    // Where both are one file, and an adapter tells them apart, the file's name is that of the generator that answers.
+    let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters/adapter.gguf");
+    let adapted = engine(folder.path(), "base.gguf", &[("scorer.adapter", adapter.to_str().unwrap())]).await;
+    let server = serve_engine(adapted, 8, alone()).await;
+    let mut scores = Vec::new();
+    for model in ["base.gguf", "generator", "scorer"] {
+        scores.push(ok(&server, "/rerank", &asked(json!(model))).await.scores());
+    }
+    assert!(scores[0] == scores[1] && scores[0] != scores[2], "{scores:?}");
     server.stop().await;
 }

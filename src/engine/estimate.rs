@@ -196,7 +196,8 @@ fn bytes(passages: &[Passage], most: Option<usize>) -> usize {
 
 fn length(passage: &Passage, most: Option<usize>) -> usize {
     let most = most.map_or(usize::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
-    (passage.title.len() + passage.text.len()).min(most)
+    // The title is not cut.
+    (passage.title.len() + passage.text.len()).min(most.max(passage.title.len()))
 }
 
 /// Bytes of the samples of one context, if all are as long as they may be.

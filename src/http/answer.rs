@@ -114,7 +114,11 @@ pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: 
     let data: Vec<Value> = each
         .map(|(index, pair)| {
             let score = if asked.raw_scores { pair.utility } else { pair.score };
-            json!({ "index": index, "object": "score", "score": score })
+            let mut entry = json!({ "index": index, "object": "score", "score": score });
+            if pair.tokens_cut > 0 {
+                entry["tokens_cut"] = pair.tokens_cut.into();
+            }
+            entry
         })
         .collect();
     let body = json!({

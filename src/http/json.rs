@@ -84,7 +84,7 @@ pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec
     let read = Elements.deserialize(&mut serde_json::Deserializer::from_str(value.get()));
     match read {
         Ok(Some(elements)) => Ok(Some(elements)),
-        _ => Err(EngineError::invalid(path, format!("more than {MOST} elements given"))),
+        _ => Err(EngineError::invalid(path, format!("more than {MOST} given, at most {MOST} allowed"))),
     }
 }
 

@@ -180,9 +180,10 @@ async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Bo
 async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &mut Shape) -> Result<Response, Problem> {
     let body = receive(body, http.options.body_bytes, BODY).await?;
     // Without a generator the request is read all the same, and refused by the engine.
-    let generator = http.engine.scorer().ok();
+    let served = |scorer| Some((scorer, http.engine.models().scoring(scorer).ok()?.get().ok()?));
+    let generators = ["", "generator"].into_iter().filter_map(served).collect();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
-    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generator };
+    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generators };
     match route.kind {
         Kind::Rerank { echo, version } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;

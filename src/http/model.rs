@@ -3,6 +3,7 @@
 use super::json::Object;
 use super::problem::Problem;
 use crate::engine::methods::{self, MethodRef};
+use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::{Engine, EngineError};
 
 const METHOD: &str = "rerankd_method";
@@ -12,8 +13,10 @@ const METHOD: &str = "rerankd_method";
 pub(super) struct Names {
     /// The generator that scores: as answers state it, and as it is configured.
     pub scoring: Vec<String>,
-    /// The generator that answers, where another one scores.
+    /// The generator that answers, where another one scores; empty otherwise. A name that both have is this one's.
     pub answering: Vec<String>,
+    /// Whether a generator's file is not read yet, so that it may state another name than these.
+    pub loading: bool,
     /// Names that existing clients send. They stand for what the server is configured to do.
     pub aliases: Vec<String>,
     /// Models beside the generator, each with the method that asks it.
@@ -32,19 +35,27 @@ pub(super) struct Choice {
 impl Names {
     /// The names of a server's models and these `aliases`.
     pub fn of(engine: &Engine, aliases: &[String]) -> Self {
-        let models = engine.models();
-        let names = |scorer: &str| {
-            let Ok(model) = models.scoring(scorer) else { return Vec::new() };
+        let generators = engine.models().generators();
+        let names = |model: &GeneratorModel| {
             let stated = model.get().ok().map(|served| served.info.name.clone());
             let mut names: Vec<String> = stated.into_iter().chain([model.name().to_owned()]).collect();
             names.dedup();
             names
         };
-        let scoring = names("");
-        let answering = names("generator").into_iter().filter(|name| !scoring.contains(name)).collect();
+        let mut answering = generators.first().map(names).unwrap_or_default();
+        let mut scoring = std::mem::take(&mut answering);
+        if let Some(scorer) = generators.get(1) {
+            answering = scoring;
+            scoring = names(scorer);
+            scoring.retain(|name| !answering.contains(name));
+            // As RerankRequest.scorer calls them.
+            scoring.push(Role::Scorer.name().to_owned());
+            answering.push(Role::Generator.name().to_owned());
+        }
+        let loading = generators.iter().any(|model| model.get().is_err());
         let asking = methods::all().filter(|method| method.beside().is_some());
         let beside = asking.filter_map(|method| Some((engine.model_of(method)?, method))).collect();
-        Self { scoring, answering, aliases: aliases.to_vec(), beside }
+        Self { scoring, answering, loading, aliases: aliases.to_vec(), beside }
     }
 
     /// All of them, each once with the name of the model that it stands for.
@@ -52,9 +63,10 @@ impl Names {
         let own = self.scoring.first().map_or("", String::as_str);
         let answering = self.answering.first().map_or("", String::as_str);
         let mut all = vec![(own, own)];
-        let more = (self.aliases.iter().map(|name| (name.as_str(), own)))
+        // In the order in which `choose` asks.
+        let more = (self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())))
             .chain((!answering.is_empty()).then_some((answering, answering)))
-            .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
+            .chain(self.aliases.iter().map(|name| (name.as_str(), own)));
         for (name, root) in more {
             if !all.iter().any(|(other, _)| *other == name) {
                 all.push((name, root));
@@ -67,7 +79,7 @@ impl Names {
     ///
     /// # Errors
     /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the same reason a
-    /// method that does not ask the named model is invalid.
+    /// method that does not ask the named model is invalid. [`EngineError::Unavailable`] while it cannot be known.
     pub fn choose(&self, object: &Object<'_, '_>, configured: Option<MethodRef>) -> Result<Choice, Problem> {
         let given = |field: &str| Ok::<_, EngineError>(object.text(field)?.filter(|name| !name.is_empty()));
         let named = given(METHOD)?
@@ -91,7 +103,7 @@ impl Names {
             if is(&self.aliases) {
                 return Ok(Choice { method: named.or(configured), scorer: "" });
             }
-            return Err(Problem::NoModel(model));
+            return Err(if self.loading { EngineError::Unavailable.into() } else { Problem::NoModel(model) });
         }
         // The generator that answers is asked by name where another one scores; methods of its own answer ask it anyway.
         let scores = is(&self.scoring);
@@ -121,6 +133,7 @@ mod tests {
             answering: list(&["large"]),
             aliases: list(&["rerank-v3.5"]),
             beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
+            loading: false,
         }
     }
 
@@ -167,13 +180,17 @@ mod tests {
             let found = chosen(body, "").unwrap_err();
             assert!(found.starts_with(problem), "{body}: {found}");
         }
+        let loading = Names { loading: true, ..names() };
+        let object = Object::read(r#"{"model": "large.gguf"}"#, "", &["model", METHOD]).unwrap();
+        let refused = loading.choose(&object, None).unwrap_err();
+        assert_eq!(refused, Problem::Engine(EngineError::Unavailable), "its file may state this name");
     }
 
     #[test]
     fn names_are_listed_once_with_their_model() {
         let mut names = names();
-        names.aliases.push("small".into());
+        names.aliases.extend(["small", "large", "bge"].map(str::to_owned));
         let all = names.all();
-        assert_eq!(all, [("small", "small"), ("rerank-v3.5", "small"), ("large", "large"), ("bge", "bge")]);
+        assert_eq!(all, [("small", "small"), ("bge", "bge"), ("large", "large"), ("rerank-v3.5", "small")]);
     }
 }

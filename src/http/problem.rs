@@ -172,7 +172,9 @@ impl Problem {
 /// Whether text-embeddings-inference would call the request too large.
 fn too_large(error: &EngineError) -> bool {
     match error {
-        EngineError::Invalid { problem, .. } => problem.ends_with(" allowed"),
+        EngineError::Invalid { field, problem } => {
+            (field.starts_with("texts") || field == "query") && problem.ends_with(" allowed")
+        }
         EngineError::TooLong { .. } | EngineError::Budget { .. } | EngineError::Pairs { .. } => true,
         _ => false,
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::HttpOptions;
 use super::documents::{self, Document};
 use super::json::{Object, elements, string};
-use super::model::Names;
+use super::model::{Choice, Names};
 use super::own;
 use super::problem::{Problem, Shape};
 use crate::engine::models::ServedGenerator;
@@ -54,7 +54,8 @@ pub(super) struct Reader {
     /// Bounds of the engine. They hold before a list is copied or a text is tokenised.
     pub limits: Limits,
     pub names: Names,
-    pub generator: Option<Arc<ServedGenerator>>,
+    /// The generators that are loaded: by the name of a request's scorer.
+    pub generators: Vec<(&'static str, Arc<ServedGenerator>)>,
 }
 
 /// A ranking that was asked for.
@@ -129,7 +130,7 @@ impl Reader {
             scorer: choice.scorer.to_owned(),
             top_n: top_n.filter(|count| *count > 0),
             truncate: truncate(object)?,
-            passage_tokens: self.passage_tokens(object, &query)?,
+            passage_tokens: self.passage_tokens(object, &query, &choice)?,
             cut_side: cut_side(object)?,
             query,
             ..RerankRequest::default()
@@ -148,7 +149,12 @@ impl Reader {
     }
 
     /// Most tokens of a document beside this query.
-    pub fn passage_tokens(&self, object: &Object<'_, '_>, query: &str) -> Result<Option<usize>, EngineError> {
+    pub fn passage_tokens(
+        &self,
+        object: &Object<'_, '_>,
+        query: &str,
+        choice: &Choice,
+    ) -> Result<Option<usize>, EngineError> {
         let alone = match object.count("max_tokens_per_doc", 1)? {
             Some(count) => Some(count),
             None => object.count("max_doc_length", 1)?,
@@ -162,7 +168,8 @@ impl Reader {
                 let number =
                     number.ok_or_else(|| EngineError::invalid(field(), "must be -1 or a whole number of 1 or more"))?;
                 // Without a generator the request is refused later.
-                let query = self.generator.as_ref().map_or(0, |served| served.language.query(query).len());
+                let generator = self.generators.iter().find(|(scorer, _)| *scorer == choice.scorer);
+                let query = generator.map_or(0, |(_, served)| served.language.query(query).len());
                 let left = number.checked_sub(query).filter(|left| *left > 0);
                 let problem = || format!("the query alone has {query} tokens, {number} allowed with a document");
                 Some(left.ok_or_else(|| EngineError::invalid(field(), problem()))?)
@@ -265,7 +272,7 @@ mod tests {
                 beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
                 ..Names::default()
             },
-            generator: None,
+            generators: Vec::new(),
         }
     }
 

@@ -76,7 +76,7 @@ impl Reader {
         let mut pairs = Vec::with_capacity(second.len());
         for (index, document) in second.into_iter().enumerate() {
             let Some(query) = queries.get(if one_query { 0 } else { index }) else { break };
-            let passage_tokens = self.passage_tokens(&object, query)?;
+            let passage_tokens = self.passage_tokens(&object, query, &choice)?;
             pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
         }
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, sides, one_query })
@@ -119,7 +119,7 @@ mod tests {
             options,
             limits: LIMITS,
             names: Names { scoring: vec!["own".into()], ..Names::default() },
-            generator: None,
+            generators: Vec::new(),
         };
         reader.score(body.as_bytes())
     }

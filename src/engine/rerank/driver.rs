@@ -372,7 +372,7 @@ fn begin(
 }
 
 /// The warning that passages were cut, if any were.
-fn shortened(cut: &[usize]) -> Option<String> {
+pub(super) fn shortened(cut: &[usize]) -> Option<String> {
     let shortened = cut.iter().filter(|dropped| **dropped > 0).count();
     (shortened > 0).then(|| format!("{shortened} passages were cut to fit; tokens_cut says by how much"))
 }

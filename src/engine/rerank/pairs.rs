@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::driver::Quota;
+use super::driver::{Quota, shortened};
 use super::{Passage, RerankRequest, Usage, check};
 use crate::call::{Call, Place};
 use crate::engine::estimate::Size;
@@ -40,6 +40,8 @@ pub struct PairScore {
     pub score: f64,
     /// As [`super::Ranked::utility`], in the method's unit.
     pub utility: f64,
+    /// Tokens cut from the text.
+    pub tokens_cut: usize,
 }
 
 /// The scores of pairs.
@@ -60,9 +62,9 @@ struct List {
 }
 
 impl Engine {
-    /// Scores pairs by `method`, or by the default one, with the `scorer` of a request. They are admitted together, or not at all, and their tokens count
-    /// together against the limit of a request. The generator works on several lists at once, so that short ones fill its
-    /// steps.
+    /// Scores pairs by `method`, or by the default one, with the `scorer` of a request. They are admitted together, or not at
+    /// all, and their tokens count together against the limit of a request. The generator works on several lists at once, so
+    /// that short ones fill its steps.
     ///
     /// # Errors
     /// As [`Engine::rerank`], for the first list that fails. Fields are named `pairs`, `pairs[i].query` and `pairs[i].text`. A
@@ -113,14 +115,22 @@ impl Engine {
             let ranked = work.await.map_err(|error| EngineError::Internal(format!("a list of pairs: {error}")))?;
             let ranked = ranked.map_err(|error| list.named(error))?;
             for passage in &ranked.passages {
-                outcome.scores[list.pairs[passage.index]] =
-                    PairScore { score: passage.score, utility: passage.utility };
+                let (score, utility, tokens_cut) = (passage.score, passage.utility, passage.tokens_cut);
+                outcome.scores[list.pairs[passage.index]] = PairScore { score, utility, tokens_cut };
             }
             outcome.usage.extend(&ranked.usage);
-            let new = ranked.warnings.into_iter().filter(|warning| !outcome.warnings.contains(warning));
+            // What was cut is told for all lists together.
+            let cut: Vec<usize> = ranked.passages.iter().map(|passage| passage.tokens_cut).collect();
+            let cut = shortened(&cut);
+            let new = ranked
+                .warnings
+                .into_iter()
+                .filter(|warning| cut.as_ref() != Some(warning) && !outcome.warnings.contains(warning));
             let new: Vec<String> = new.collect();
             outcome.warnings.extend(new);
         }
+        let cut: Vec<usize> = outcome.scores.iter().map(|pair| pair.tokens_cut).collect();
+        outcome.warnings.extend(shortened(&cut));
         outcome.usage.total_ms = milliseconds(started);
         Ok(outcome)
     }
