@@ -174,7 +174,7 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
         let unusable = |problem: ProfileError| {
             tracing::error!(%problem, "position-bias profiles not used");
             problems.push(problem.to_string());
-            (Profiles::default(), matches!(problem, ProfileError::File { .. }))
+            (Profiles::default(), matches!(problem, ProfileError::File { .. } | ProfileError::Unmoved { .. }))
         };
         profile_file(store, generator, origin).load().map_or_else(unusable, |profiles| (profiles, false))
     };

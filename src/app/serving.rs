@@ -29,6 +29,9 @@ use crate::storage::calibrations::CalibrationFile;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
 
+/// Longest wait at the end for the last write of learnt profiles.
+const LAST_SAVE: Duration = Duration::from_secs(3);
+
 /// First pause before the generator is tried again; it doubles up to [`LONGEST_PAUSE`], as that before it is loaded again.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -90,8 +93,11 @@ pub async fn serve(
         }
     };
     drop((beside, page));
-    for generator in engine.models().generators().iter().filter_map(|model| model.get().ok()) {
-        generator.position_bias.save();
+    let generators: Vec<_> = engine.models().generators().iter().filter_map(|model| model.get().ok()).collect();
+    let saved = tokio::task::spawn_blocking(move || generators.iter().for_each(|one| one.position_bias.save()));
+    // A disk that hangs must not keep the process.
+    if tokio::time::timeout(LAST_SAVE, saved).await.is_err() {
+        tracing::error!("learnt position-bias profiles not saved: the disk takes too long");
     }
     ended
 }

@@ -175,12 +175,15 @@ impl Size {
             let passages = indices.iter().filter_map(|index| each.get(*index));
             passages.fold(context, |sum, length| sum.saturating_add(*length))
         };
-        let whole = request.whole_contexts().iter().map(read).fold(0, usize::saturating_add);
-        let alone = context.saturating_mul(passages).saturating_add(whole);
+        let contexts = request.whole_contexts();
+        let whole = contexts.iter().map(read).fold(0, usize::saturating_add);
+        let free = if request.has(Annotator::is_delta) { context } else { 0 };
+        let alone = context.saturating_mul(passages).saturating_add(whole).saturating_add(free);
         let judged = request.annotators.contains(&Annotator::AnswerJudgement);
         let references: usize = request.references.iter().map(String::len).fold(0, usize::saturating_add);
         // The answers are short beside the references.
-        let judging = if judged { references.saturating_add(FRAME.saturating_mul(passages)) } else { 0 };
+        let answers = passages.saturating_add(contexts.len());
+        let judging = if judged { references.saturating_add(FRAME.saturating_mul(answers)) } else { 0 };
         let total = bytes(&request.passages, request.passage_tokens).saturating_add(alone).saturating_add(judging);
         let variant = option(END_TO_END, request.end_to_end)
             | option(JUDGED, judged)

@@ -148,7 +148,10 @@ impl PositionBias {
 
     /// Records a file that cannot be used.
     pub fn report(&self, problem: String) {
-        lock(&self.calibrated).problems.push(problem);
+        let mut calibrated = lock(&self.calibrated);
+        if !calibrated.problems.contains(&problem) {
+            calibrated.problems.push(problem);
+        }
     }
 
     /// Whether fits of requests add to the learnt profiles (`position_bias.learn`).
@@ -186,7 +189,12 @@ impl PositionBias {
                 learnt.unsaved |= learnt.profiles.observe(Subject::Question, weights);
             }
         }
-        learnt.unsaved && learnt.saved.is_none_or(|at| at.elapsed() >= BETWEEN_SAVES)
+        let due = learnt.unsaved && learnt.saved.is_none_or(|at| at.elapsed() >= BETWEEN_SAVES);
+        if due {
+            // Now, and not when the write begins: behind one that hangs each request would leave another thread waiting.
+            learnt.saved = Some(Instant::now());
+        }
+        due
     }
 
     /// Writes the learnt profiles if they changed since the last write. A failure is logged; the next call tries again.

@@ -178,8 +178,11 @@ impl UtilityRequest {
         check_references(&self.references, limits)?;
         // Before any of them is made: subsets may be as many as the fields of a message.
         let number = self.number_of_contexts();
-        if number > limits.orders {
-            return Err(EngineError::invalid("contexts", format!("{number} given, at most {} allowed", limits.orders)));
+        // The context-free one is drawn beside them.
+        let most = limits.orders.saturating_sub(1);
+        if number > most {
+            let field = if self.subsets.is_empty() { "measure_list" } else { "subsets" };
+            return Err(EngineError::invalid(field, format!("{number} contexts to measure, at most {most} allowed")));
         }
         check_orders("subsets", &self.subsets, self.passages.len())?;
         self.task.check()?;
@@ -239,6 +242,7 @@ impl Engine {
             }
         };
         by_context.insert(Vec::new(), context_free_drawn.clone());
+        check_answers(&contexts, &by_context)?;
         let question = request.measure.conditioned.then_some(request.question.as_str());
         let texts = Texts::after(question);
         let allowed = self.limits().pairs.min(request.pair_budget.unwrap_or(usize::MAX));
@@ -249,7 +253,6 @@ impl Engine {
             let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
         }
-        check_answers(&contexts, &by_context)?;
         let missing = || EngineError::Internal("a context was not measured".into());
         let context_free = measured.get(&[][..]).cloned().ok_or_else(missing)?;
         let mut utilities = Vec::with_capacity(contexts.len());
@@ -364,9 +367,9 @@ mod tests {
             each,
             ..UtilityRequest::default()
         };
-        assert_eq!(request(vec![Vec::new(); 8], true).check(&limits), Ok(()));
-        let refused = request(vec![Vec::new(); 9], true).check(&limits).unwrap_err();
-        assert_eq!(refused.to_string(), "contexts: 11 given, at most 10 allowed");
+        assert_eq!(request(vec![Vec::new(); 7], true).check(&limits), Ok(()));
+        let refused = request(vec![Vec::new(); 8], true).check(&limits).unwrap_err();
+        assert_eq!(refused.to_string(), "subsets: 10 contexts to measure, at most 9 allowed");
         let all = UtilityRequest { list: true, prefixes: true, leave_one_out: true, ..request(vec![vec![1]], true) };
         assert_eq!(all.number_of_contexts(), all.contexts().len());
     }

@@ -63,10 +63,12 @@ impl Names {
         let own = self.scoring.first().map_or("", String::as_str);
         let answering = self.answering.first().map_or("", String::as_str);
         let mut all = vec![(own, own)];
-        // In the order in which `choose` asks.
-        let more = (self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())))
+        // A model's own name is no alias of another: `choose` asks for aliases last.
+        let is_own =
+            |name: &str| self.answering.iter().chain(self.beside.iter().map(|(own, _)| own)).any(|own| own == name);
+        let more = (self.aliases.iter().map(|name| (name.as_str(), own)).filter(|(name, _)| !is_own(name)))
             .chain((!answering.is_empty()).then_some((answering, answering)))
-            .chain(self.aliases.iter().map(|name| (name.as_str(), own)));
+            .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
         for (name, root) in more {
             if !all.iter().any(|(other, _)| *other == name) {
                 all.push((name, root));
@@ -191,6 +193,6 @@ mod tests {
         let mut names = names();
         names.aliases.extend(["small", "large", "bge"].map(str::to_owned));
         let all = names.all();
-        assert_eq!(all, [("small", "small"), ("bge", "bge"), ("large", "large"), ("rerank-v3.5", "small")]);
+        assert_eq!(all, [("small", "small"), ("rerank-v3.5", "small"), ("large", "large"), ("bge", "bge")]);
     }
 }

@@ -41,6 +41,16 @@ pub enum ProfileError {
         /// Its new path.
         aside: String,
     },
+    /// The content cannot be trusted, and the file could not be renamed.
+    #[error("{path}: {problem}; it cannot be set aside: {error}")]
+    Unmoved {
+        /// Path of the file.
+        path: String,
+        /// What is wrong.
+        problem: String,
+        /// The system's error.
+        error: std::io::Error,
+    },
     /// The operating system refused.
     #[error("{path}: {error}")]
     File {
@@ -143,7 +153,11 @@ impl SealedFile {
         };
         let free = match self.rename(&label) {
             Ok(free) => free,
-            Err(error) => return self.refused(error),
+            Err(error) => {
+                let (path, Fault::Outdated(problem) | Fault::Damaged(problem)) =
+                    (self.path.display().to_string(), fault);
+                return ProfileError::Unmoved { path, problem, error };
+            }
         };
         let (path, aside) = (self.path.display().to_string(), free.display().to_string());
         match fault {

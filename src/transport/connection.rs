@@ -258,8 +258,9 @@ tokio::task_local! {
 #[derive(Debug, Clone, Copy)]
 struct Offered {
     since: Instant,
-    /// How long the client let the parts before wait, beyond what [`SLOWEST`] allows for their bytes.
-    behind: Duration,
+    /// Bytes of the message that were taken before, and how long the client let them wait.
+    sent: usize,
+    waited: Duration,
 }
 
 /// Runs the streams of one connection.
@@ -271,10 +272,10 @@ pub(super) struct Streams {
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        let (counted, patience) = (self.open.begin(), self.patience);
+        let (open, counted, patience) = (self.open.clone(), self.open.begin(), self.patience);
         tokio::spawn(async move {
             let _counted = counted;
-            if !taken(stream, patience).await {
+            if !taken(stream, patience, &open).await {
                 tracing::warn!(seconds = patience.as_secs(), "the client did not read its response: stream reset");
             }
         });
@@ -282,8 +283,8 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams
 }
 
 /// Runs a stream. Drops it, which resets it, and returns false where a part of its response is not taken within `patience`, or the
-/// parts of a message together not within it and the time that their bytes take at [`SLOWEST`].
-async fn taken(stream: impl Future<Output = ()>, patience: Duration) -> bool {
+/// parts of a message together not within it and the time that their bytes take at [`SLOWEST`], which the connection's streams share.
+async fn taken(stream: impl Future<Output = ()>, patience: Duration, open: &InFlight) -> bool {
     let watched = async move {
         let mut stream = pin!(stream);
         let mut timer = pin!(tokio::time::sleep(patience));
@@ -291,8 +292,10 @@ async fn taken(stream: impl Future<Output = ()>, patience: Duration) -> bool {
             if stream.as_mut().poll(context).is_ready() {
                 return Poll::Ready(true);
             }
-            let Some(Offered { since, behind }) = OFFERED.with(Cell::get) else { return Poll::Pending };
-            let end = since + patience.saturating_sub(behind);
+            let Some(Offered { since, sent, waited }) = OFFERED.with(Cell::get) else { return Poll::Pending };
+            let streams = u32::try_from(open.count()).unwrap_or(u32::MAX);
+            let allowed = Duration::from_secs(sent as u64) / SLOWEST * streams.max(1);
+            let end = since + patience.saturating_sub(waited.saturating_sub(allowed));
             if timer.deadline() != end {
                 timer.as_mut().reset(end);
             }
@@ -347,10 +350,9 @@ impl<B: Body<Data = Bytes>> Body for Paced<B> {
                 other => return Poll::Ready(other),
             }
         }
-        let allowed = Duration::from_secs(*this.sent as u64) / SLOWEST;
-        let (since, behind) = (Instant::now(), this.waited.saturating_sub(allowed));
+        let since = Instant::now();
         *this.offered = Some(since);
-        offer(Some(Offered { since, behind }));
+        offer(Some(Offered { since, sent: *this.sent, waited: *this.waited }));
         let part = this.rest.split_to(this.rest.len().min(PART));
         *this.sent += part.len();
         Poll::Ready(Some(Ok(Frame::data(part))))

@@ -1,5 +1,7 @@
 //! A value read from files, which is replaced when the files change and can be read.
 
+#[cfg(unix)]
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
@@ -102,6 +104,14 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     paths.iter().map(stamp).collect()
 }
 
+/// Whether this state of a file was not asked for before: files that cannot be used are read again and again.
+#[cfg(unix)]
+fn changed(path: &Path, metadata: &std::fs::Metadata) -> bool {
+    static WARNED: Mutex<BTreeMap<PathBuf, Stamp>> = Mutex::new(BTreeMap::new());
+    let stamp = metadata.modified().ok().map(|at| (at, metadata.len()));
+    WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), stamp) != Some(stamp)
+}
+
 /// Reads a file of at most a mebibyte. A warning is logged where others than owner and group may read it and it is `secret`.
 pub(super) fn content(path: &Path, secret: bool) -> Result<Vec<u8>, FileFault> {
     const MOST_BYTES: u64 = 1 << 20;
@@ -113,7 +123,7 @@ pub(super) fn content(path: &Path, secret: bool) -> Result<Vec<u8>, FileFault> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        if secret && metadata.permissions().mode() & 0o007 != 0 {
+        if secret && metadata.permissions().mode() & 0o007 != 0 && changed(path, &metadata) {
             tracing::warn!(path = %path.display(), "every user of this machine may read or write this file: chmod o-rwx");
         }
     }

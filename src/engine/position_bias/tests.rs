@@ -220,7 +220,8 @@ fn the_last_profiles_are_written_last() {
     let written = Arc::new(Mutex::new(Vec::new()));
     let counts = Arc::clone(&written);
     let keeper = move |profiles: &Profiles| {
-        if let Some(hanging) = lock(&hanging).take() {
+        let first = lock(&hanging).take();
+        if let Some(hanging) = first {
             entered.send(()).unwrap();
             let _ = hanging.recv();
         }

@@ -70,8 +70,8 @@ impl<'m> LlamaGenerator<'m> {
         let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
-        let readers =
-            rayon::ThreadPoolBuilder::new().num_threads(settings.threads).thread_name(|_| "read-logits".into());
+        // As many as there are cores: `threads` is for layers on the CPU, and may be few where a GPU has them.
+        let readers = rayon::ThreadPoolBuilder::new().num_threads(0).thread_name(|_| "read-logits".into());
         let readers = readers.build().map_err(|error| unusable(format!("no threads to read logits: {error}")))?;
         Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary, identity, readers })
     }

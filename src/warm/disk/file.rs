@@ -9,6 +9,8 @@
 //! | 32 | SHA-256 of all of the above and the state |
 //! | rest | the state |
 
+use std::io::{ErrorKind, Read};
+
 use sha2::{Digest, Sha256};
 
 use crate::warm::Key;
@@ -16,6 +18,9 @@ use crate::warm::Key;
 const MAGIC: [u8; 8] = *b"rrkwarm\n";
 const VERSION: u32 = 1;
 const HEADER: usize = 8 + 4 + 32 + 8 + 32;
+
+/// Where the length stands.
+const STATED: usize = 8 + 4 + 32;
 
 /// Why a file is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,11 +52,34 @@ pub(super) fn header(key: &Key, state: &[u8]) -> Vec<u8> {
     header
 }
 
+/// Reads the state of this key from a file of `length` bytes. A length that the header does not state, or that is beyond `most`,
+/// is not believed: no memory is taken for it.
+pub(super) fn read(
+    mut source: impl Read,
+    length: u64,
+    most: u64,
+    key: &Key,
+) -> std::io::Result<Result<Vec<u8>, Damage>> {
+    let mut file = vec![0; HEADER];
+    match source.read_exact(&mut file) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(Err(Damage::Short)),
+        Err(error) => return Err(error),
+    }
+    let stated = file[STATED..][..8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    if length > most || stated.checked_add(HEADER as u64) != Some(length) {
+        return Ok(Err(Damage::Length));
+    }
+    file.try_reserve_exact(usize::try_from(stated).unwrap_or(usize::MAX))?;
+    source.take(stated).read_to_end(&mut file)?;
+    Ok(state(file, key))
+}
+
 /// The state in a file of this key.
 ///
 /// # Errors
 /// [`Damage`] for every file that [`header`] and a state do not make.
-pub(super) fn state(mut file: Vec<u8>, key: &Key) -> Result<Vec<u8>, Damage> {
+fn state(mut file: Vec<u8>, key: &Key) -> Result<Vec<u8>, Damage> {
     let (start, rest) = file.split_at_checked(HEADER - 32).ok_or(Damage::Short)?;
     let (sum, state) = rest.split_at_checked(32).ok_or(Damage::Short)?;
     let (magic, rest) = start.split_at(8);

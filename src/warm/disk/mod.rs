@@ -10,7 +10,6 @@ mod writer;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -122,8 +121,9 @@ impl Disk {
     /// The state of a key; `None` if it is not there, damaged, or another user's. A damaged file is deleted.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let path = path(&self.folder, key);
-        let bytes = match own(&path, self.most) {
-            Ok(bytes) => bytes,
+        let read = own(&path).and_then(|(file, length)| file::read(file, length, self.most, key));
+        let state = match read {
+            Ok(state) => state,
             Err(problem) => {
                 if problem.kind() != std::io::ErrorKind::NotFound {
                     self.cannot(&path, &problem, "a passage's state cannot be read from disk");
@@ -131,7 +131,7 @@ impl Disk {
                 return None;
             }
         };
-        match file::state(bytes, key) {
+        match state {
             Ok(state) => {
                 touch(&path);
                 Some(state)
@@ -221,8 +221,8 @@ fn path(folder: &Path, key: &Key) -> PathBuf {
     folder.join(name).with_extension(EXTENSION)
 }
 
-/// The bytes of a file of this user, without what is beyond `most`: a longer one is damaged, as its header tells. What another user left in the folder before it was closed is not parsed.
-fn own(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+/// A file of this user, and its length. What another user left in the folder before it was closed is not parsed.
+fn own(path: &Path) -> std::io::Result<(File, u64)> {
     let file = File::open(path)?;
     let about = file.metadata()?;
     #[cfg(unix)]
@@ -232,12 +232,7 @@ fn own(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
             return Err(std::io::Error::other(format!("it belongs to user {owner}")));
         }
     }
-    let length = about.len().min(most.saturating_add(1));
-    let mut bytes = Vec::new();
-    // A length that is not true must not end the process.
-    bytes.try_reserve_exact(usize::try_from(length).unwrap_or(usize::MAX))?;
-    file.take(length).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok((file, about.len()))
 }
 
 /// The time of the last use is the file's modification time.

@@ -159,7 +159,7 @@ fn a_damaged_file_that_cannot_be_deleted_is_not_used() {
     assert_eq!((disk.read(&key(0)), disk.read(&key(0))), (None, None));
 }
 
-/// A length that is not true, of a sparse file: memory of that size cannot be had.
+/// A length that is not true, of a sparse file: memory of that size cannot be had. Within the bound of all files, too.
 #[test]
 fn a_file_that_is_too_long_is_damaged() {
     let scratch = tempfile::tempdir().unwrap();
@@ -167,17 +167,14 @@ fn a_file_that_is_too_long_is_damaged() {
     let disk = open(&folder, 1 << 20);
     disk.write(key(0), Arc::new(vec![7; 100]), false);
     drop(disk);
-    std::fs::File::options().write(true).open(path(&folder, &key(0))).unwrap().set_len(1 << 40).unwrap();
-    // Without opening the folder again, which counts its files.
-    let (queue, pending) = (None, Arc::default());
-    let disk = Disk {
-        folder: folder.clone(),
-        most: 1 << 20,
-        queue,
-        writer: None,
-        pending,
-        unreadable: AtomicBool::new(false),
-    };
-    assert_eq!(disk.read(&key(0)), None);
-    assert!(files(&folder).is_empty(), "it is deleted");
+    let whole = std::fs::read(path(&folder, &key(0))).unwrap();
+    for most in [1 << 20, u64::MAX] {
+        std::fs::write(path(&folder, &key(0)), &whole).unwrap();
+        std::fs::File::options().write(true).open(path(&folder, &key(0))).unwrap().set_len(1 << 40).unwrap();
+        // Without opening the folder again, which counts its files.
+        let (queue, pending, unreadable) = (None, Arc::default(), AtomicBool::new(false));
+        let disk = Disk { folder: folder.clone(), most, queue, writer: None, pending, unreadable };
+        assert_eq!(disk.read(&key(0)), None);
+        assert!(files(&folder).is_empty(), "it is deleted");
+    }
 }
