@@ -43,7 +43,7 @@
 //! | `evaluation` | how is a retriever judged on many questions? | `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
 //! | `distil` | what does a generator prefer, as training data for a smaller one? | `call` `engine` `files` `plan` `storage` |
 //! | `analysis` | what do the studies of the papers say of this generator? | `backend` `call` `compress` `engine` `evaluation` `files` `fit` `belief` `metrics` `numeric` `plan` `rpc` |
-//! | `cli` | what does a command do? | `analysis` `app` `backend` `call` `compress` `config` `distil` `engine` `evaluation` `files` `fit` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
+//! | `cli` | what does a command do? | `analysis` `app` `backend` `call` `compress` `config` `distil` `engine` `evaluation` `files` `fit` `fusion` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
 
 mod analysis;
 pub mod app;

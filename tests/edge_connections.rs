@@ -220,37 +220,6 @@ async fn connections_beyond_the_bound_are_closed() {
     server.stop().await;
 }
 
-/// A client library connects again by itself; one that says nothing is closed.
-#[tokio::test]
-async fn idle_connections_are_closed_and_their_clients_lose_nothing() {
-    let server = bounded(Bounds { idle: Some(Duration::from_millis(100)), ..Bounds::default() }).await;
-    let mut silent = TcpStream::connect(&server.address).await.unwrap();
-    let mut client = server.client().await;
-    for _ in 0..3 {
-        client.rerank(wire("ab", &["ab", "cd"])).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(400)).await;
-    }
-    rest(&mut silent).await;
-    server.stop().await;
-}
-
-/// A call that the client has begun when the connection ends is either answered, or was never sent.
-#[tokio::test]
-async fn old_connections_are_replaced_without_losing_a_call() {
-    let server = bounded(Bounds { age: Some(Duration::from_millis(100)), ..Bounds::default() }).await;
-    let mut client = server.client().await;
-    let end = Instant::now() + Duration::from_secs(2);
-    let mut calls = 0;
-    while Instant::now() < end {
-        match client.rerank(wire("ab", &["ab", "cd"])).await {
-            Ok(_) => calls += 1,
-            Err(status) => assert!(common::failures::unsent(&status), "{status:?}"),
-        }
-    }
-    assert!(calls > 3, "{calls}");
-    server.stop().await;
-}
-
 /// The response is larger than the window, and the client gives no more of it.
 #[tokio::test]
 async fn a_response_that_is_not_read_is_dropped() {

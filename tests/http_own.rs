@@ -141,11 +141,10 @@ async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engin
 async fn the_model_chooses_the_generator() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve_engine(engine(folder.path(), "merged.gguf", &[]).await, 8, alone()).await;
-    let names: Vec<String> = {
-        let models = server.get("/v1/models").await.body;
-        models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
-    };
-    let [scorer, generator] = &names[..2] else { panic!("{names:?}") };
+    let models = server.get("/v1/models").await.body;
+    let names = models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["merged.gguf", "rerank-v3.5", "base.gguf"]);
+    let (scorer, generator) = ("merged.gguf", "base.gguf");
     let asked = |model: Value| {
         json!({ "query": "question", "documents": DOCUMENTS, "model": model, "raw_scores": true,
         "rerankd_method": "query-generation" })

@@ -98,6 +98,7 @@ pub(super) fn validate(tls: &Tls, auth: &Auth, connections: &Connections, faults
         keepalive: bound(connections.keepalive_seconds),
         keepalive_timeout: Duration::from_secs(connections.keepalive_timeout_seconds),
         unread: Duration::from_secs(connections.unread_seconds),
+        ..Bounds::default()
     };
     Security { files: AccessFiles { tls: files, tokens: optional(&auth.tokens_file) }, bounds }
 }

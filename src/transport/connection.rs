@@ -59,6 +59,8 @@ pub struct Bounds {
     pub age: Option<Duration>,
     /// How long requests may go on after the connection has reached its age.
     pub age_grace: Duration,
+    /// How long a connection that closes for want of requests waits for its client to close.
+    pub closing: Duration,
     /// Time between HTTP/2 pings; `None` for none.
     pub keepalive: Option<Duration>,
     /// How long a client may take to answer a ping.
@@ -78,6 +80,7 @@ impl Default for Bounds {
             idle: Some(Duration::from_secs(900)),
             age: None,
             age_grace: Duration::from_secs(300),
+            closing: Duration::from_secs(5),
             keepalive: Some(Duration::from_secs(60)),
             keepalive_timeout: Duration::from_secs(20),
             unread: Duration::from_secs(30),
@@ -107,9 +110,6 @@ fn connection_window(streams: u32) -> u32 {
 
 /// Least buffer that hyper takes for HTTP/1.1.
 const LEAST_BUFFER: usize = 8_192;
-
-/// How long a closing connection without requests waits for the client to close.
-const CLOSING: Duration = Duration::from_secs(5);
 
 /// What all connections of a listener share.
 #[derive(Clone)]
@@ -214,7 +214,9 @@ impl Life {
                     graced = true;
                     end.set(at(Some(Instant::now() + bounds.age_grace)));
                 }
-                () = unused(&open, bounds.idle), if !closing.is_cancelled() => end.set(at(Some(Instant::now() + CLOSING))),
+                () = unused(&open, bounds.idle), if !closing.is_cancelled() => {
+                    end.set(at(Some(Instant::now() + bounds.closing)));
+                }
                 // The drain of the server bounds what is left.
                 () = stop.cancelled(), if !closing.is_cancelled() => end.set(at(None)),
             }
@@ -282,6 +284,10 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams
     }
 }
 
+/// Streams of a connection that may share the least rate at which responses are taken. More would let a client hold the responses
+/// of all its streams for hours.
+const SHARING: u32 = 8;
+
 /// Runs a stream. Drops it, which resets it, and returns false where a part of its response is not taken within `patience`, or the
 /// parts of a message together not within it and the time that their bytes take at [`SLOWEST`], which the connection's streams share.
 async fn taken(stream: impl Future<Output = ()>, patience: Duration, open: &InFlight) -> bool {
@@ -293,8 +299,8 @@ async fn taken(stream: impl Future<Output = ()>, patience: Duration, open: &InFl
                 return Poll::Ready(true);
             }
             let Some(Offered { since, sent, waited }) = OFFERED.with(Cell::get) else { return Poll::Pending };
-            let streams = u32::try_from(open.count()).unwrap_or(u32::MAX);
-            let allowed = Duration::from_secs(sent as u64) / SLOWEST * streams.max(1);
+            let streams = u32::try_from(open.count()).unwrap_or(SHARING).clamp(1, SHARING);
+            let allowed = Duration::from_secs(sent as u64) / SLOWEST * streams;
             let end = since + patience.saturating_sub(waited.saturating_sub(allowed));
             if timer.deadline() != end {
                 timer.as_mut().reset(end);
