@@ -94,9 +94,12 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed) == 2
         };
         let following = tokio::spawn(follow(Duration::from_millis(1), stamp, reload));
-        while calls.load(Ordering::Relaxed) < 3 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let third = async {
+            while calls.load(Ordering::Relaxed) < 3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), third).await.expect("it is not read again");
         tokio::time::sleep(Duration::from_millis(30)).await;
         following.abort();
         assert_eq!(*again.lock().unwrap(), [false, true, true], "it was read at the third attempt");
