@@ -1,5 +1,9 @@
 //! gRPC handlers of MetricsService. They compute on the threads of the arithmetic lane and use no model.
 
+use std::num::NonZeroUsize;
+use std::sync::LazyLock;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use tonic::{Request, Response, Status};
 
 use super::edge::answer;
@@ -27,8 +31,23 @@ impl Service {
     ) -> Result<Response<T>, Status> {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
-        let work = call.compute_in(Lane::Arithmetic, move |call: &Call| work(wire, &|| call.is_stopped()));
+        let work = move |call: &Call| apart(|| work(wire, &|| call.is_stopped()));
+        let work = call.compute_in(Lane::Arithmetic, work);
         Ok(Response::new(answer(&call, work).await?))
+    }
+}
+
+/// Runs work on half of the cores, on threads of its own. The generator reads the logits of its steps on rayon's threads: behind a
+/// bootstrap there every request would wait for seconds.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    static THREADS: LazyLock<Option<ThreadPool>> = LazyLock::new(|| {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = ThreadPoolBuilder::new().num_threads(cores.div_ceil(2)).thread_name(|_| "arithmetic".into());
+        threads.build().inspect_err(|error| tracing::error!(%error, "no threads for arithmetic")).ok()
+    });
+    match &*THREADS {
+        Some(threads) => threads.install(work),
+        None => work(),
     }
 }
 

@@ -16,7 +16,7 @@ use llama_cpp_2::token::LlamaToken;
 use rayon::prelude::*;
 
 use super::{Settings, state};
-use crate::model::{Batch, Capacity, Decoded, Draw, Generator, ModelError};
+use crate::model::{Batch, Capacity, Decoded, Generator, ModelError};
 use crate::numeric::logspace::logsumexp;
 use crate::plan::Token;
 
@@ -29,9 +29,6 @@ pub(super) struct LlamaGenerator<'m> {
     capacity: Capacity,
     vocabulary: usize,
     identity: String,
-    /// Threads that read logits. Those of rayon's global pool may be busy with a caller's statistics for seconds, and the step of
-    /// every request would wait.
-    readers: rayon::ThreadPool,
 }
 
 impl<'m> LlamaGenerator<'m> {
@@ -70,10 +67,7 @@ impl<'m> LlamaGenerator<'m> {
         let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
-        // As many as there are cores: `threads` is for layers on the CPU, and may be few where a GPU has them.
-        let readers = rayon::ThreadPoolBuilder::new().num_threads(0).thread_name(|_| "read-logits".into());
-        let readers = readers.build().map_err(|error| unusable(format!("no threads to read logits: {error}")))?;
-        Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary, identity, readers })
+        Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary, identity })
     }
 
     /// Applies an adapter of this model to all tokens from now on.
@@ -154,16 +148,18 @@ impl Generator for LlamaGenerator<'_> {
             wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
         debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
-        let read = |(logits, targets, draws): &(&[f32], &[Token], &[_])| {
-            let scores = if targets.is_empty() {
-                Vec::new()
-            } else {
-                let normaliser = logsumexp(logits);
-                targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
-            };
-            (scores, draws.iter().map(|wanted: &Draw| wanted.from_logits(logits)).collect())
-        };
-        let rows: Vec<(Vec<f64>, Vec<_>)> = self.readers.install(|| wanted.par_iter().map(read).collect());
+        let rows: Vec<(Vec<f64>, Vec<_>)> = wanted
+            .par_iter()
+            .map(|(logits, targets, draws)| {
+                let scores = if targets.is_empty() {
+                    Vec::new()
+                } else {
+                    let normaliser = logsumexp(logits);
+                    targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
+                };
+                (scores, draws.iter().map(|wanted| wanted.from_logits(logits)).collect())
+            })
+            .collect();
         let mut decoded = Decoded::default();
         for (scores, drawn) in rows {
             decoded.scores.extend(scores);
