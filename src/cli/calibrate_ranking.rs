@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::calibrate::CalibrateArgs;
-use super::{Failure, SettingsArgs, output};
+use super::{Failure, SettingsArgs, calibrations, output};
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::methods::MethodRef;
@@ -103,25 +103,16 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
 }
 
 fn line(one: &Fitted) -> Value {
-    let (calibration, worth) = (&one.calibration, &one.worth);
-    json!({
-        "method": calibration.method,
-        "fused_with": calibration.mix.map(|mix| mix.source.name()),
-        "embedding_sha256": calibration.embedding,
-        "fusion_weight": calibration.mix.map(|mix| mix.weight),
-        "intercept": calibration.score.intercept,
-        "slope": calibration.score.slope,
-        "lists": calibration.lists,
-        "passages": calibration.passages,
-        "unseen": {
-            "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
-            "calibration_error": { "before": worth.error_before, "after": worth.error_after },
-            "none_helps_auc": worth.none_helps,
-            "auto_k": worth.auto_k.as_ref().map(|auto| json!({
-                "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
-            })),
-        },
-    })
+    let (mut line, worth) = (calibrations::fields(&one.calibration), &one.worth);
+    line["unseen"] = json!({
+        "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
+        "calibration_error": { "before": worth.error_before, "after": worth.error_after },
+        "none_helps_auc": worth.none_helps,
+        "auto_k": worth.auto_k.as_ref().map(|auto| json!({
+            "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
+        })),
+    });
+    line
 }
 
 fn table(fitted: &[Fitted]) -> String {

@@ -57,8 +57,15 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
 }
 
 fn line(role: Role, one: &Calibration) -> Value {
+    let mut line = fields(one);
+    line["generator"] = role.name().into();
+    line["calibration_error"] = one.calibration_error.into();
+    line
+}
+
+/// What every line says of a calibration.
+pub(super) fn fields(one: &Calibration) -> Value {
     json!({
-        "generator": role.name(),
         "method": one.method,
         "fused_with": one.mix.map(|mix| mix.source.name()),
         "embedding_sha256": one.embedding,
@@ -67,7 +74,6 @@ fn line(role: Role, one: &Calibration) -> Value {
         "slope": one.score.slope,
         "lists": one.lists,
         "passages": one.passages,
-        "calibration_error": one.calibration_error,
     })
 }
 

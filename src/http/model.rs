@@ -42,11 +42,9 @@ impl Names {
             names.dedup();
             names
         };
-        let mut answering = generators.first().map(names).unwrap_or_default();
-        let mut scoring = std::mem::take(&mut answering);
+        let (mut scoring, mut answering) = (generators.first().map(names).unwrap_or_default(), Vec::new());
         if let Some(scorer) = generators.get(1) {
-            answering = scoring;
-            scoring = names(scorer);
+            answering = std::mem::replace(&mut scoring, names(scorer));
             scoring.retain(|name| !answering.contains(name));
             // As RerankRequest.scorer calls them.
             scoring.push(Role::Scorer.name().to_owned());

@@ -19,8 +19,6 @@
 
 use std::collections::HashMap;
 
-use memchr::memmem;
-
 use crate::numeric::real;
 
 /// The normalised words of a text.
@@ -106,11 +104,11 @@ pub fn rouge_l_of(text: &[String], reference: &[String]) -> f64 {
 /// 1 if the words of a reference are a contiguous part of the text.
 #[must_use]
 pub fn contains(text: &str, references: &[String]) -> f64 {
-    // In time that grows with the sum of the lengths, not with their product. Words have no spaces.
+    // Words have no spaces. The search takes time that grows with the sum of the lengths, not with their product.
     let joined = |words: &[String]| format!(" {} ", words.join(" "));
-    best(text, references, |text, reference| {
-        truth(!reference.is_empty() && memmem::find(joined(text).as_bytes(), joined(reference).as_bytes()).is_some())
-    })
+    let text = joined(&words(text));
+    let mut references = references.iter().map(|reference| words(reference));
+    truth(references.any(|reference| !reference.is_empty() && text.contains(&joined(&reference))))
 }
 
 /// 1 if the text is one of the labels, ignoring case, outer white space and outer punctuation.
