@@ -1,7 +1,8 @@
 //! What the protocols of other rerankers share, whether they come over gRPC (tei.v1) or HTTP.
 
-use crate::engine::EngineError;
+use crate::engine::methods::MethodRef;
 use crate::engine::rerank::Usage;
+use crate::engine::{Engine, EngineError};
 use crate::numeric;
 
 /// The error with its field in a protocol's own terms: `rename` gets the field of the engine's request.
@@ -75,6 +76,52 @@ impl ComputeCost {
             ("x-inference-time", whole(self.inference_ms)),
         ]
     }
+}
+
+/// The model that scores texts, and its bounds, in the terms of text-embeddings-inference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServedModel {
+    /// As answers state it.
+    pub name: String,
+    /// Of its file, and of its adapter if it has one; `None` where that is not known before the model is loaded.
+    pub sha256: Option<String>,
+    /// Tensor type in which the generator runs; empty for a model beside it.
+    pub encoding: String,
+    /// Tokens of the longest input; 0 where that is not known before the model is loaded.
+    pub longest_input: usize,
+    /// Most tokens that the generator evaluates in one step.
+    pub batch: usize,
+}
+
+impl ServedModel {
+    /// The model that `method` asks; `None` is the engine's default method.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] while the generator is not loaded.
+    pub fn of(engine: &Engine, method: Option<MethodRef>) -> Result<Self, EngineError> {
+        let generator = engine.scorer()?;
+        let capacity = generator.scheduler.capacity().ok_or(EngineError::Unavailable)?;
+        let batch = capacity.batch;
+        let beside = method.and_then(|method| engine.models().scorer_if_any(method.beside()?));
+        let info = &generator.info;
+        let (name, sha256, encoding, longest_input) = beside.map_or_else(
+            || {
+                let longest = capacity.cells.min(info.trained_context);
+                (info.name.clone(), info.weights(), info.encoding.clone(), longest)
+            },
+            |scorer| {
+                let model = scorer.model().clone();
+                (model.name, model.sha256, String::new(), scorer.info().map_or(0, |info| info.most_tokens))
+            },
+        );
+        Ok(Self { name, sha256: Some(sha256).filter(|sha256| !sha256.is_empty()), encoding, longest_input, batch })
+    }
+}
+
+/// Threads that tokenise.
+#[must_use]
+pub fn tokenising_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 #[cfg(test)]

@@ -347,6 +347,8 @@ async fn a_server_that_loads_says_so() {
     assert_eq!(answer.header("retry-after"), "1");
     let tei = server.post("/rerank", &json!({ "query": "q", "texts": ["a"] })).await;
     assert_eq!((tei.status, &tei.body["error_type"]), (503, &json!("unhealthy")));
+    let info = server.get("/info").await;
+    assert_eq!((info.status, &info.body["error_type"]), (503, &json!("unhealthy")));
     // The method needs no model, the answer states one.
     assert_eq!(server.get("/v1/models").await.body["data"][0]["id"], "slow");
     server.stop().await;

@@ -58,7 +58,9 @@ async fn the_retrievers_scores_reach_the_ranking() {
 async fn results_are_bounded_by_their_scores() {
     let server = serve_with(Scripted::default(), alone()).await;
     let all = ok(&server, "/rerank", &ask("query-generation", &json!({}))).await;
-    assert_eq!(all.body["meta"]["score_calibrated"], json!(false));
+    let meta = &all.body["meta"];
+    assert_eq!((&meta["score_calibrated"], &meta["none_helps"]), (&json!(false), &json!(false)));
+    assert_eq!(meta["none_relevant"], Value::Null);
     let middle = all.scores()[1];
     let above = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_score_threshold": middle }))).await;
     assert!(above.order().len() < 4 && above.scores().iter().all(|score| *score >= middle), "{}", above.body);
@@ -85,6 +87,7 @@ async fn results_are_bounded_by_their_scores() {
     server.engine.generator().unwrap().calibrations.replace(vec![calibration]);
     let cut = ok(&server, "/rerank", &ask("query-generation", &auto)).await;
     assert_eq!(cut.body["meta"]["score_calibrated"], json!(true));
+    assert!(cut.body["meta"]["none_relevant"].is_number(), "{}", cut.body);
     assert!((1..4).contains(&cut.order().len()) && all.order().starts_with(&cut.order()), "{}", cut.body);
     server.stop().await;
 }

@@ -55,7 +55,16 @@ async fn one_envelope_serves_cohere_jina_vllm_and_llama_server() {
         let meta = &answer.body["meta"];
         assert_eq!(
             keys(meta),
-            ["api_version", "billed_units", "cached_tokens", "score_calibrated", "tokens", "warnings"]
+            [
+                "api_version",
+                "billed_units",
+                "cached_tokens",
+                "none_helps",
+                "none_relevant",
+                "score_calibrated",
+                "tokens",
+                "warnings"
+            ]
         );
         assert_eq!(
             (&meta["api_version"]["version"], &meta["billed_units"]["search_units"]),
@@ -265,12 +274,41 @@ async fn health_and_models_are_served() {
     let server = serve(Scripted::default()).await;
     let health = server.get("/health").await;
     assert_eq!((health.status, health.body), (200, json!({ "status": "ok" })));
+    assert_eq!(server.get("/ping").await.status, 200);
     let models = server.get("/v1/models").await;
     assert_eq!((models.status, &models.body["object"]), (200, &json!("list")));
     let data = models.body["data"].as_array().unwrap();
     let ids: Vec<&str> = data.iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["scripted", "rerank-v3.5"]);
     assert!(data.iter().all(|model| model["root"] == "scripted" && model["object"] == "model"));
+    server.stop().await;
+}
+
+/// What clients of text-embeddings-inference ask before they send texts.
+#[tokio::test]
+async fn info_states_the_model_and_its_bounds() {
+    let server = serve(Scripted::default()).await;
+    let info = server.get("/info").await;
+    let (status, body) = (info.status, info.body);
+    assert_eq!((status, &body["model_id"], &body["model_sha"]), (200, &json!("scripted"), &json!("0".repeat(64))));
+    assert_eq!((&body["max_client_batch_size"], &body["max_input_length"]), (&json!(20), &json!(4_096)));
+    assert_eq!((&body["auto_truncate"], &body["max_batch_tokens"]), (&json!(true), &json!(64)));
+    assert_eq!(body["model_type"]["reranker"]["id2label"], json!({ "0": "LABEL_0" }));
+    let texts = json!({ "query": "question", "texts": DOCUMENTS });
+    assert_eq!(ok(&server, "/", &texts).await.body, ok(&server, "/rerank", &texts).await.body);
+    server.stop().await;
+}
+
+/// The port's method asks a model beside the generator.
+#[tokio::test]
+async fn info_states_the_model_beside_the_generator() {
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let engine = common::with_scripted_reranker(&engine, "bge-small");
+    let options =
+        rerankd::http::HttpOptions { method: rerankd::engine::methods::find("cross-encoder"), ..http::options() };
+    let server = http::serve_engine(engine, queue_length, options).await;
+    let body = server.get("/info").await.body;
+    assert_eq!((&body["model_id"], &body["model_dtype"]), (&json!("bge-small"), &json!("")));
     server.stop().await;
 }
 
@@ -314,8 +352,11 @@ async fn the_openapi_document_names_every_path() {
     );
     let named = keys(&document["paths"]);
     let mut served = vec![
+        "/",
         "/health",
+        "/info",
         "/openapi.json",
+        "/ping",
         "/rerank",
         "/reranking",
         "/score",

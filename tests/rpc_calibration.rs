@@ -75,6 +75,12 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     wait_until(|| generator.calibrations.all().len() == 2).await;
     let (mixed, alone_after) = (ask(&server, request()).await, ask(&server, alone).await);
     assert!(mixed.score_calibrated && alone_after.score_calibrated);
+    for answer in [&mixed, &alone_after] {
+        let none: f64 = answer.results.iter().map(|result| 1.0 - result.score).product();
+        assert!((answer.none_relevant.unwrap() - none).abs() < 1e-12);
+        assert_eq!(answer.none_helps, Some(none >= 0.5));
+    }
+    assert_eq!((alone_before.none_relevant, alone_before.none_helps), (None, Some(false)));
     assert_eq!(mixed.fusion.as_ref().unwrap().weight, 0.85);
     for (before, after) in alone_before.results.iter().zip(&alone_after.results) {
         assert_eq!((&before.id, before.utility), (&after.id, after.utility), "utilities stay the model's own");
@@ -102,6 +108,7 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     let bound = mixed.results[1].score;
     let cut = ask(&server, v1::RerankRequest { score_threshold: Some(bound), ..request() }).await;
     assert_eq!(cut.results.len(), 2);
+    assert_eq!(cut.none_relevant, mixed.none_relevant, "of all passages");
 
     std::fs::write(file.path(), "{").unwrap();
     wait_until(|| !file.path().exists()).await;

@@ -107,7 +107,9 @@ fn line(one: &Fitted) -> Value {
     line["unseen"] = json!({
         "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
         "calibration_error": { "before": worth.error_before, "after": worth.error_after },
-        "none_helps_auc": worth.none_helps,
+        "none_relevant": worth.none_relevant.as_ref().map(|none| json!({
+            "auc": none.auc, "said_without": none.said_without, "said_with": none.said_with,
+        })),
         "auto_k": worth.auto_k.as_ref().map(|auto| json!({
             "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
         })),
@@ -122,7 +124,7 @@ fn table(fitted: &[Fitted]) -> String {
         "weight",
         "nDCG@10, built-in and learnt weight",
         "calibration error, before and after",
-        "AUC of \"none helps\"",
+        "none relevant: AUC; said without, with",
         "F1 of auto_k, and of one number for all",
     ]);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
@@ -133,7 +135,10 @@ fn table(fitted: &[Fitted]) -> String {
             calibration.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
             format!("{:.3}, {:.3}", worth.ndcg_before, worth.ndcg_after),
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),
-            number(worth.none_helps),
+            worth.none_relevant.as_ref().map_or_else(
+                || "-".to_owned(),
+                |none| format!("{:.3}; {:.2}, {:.2}", none.auc, none.said_without, none.said_with),
+            ),
             worth.auto_k.as_ref().map_or_else(
                 || "-".to_owned(),
                 |auto| format!("{:.3} ({:.1} results), {:.3}", auto.f1, auto.results, auto.f1_of_one_number),
@@ -141,6 +146,7 @@ fn table(fitted: &[Fitted]) -> String {
         ]);
     }
     format!(
-        "{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see; F1 of those with a relevant passage\n"
+        "{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see; F1 of those with a relevant passage.\n\
+         None relevant: by the scores, on lists without their relevant passages and on the same lists with them.\n"
     )
 }

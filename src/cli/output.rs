@@ -142,7 +142,9 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
             if diagnostics.prior_dominated { "; the prior decided what the scores left open" } else { "" },
         ));
     }
-    if answer.none_helps == Some(true) {
+    if let Some(probability) = answer.none_relevant {
+        text.push_str(&format!("P(none of these passages is relevant) {probability:.2}\n"));
+    } else if answer.none_helps == Some(true) {
         text.push_str("none of these passages is better than no passage\n");
     }
     if let Some(arranged) = &answer.context_order {
@@ -324,6 +326,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
             "embedding_weight": inner.embedding_weight,
         })),
         "none_helps": answer.none_helps,
+        "none_relevant": answer.none_relevant,
         "score_calibrated": answer.score_calibrated,
         "compression": answer.compression.as_ref().map(super::compress::json),
         "usage": usage,

@@ -53,6 +53,8 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         "tokens": { "input_tokens": tokens(&ranked.usage), "output_tokens": 0 },
         "cached_tokens": ranked.usage.cached_tokens,
         "score_calibrated": ranked.score_calibrated,
+        "none_helps": ranked.none_helps,
+        "none_relevant": ranked.none_relevant,
         "warnings": warnings,
     });
     let body = json!({

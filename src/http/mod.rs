@@ -17,6 +17,7 @@ mod problem;
 mod record;
 mod request;
 mod score;
+mod state;
 mod terms;
 
 use std::sync::Arc;
@@ -25,11 +26,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::header;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
@@ -39,7 +39,6 @@ use crate::engine::Engine;
 use crate::engine::methods::MethodRef;
 use crate::engine::rerank::RerankRequest;
 use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
-use answer::json_response;
 use model::{Choice, Names};
 use problem::{Problem, Shape};
 use record::{Received, Recorder};
@@ -95,7 +94,8 @@ enum Kind {
     Score,
 }
 
-static ROUTES: [Route; 7] = [
+static ROUTES: [Route; 8] = [
+    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1" } },
     Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1" } },
     Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2" } },
     Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1" } },
@@ -104,9 +104,6 @@ static ROUTES: [Route; 7] = [
     Route { path: "/score", kind: Kind::Score },
     Route { path: "/v1/score", kind: Kind::Score },
 ];
-
-/// The path of the names of models.
-const MODELS: &str = "/v1/models";
 
 impl Route {
     /// The shape of errors until the body says otherwise.
@@ -117,15 +114,20 @@ impl Route {
 
 /// The shape of errors of a path until the body says otherwise.
 fn shape_of(path: &str) -> Shape {
-    ROUTES.iter().find(|route| route.path == path).map_or(Shape::Nested, Route::shape)
+    match path {
+        state::INFO => Shape::Tei,
+        _ => ROUTES.iter().find(|route| route.path == path).map_or(Shape::Nested, Route::shape),
+    }
 }
 
-/// The paths and their handlers. Where `tokens` are required, every path but `/health` answers 401 without a valid one.
+/// The paths and their handlers. Where `tokens` are required, every path but those of health answers 401 without a valid one.
 pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens: Arc<Tokens>) -> Router {
     let recorder = Recorder::new(admission.observer());
     let mut router = Router::new()
-        .route("/health", get(health))
-        .route(MODELS, get(models))
+        .route(state::HEALTH, get(state::health))
+        .route(state::PING, get(state::health))
+        .route(state::MODELS, get(state::models))
+        .route(state::INFO, get(state::info))
         .route("/openapi.json", get(openapi::document));
     for route in &ROUTES {
         let handler = move |State(http): State<Arc<Http>>, received: Extension<Received>, request: Request| {
@@ -139,7 +141,7 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         .method_not_allowed_fallback(|| async { Problem::NoMethod.unshaped() })
         .with_state(Arc::new(Http { engine, admission, options }))
         .layer(from_fn(record::named))
-        .layer(Authenticate::new(tokens, |path| path == "/health", refuse))
+        .layer(Authenticate::new(tokens, state::is_open, refuse))
         // Outermost, so that what the check of tokens refuses is counted, too.
         .layer(from_fn_with_state(recorder, record::recorded))
 }
@@ -250,25 +252,6 @@ impl Http {
     fn names(&self) -> Names {
         Names::of(&self.engine, &self.options.aliases)
     }
-}
-
-async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) -> Response {
-    if http.engine.models().serve() && ready.is_none_or(|Extension(ready)| ready.is()) {
-        return json_response(StatusCode::OK, &json!({ "status": "ok" }));
-    }
-    let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unavailable" }));
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
-    response
-}
-
-async fn models(State(http): State<Arc<Http>>) -> Response {
-    let names = http.names();
-    let entry = |id: &str, root: &str| {
-        let created = answer::seconds();
-        json!({ "id": id, "object": "model", "created": created, "owned_by": "rerankd", "root": root })
-    };
-    let data: Vec<_> = names.all().into_iter().map(|(name, root)| entry(name, root)).collect();
-    json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use axum::response::Response;
 use tracing::Instrument;
 
 use super::problem::{Outcome, Problem};
-use super::{MODELS, ROUTES, Ready, shape_of};
+use super::state::{HEALTH, INFO, MODELS, PING};
+use super::{ROUTES, Ready, shape_of};
 use crate::call::{self, Observer, Operation, Refusal, Tally, Terms};
 use crate::observe::traces;
 use crate::transport::{Caller, Peer};
@@ -23,7 +24,7 @@ use crate::transport::{Caller, Peer};
 const REQUEST_ID: &str = "x-request-id";
 
 /// Paths whose requests are not recorded, as health and reflection are not over gRPC.
-const UNRECORDED: [&str; 2] = ["/health", "/openapi.json"];
+const UNRECORDED: [&str; 3] = [HEALTH, PING, "/openapi.json"];
 
 /// Stands for every path that the server does not have, because their text is the caller's.
 const UNKNOWN: &str = "unknown";
@@ -88,7 +89,7 @@ impl Received {
 
 /// The paths whose requests are recorded.
 fn served() -> impl Iterator<Item = &'static str> {
-    ROUTES.iter().map(|route| route.path).chain([MODELS])
+    ROUTES.iter().map(|route| route.path).chain([MODELS, INFO])
 }
 
 fn operation(path: &str) -> Operation {

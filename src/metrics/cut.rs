@@ -34,6 +34,13 @@ pub fn best_cut(probabilities: &[f64]) -> usize {
     best
 }
 
+/// Probability that none of these results is relevant. `probabilities` are those of being relevant, taken for independent; 1 for no
+/// results.
+#[must_use]
+pub fn none_relevant(probabilities: &[f64]) -> f64 {
+    probabilities.iter().map(|probability| 1.0 - probability).product()
+}
+
 /// The distribution of a number of successes, after one more trial.
 fn with_one_more(distribution: &[f64], probability: f64) -> Vec<f64> {
     let probability = if probability.is_nan() { 0.0 } else { probability.clamp(0.0, 1.0) };

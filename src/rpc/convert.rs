@@ -319,6 +319,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
         compression: answer.compression.map(convert_compression::report),
         fusion: answer.fusion.map(convert_fusion::report),
         none_helps: answer.none_helps,
+        none_relevant: answer.none_relevant,
         score_calibrated: answer.score_calibrated,
         model: answer.model.name,
         model_sha256: answer.model.sha256,

@@ -16,11 +16,8 @@ use crate::engine::methods::MethodRef;
 use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Pair, Passage, RerankRequest, Usage};
 use crate::engine::{EngineError, Limits};
-use crate::model::{Capacity, GeneratorInfo};
 use crate::numeric;
 use crate::peers::{self, ComputeCost, characters};
-use crate::scheduler::entailment::ConfiguredModel;
-use crate::scheduler::reranker::PassageScorer;
 
 /// Longest wait for a whole stream of messages.
 const STREAM: Duration = Duration::from_secs(30);
@@ -182,29 +179,6 @@ async fn collect(
     Ok((pairs, shown))
 }
 
-/// What `Info` says of the model that scores.
-struct Model {
-    name: String,
-    /// Of its file, and of its adapter if it has one.
-    sha256: String,
-    encoding: String,
-    /// Tokens of the longest input; 0 where that is not known before the model is loaded.
-    longest: usize,
-}
-
-impl Model {
-    fn of_generator(info: &GeneratorInfo, capacity: Capacity) -> Self {
-        let (name, sha256) = (info.name.clone(), info.weights());
-        Self { name, sha256, encoding: info.encoding.clone(), longest: capacity.cells.min(info.trained_context) }
-    }
-
-    fn of_scorer(scorer: &PassageScorer) -> Self {
-        let ConfiguredModel { name, sha256 } = scorer.model().clone();
-        let longest = scorer.info().map_or(0, |info| info.most_tokens);
-        Self { name, sha256, encoding: String::new(), longest }
-    }
-}
-
 fn cut_side(wire: i32) -> Result<CutSide, EngineError> {
     Ok(match known("truncation_direction", wire)? {
         tei_v1::TruncationDirection::Right => CutSide::End,
@@ -241,24 +215,21 @@ impl Rerank for Service {
 impl Info for Service {
     async fn info(&self, _: Request<tei_v1::InfoRequest>) -> Result<Response<tei_v1::InfoResponse>, Status> {
         let engine = &self.edge.engine;
-        let generator = engine.scorer().map_err(|error| status::of(&error))?;
-        let capacity = generator.scheduler.capacity().ok_or_else(|| status::of(&EngineError::Unavailable))?;
-        let beside = self.options.method.and_then(|method| engine.models().scorer_if_any(method.beside()?));
-        let model = beside.map_or_else(|| Model::of_generator(&generator.info, capacity), Model::of_scorer);
+        let model = peers::ServedModel::of(engine, self.options.method).map_err(|error| status::of(&error))?;
         Ok(Response::new(tei_v1::InfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sha: None,
             docker_label: None,
             model_id: model.name,
-            model_sha: Some(model.sha256).filter(|sha256| !sha256.is_empty()),
+            model_sha: model.sha256,
             model_dtype: model.encoding,
             model_type: tei_v1::ModelType::Reranker.into(),
             max_concurrent_requests: narrow(self.edge.admission.limit()),
-            max_input_length: narrow(model.longest),
-            max_batch_tokens: narrow(capacity.batch),
+            max_input_length: narrow(model.longest_input),
+            max_batch_tokens: narrow(model.batch),
             max_batch_requests: None,
             max_client_batch_size: narrow(engine.limits().passages),
-            tokenization_workers: narrow(std::thread::available_parallelism().map_or(1, usize::from)),
+            tokenization_workers: narrow(peers::tokenising_threads()),
         }))
     }
 }

@@ -186,8 +186,11 @@ pub struct Reranked {
     pub fit: Option<FitReport>,
     /// What was mixed; `None` for the method alone.
     pub fusion: Option<FusionReport>,
-    /// Whether no passage that was read is better than none; `None` for a method whose utilities have no zero.
+    /// Whether no passage helps: by a calibrated score, that more likely than not none is relevant; without one, that no passage
+    /// that was read is better than none, or `None` for a method whose utilities have no zero.
     pub none_helps: Option<bool>,
+    /// Probability that none of the ranked passages is relevant; `None` where the score is not calibrated.
+    pub none_relevant: Option<f64>,
     /// The returned passages in the order of the generator's context.
     pub arrangement: Arrangement,
     /// The measured utility; `None` if not requested.

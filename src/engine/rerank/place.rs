@@ -10,7 +10,7 @@ use crate::engine::opening::NO_PROFILE;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::fit::profile::Subject;
 use crate::fusion::platt::Platt;
-use crate::metrics::cut::best_cut;
+use crate::metrics::cut::{best_cut, none_relevant};
 use crate::numeric::{descending, sigmoid};
 
 /// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
@@ -107,7 +107,12 @@ pub(super) fn place(
         // Known for neighbours of the ranking only.
         passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
     }
-    let none_helps = scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index)));
+    let none_relevant = score_calibrated
+        .then(|| none_relevant(&scored.ranking.iter().map(|&index| score(index)).collect::<Vec<f64>>()));
+    // The zero of the best passage rarely says it: passages of the same subject make a query a little likelier.
+    let none_helps = none_relevant
+        .map(|probability| probability >= 0.5)
+        .or_else(|| scored.has_zero.then(|| !scored.ranking.iter().any(|&index| helps(index))));
     let returned: Vec<usize> = passages.iter().map(|passage| passage.index).collect();
     let (bias, order) = (&generator.position_bias, request.context_order);
     // A profile of the answer is measured with the prompt for answers, which the caller's opening does not change.
@@ -127,6 +132,7 @@ pub(super) fn place(
         fit,
         fusion,
         none_helps,
+        none_relevant,
         arrangement,
         inline: None,
         compression: None,

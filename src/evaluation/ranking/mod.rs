@@ -18,7 +18,7 @@ use crate::engine::{Engine, EngineError, fusing};
 use crate::evaluation::compare::data::Question;
 use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::platt::Platt;
-use crate::metrics::cut::best_cut;
+use crate::metrics::cut::{best_cut, none_relevant};
 use crate::metrics::probability::{auc, expected_calibration_error};
 use crate::numeric::{descending, mean, real, sigmoid, standard_deviation};
 
@@ -53,11 +53,22 @@ pub(crate) struct Worth {
     pub error_before: Option<f64>,
     /// Expected calibration error of the probabilities.
     pub error_after: Option<f64>,
-    /// AUC of the best score of a list for whether the list holds its relevant passages: lists without them are the
-    /// same lists with those left out.
-    pub none_helps: Option<f64>,
+    /// Of the lists with a relevant passage and another. `None` without such lists.
+    pub none_relevant: Option<NoneRelevant>,
     /// What `auto_k` returns of the lists with a relevant passage. `None` without such lists.
     pub auto_k: Option<AutoK>,
+}
+
+/// The probability that no passage of a list is relevant, on lists and on the same lists without their relevant passages.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct NoneRelevant {
+    /// Share of pairs of a list without and a list with them, of any two questions, of which the former has the larger
+    /// probability.
+    pub auc: f64,
+    /// Share of the lists without them for which it is at least one half, so that `none_helps` is said.
+    pub said_without: f64,
+    /// The same share of the lists with them.
+    pub said_with: f64,
 }
 
 /// Lists cut where `auto_k` cuts them, and after one number of results for all.
@@ -233,7 +244,7 @@ fn judge(lists: &[&Observed]) -> Worth {
     let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let (mut logits, mut probabilities, mut relevant) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut best, mut whole) = (Vec::new(), Vec::new());
+    let (mut with, mut without) = (Vec::new(), Vec::new());
     let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
         let Some((weight, platt)) = fit(&seen) else { continue };
@@ -254,9 +265,11 @@ fn judge(lists: &[&Observed]) -> Worth {
             fixed.push(f1[number.min(f1.len()) - 1]);
         }
         for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
-            let top = |logits: Vec<f64>| platt.probability(logits.into_iter().fold(f64::NEG_INFINITY, f64::max));
-            best.extend([top(one.logits(weight)), top(one.without_relevant().logits(weight))]);
-            whole.extend([true, false]);
+            let none = |list: &Observed| {
+                none_relevant(&list.logits(weight).iter().map(|logit| platt.probability(*logit)).collect::<Vec<_>>())
+            };
+            with.push(none(one));
+            without.push(none(&one.without_relevant()));
         }
     }
     let scores: Vec<f64> = logits.iter().map(|logit| sigmoid(*logit)).collect();
@@ -265,13 +278,21 @@ fn judge(lists: &[&Observed]) -> Worth {
         ndcg_after: mean(&after),
         error_before: expected_calibration_error(&scores, &relevant, BINS),
         error_after: expected_calibration_error(&probabilities, &relevant, BINS),
-        none_helps: auc(&best, &whole),
+        none_relevant: of_none(&with, &without),
         auto_k: (!auto.is_empty()).then(|| AutoK {
             f1: mean(&auto),
             results: mean(&results),
             f1_of_one_number: mean(&fixed),
         }),
     }
+}
+
+/// What these probabilities tell, of lists with their relevant passages and without.
+fn of_none(with: &[f64], without: &[f64]) -> Option<NoneRelevant> {
+    let is_without: Vec<bool> = with.iter().map(|_| false).chain(without.iter().map(|_| true)).collect();
+    let said = |of: &[f64]| mean(&of.iter().map(|one| f64::from(u8::from(*one >= 0.5))).collect::<Vec<_>>());
+    let auc = auc(&[with, without].concat(), &is_without)?;
+    Some(NoneRelevant { auc, said_without: said(without), said_with: said(with) })
 }
 
 /// The number of first results that has the best mean F1 on these lists; of equal ones the least.

@@ -39,6 +39,7 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
         unit: 2.0,
         fusion: fuses.then_some(report),
         none_helps: Some(false),
+        none_relevant: None,
         score_calibrated: false,
         fit: None,
         arrangement: Arrangement { order: Vec::new(), applied: ContextOrder::Descending, ground: Ground::Requested },
@@ -102,7 +103,8 @@ fn a_method_that_does_not_fuse_has_no_weight() {
     // Utilities of 4 and 1 over a unit of 2.
     let platt = fitted.calibration.score;
     assert!(platt.probability(2.0) > 0.9 && platt.probability(0.5) < 0.1, "{platt:?}");
-    assert_eq!(fitted.worth.none_helps, Some(1.0), "a list without its relevant passage has a lower best score");
+    let none = fitted.worth.none_relevant.unwrap();
+    assert_eq!((none.auc, none.said_without, none.said_with), (1.0, 1.0, 0.0));
 }
 
 /// The model and the retriever are wrong, the cosines are right: .7 of the other side.

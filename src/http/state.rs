@@ -1,0 +1,71 @@
+//! What the server says of itself: health, the names of models, and the model and bounds as text-embeddings-inference has them.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde_json::json;
+
+use super::answer::{json_response, seconds};
+use super::problem::{Problem, Shape};
+use super::record::Received;
+use super::{Http, Ready};
+use crate::peers::{self, ServedModel};
+
+pub(super) const HEALTH: &str = "/health";
+/// Health as text-embeddings-inference and vLLM call it, too.
+pub(super) const PING: &str = "/ping";
+pub(super) const MODELS: &str = "/v1/models";
+pub(super) const INFO: &str = "/info";
+
+/// Whether a path is answered without a token.
+pub(super) fn is_open(path: &str) -> bool {
+    matches!(path, HEALTH | PING)
+}
+
+pub(super) async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) -> Response {
+    if http.engine.models().serve() && ready.is_none_or(|Extension(ready)| ready.is()) {
+        return json_response(StatusCode::OK, &json!({ "status": "ok" }));
+    }
+    let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unavailable" }));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
+    response
+}
+
+pub(super) async fn models(State(http): State<Arc<Http>>) -> Response {
+    let names = http.names();
+    let entry = |id: &str, root: &str| {
+        let created = seconds();
+        json!({ "id": id, "object": "model", "created": created, "owned_by": "rerankd", "root": root })
+    };
+    let data: Vec<_> = names.all().into_iter().map(|(name, root)| entry(name, root)).collect();
+    json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
+}
+
+/// The model that requests of text-embeddings-inference's shape ask, and their bounds.
+pub(super) async fn info(State(http): State<Arc<Http>>, Extension(received): Extension<Received>) -> Response {
+    let model = match ServedModel::of(&http.engine, http.options.method) {
+        Ok(model) => model,
+        Err(error) => return Problem::from(error).response(Shape::Tei, &received.id),
+    };
+    let limits = http.engine.limits();
+    let body = json!({
+        "model_id": model.name,
+        "model_sha": model.sha256,
+        "model_dtype": model.encoding,
+        // One score, which has no name.
+        "model_type": { "reranker": { "id2label": { "0": "LABEL_0" }, "label2id": { "LABEL_0": 0 } } },
+        "max_concurrent_requests": http.admission.limit(),
+        "max_input_length": model.longest_input,
+        "max_batch_tokens": model.batch,
+        "max_batch_requests": null,
+        "max_client_batch_size": limits.passages,
+        "auto_truncate": limits.truncate,
+        "tokenization_workers": peers::tokenising_threads(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "sha": null,
+        "docker_label": null,
+    });
+    json_response(StatusCode::OK, &body)
+}
