@@ -40,9 +40,16 @@ pub(super) struct Outcome {
     /// `outranks_next` of each place but the last; empty for a row that reports none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outranks: Vec<f64>,
-    /// Tokens that the generator evaluated, and those that it had in its cache from earlier requests.
+    /// Kendall's tau to expect between the ranking and the true one; absent where no fit has all passages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_tau: Option<f64>,
+    /// Tokens that the generator evaluated, and those that it had in its cache from earlier requests and rounds: without anything
+    /// kept, the request costs these.
     #[serde(default)]
     pub tokens: u64,
+    /// Tokens of all prompts of the generator, each from its beginning.
+    #[serde(default)]
+    pub naive_tokens: u64,
     /// Tokens of a model beside the generator.
     #[serde(default)]
     pub other_tokens: u64,
@@ -116,11 +123,15 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
     // Kept only if every place but the last has one: they are read by place.
     let outranks: Option<Vec<f64>> =
         answer.results.iter().take(count.saturating_sub(1)).map(|result| result.outranks_next).collect();
-    let (asked, embedded) =
-        answer.usage.map_or((0, 0), |usage| (usage.tokens + usage.cached_tokens, usage.embedding_tokens));
-    let (tokens, other_tokens) = if row.method.asks_generator() { (asked, embedded) } else { (0, asked + embedded) };
     let outranks = outranks.unwrap_or_default();
-    Ok(Outcome { ranking, scores, outranks, tokens, other_tokens, seconds, error: None })
+    // A stage that fits a few passages says nothing of the others.
+    let fitted = answer.results.iter().all(|result| result.standard_error.is_some());
+    let expected_tau = answer.diagnostics.filter(|_| fitted).map(|diagnostics| diagnostics.expected_tau);
+    let usage = answer.usage.unwrap_or_default();
+    let (asked, embedded) = (usage.tokens + usage.cached_tokens, usage.embedding_tokens);
+    let (tokens, naive_tokens, other_tokens) =
+        if row.method.asks_generator() { (asked, usage.naive_tokens, embedded) } else { (0, 0, asked + embedded) };
+    Ok(Outcome { ranking, scores, outranks, expected_tau, tokens, naive_tokens, other_tokens, seconds, error: None })
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::summary::{Gain, Group, MEASURES, NDCG, Row, Summary};
+use super::gains::Gain;
+use super::summary::{Group, MEASURES, NDCG, Row, Summary};
 use super::tables::machine;
 use crate::backend::ModelIdentity;
 use crate::evaluation::summary::Mean;
@@ -14,7 +15,7 @@ struct Lines<'a> {
     lines: Vec<Value>,
 }
 
-/// The figures of all groups, a line each. The ratio is that of nDCG@10 to another row's; its goal is 1, and it is met if the
+/// The figures of all groups, a line each. The ratio is that of a measure to another row's; its goal is 1, and it is met if the
 /// difference is also significant after Holm's adjustment at the level of 5 %.
 pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
     let mut text = String::new();
@@ -70,20 +71,21 @@ impl Lines<'_> {
         self.push(Some(row), measure, more);
     }
 
-    fn gain(&mut self, row: &Row, base: &str, gain: &Gain) {
-        let ndcg = |row: &Row| row.measures.get(NDCG).and_then(|mean| mean.value);
+    /// A difference in a measure, by its name and its position in [`MEASURES`], from the row `base`.
+    fn gain(&mut self, row: &Row, (measure, at): (&str, usize), base: &str, gain: &Gain) {
+        let mean = |row: &Row| row.measures.get(at).and_then(|mean| mean.value);
         let of_base =
-            self.group.rows.iter().find(|other| other.name == base).and_then(ndcg).filter(|value| *value > 0.0);
+            self.group.rows.iter().find(|other| other.name == base).and_then(mean).filter(|value| *value > 0.0);
         // What is not tested has no goal.
         let goal = gain.p_value.map(|_| 1.0);
         let met = gain.difference > 0.0 && gain.adjusted.is_some_and(|p| p <= 0.05);
         let more = json!({
-            "value": gain.difference, "unit": "nDCG", "low": gain.low, "high": gain.high,
-            "ratio": ndcg(row).zip(of_base).map(|(own, base)| own / base), "goal": goal, "met": goal.map(|_| met),
+            "value": gain.difference, "unit": MEASURES[at].unit, "low": gain.low, "high": gain.high,
+            "ratio": mean(row).zip(of_base).map(|(own, base)| own / base), "goal": goal, "met": goal.map(|_| met),
             "p_value": gain.p_value, "p_value_holm": gain.adjusted,
             "wins": gain.wins, "ties": gain.ties, "losses": gain.losses,
         });
-        self.push(Some(row), &format!("nDCG@10 over {base}"), more);
+        self.push(Some(row), &format!("{measure} over {base}"), more);
     }
 
     fn row(&mut self, row: &Row) {
@@ -95,7 +97,15 @@ impl Lines<'_> {
             [(super::GIVEN, &row.over_given), (super::BM25, &row.over_bm25), (same_method, &row.over_base)]
         {
             if let Some(gain) = gain {
-                self.gain(row, base, gain);
+                self.gain(row, ("nDCG@10", NDCG), base, gain);
+            }
+        }
+        for one in &row.others {
+            let at = MEASURES.iter().position(|measure| measure.name == one.measure).unwrap_or(NDCG);
+            for (base, gain) in [(super::GIVEN, &one.over_given), (super::BM25, &one.over_bm25)] {
+                if let Some(gain) = gain {
+                    self.gain(row, (one.measure, at), base, gain);
+                }
             }
         }
         if let Some(quality) = &row.quality {
@@ -105,6 +115,11 @@ impl Lines<'_> {
                 self.mean(row, "outranks_next", "probability", &order.predicted);
                 self.mean(row, "neighbours that stand right", "share", &order.right);
                 self.mean(row, "calibration error of outranks_next", "probability", &order.calibration_error);
+            }
+            if let Some(tau) = &quality.tau {
+                self.mean(row, "expected_tau", "Kendall's tau", &tau.expected);
+                self.mean(row, "Kendall's tau with labels", "Kendall's tau", &tau.found);
+                self.mean(row, "expected_tau and Kendall's tau with labels", "Spearman's rho", &tau.agreement);
             }
         }
     }

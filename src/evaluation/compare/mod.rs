@@ -7,6 +7,7 @@
 mod ask;
 pub(crate) mod data;
 pub(crate) mod figures;
+mod gains;
 mod markdown;
 mod page;
 mod prompts;
@@ -45,7 +46,7 @@ pub(crate) const ALL: &str = "all";
 const RETRIEVER: &str = "retriever";
 
 /// Format of the results.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// How lists are ranked and measured.
 #[derive(Debug, Clone)]

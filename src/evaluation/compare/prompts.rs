@@ -1,6 +1,7 @@
 //! Rows that ask a method with other prompts, and what the prompts change.
 
-use super::summary::{Gain, Row};
+use super::gains::Gain;
+use super::summary::Row;
 use crate::engine::methods::MethodRef;
 use crate::engine::prompt::Frame;
 use crate::metrics::resample::format_p_value;

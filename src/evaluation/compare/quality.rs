@@ -7,10 +7,11 @@ use super::ask::Outcome;
 use super::data::Question;
 use super::summary::bounded;
 use crate::evaluation::summary::Mean;
+use crate::metrics::agreement::Correlation;
 use crate::metrics::never;
 use crate::metrics::probability::{auc, expected_calibration_error};
 use crate::metrics::resample::{Statistics, interval};
-use crate::numeric::mean;
+use crate::numeric::{mean, real};
 
 /// Most bins of the calibration errors.
 const BINS: usize = 10;
@@ -26,6 +27,20 @@ pub(crate) struct Quality {
     pub passages: usize,
     /// `None` where no answer says how surely a place is ahead of the next.
     pub order: Option<Order>,
+    /// `None` where no answer has a fit of all its passages.
+    pub tau: Option<Tau>,
+}
+
+/// How good `expected_tau` is, beside Kendall's tau of the ranking with the labels: over pairs of a relevant and another passage,
+/// the share that stands right less the share that does not. The labels say nothing of other pairs.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Tau {
+    /// Mean of `expected_tau`.
+    pub expected: Mean,
+    /// Mean of Kendall's tau with the labels.
+    pub found: Mean,
+    /// Spearman's rho of the two over questions.
+    pub agreement: Mean,
 }
 
 /// How good `outranks_next` is as the probability that two neighbours stand in the right order, over those of which one is
@@ -61,12 +76,51 @@ pub(super) fn of(asked: &[(&Question, Option<&Outcome>)], settings: &Settings) -
         calibration_error: estimate(&ordered, statistics, |(predicted, right)| calibration_error(predicted, right)),
         pairs: ordered.iter().map(|(pairs, _)| pairs.len()).sum(),
     });
+    let taus: Vec<(f64, f64)> =
+        answered().filter_map(|(question, outcome)| taus(question, outcome, settings.threshold)).collect();
+    let tau = (!taus.is_empty()).then(|| tau(&taus, statistics));
     (!scored.is_empty()).then(|| Quality {
         calibration_error: estimate(&scored, statistics, |(scores, relevant)| calibration_error(scores, relevant)),
         auc: estimate(&scored, statistics, |(scores, relevant)| auc(scores, relevant)),
         passages: scored.iter().map(|(scores, _)| scores.len()).sum(),
         order,
+        tau,
     })
+}
+
+/// `expected_tau` of an answer, and Kendall's tau of its ranking with the labels; `None` without either.
+fn taus(question: &Question, outcome: &Outcome, threshold: f64) -> Option<(f64, f64)> {
+    let relevant = |index: &usize| question.list.labels.get(*index).is_some_and(|label| *label >= threshold);
+    let marks: Vec<bool> = outcome.ranking.iter().map(relevant).collect();
+    let (mut others, mut right, mut pairs) = (0_usize, 0_usize, 0_usize);
+    // From the last place on: a relevant passage stands before each of the others that were met.
+    for is_relevant in marks.iter().rev() {
+        if *is_relevant {
+            right += others;
+            pairs += marks.iter().filter(|mark| !**mark).count();
+        } else {
+            others += 1;
+        }
+    }
+    let found = (pairs > 0).then(|| 2.0 * real(right) / real(pairs) - 1.0)?;
+    Some((outcome.expected_tau?, found))
+}
+
+fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
+    let (expected, found): (Vec<f64>, Vec<f64>) = taus.iter().copied().unzip();
+    let over = |of: &(dyn Fn(&[usize]) -> Option<f64> + Sync)| {
+        let all: Vec<usize> = (0..taus.len()).collect();
+        let how = statistics.correlation_intervals();
+        bounded(of(&all), how.and_then(|how| interval(all.len(), how, &never, of)), all.len())
+    };
+    let drawn = |values: &[f64], indices: &[usize]| indices.iter().map(|&index| values[index]).collect::<Vec<f64>>();
+    Tau {
+        expected: over(&|indices| Some(mean(&drawn(&expected, indices)))),
+        found: over(&|indices| Some(mean(&drawn(&found, indices)))),
+        agreement: over(&|indices| {
+            Some(Correlation::Spearman.of(&drawn(&expected, indices), &drawn(&found, indices))?.value)
+        }),
+    }
 }
 
 fn calibration_error(probabilities: &[f64], is: &[bool]) -> Option<f64> {
@@ -111,6 +165,24 @@ mod tests {
         let outcome = Outcome { ranking: vec![0, 1, 2, 3], ..outcome };
         assert_eq!(neighbours(&question, &outcome, 0.5), (vec![0.9, 0.8, 0.7], vec![false, true, false]));
         assert_eq!(neighbours(&question, &Outcome { outranks: Vec::new(), ..outcome }, 0.5), (vec![], vec![]));
+    }
+
+    /// Of four pairs of a relevant and another passage, three stand right.
+    #[test]
+    fn taus_by_hand() {
+        let list = LabelledList { labels: vec![0.0, 1.0, 0.0, 1.0], ..LabelledList::default() };
+        let question = Question { list, ..Question::default() };
+        let outcome = Outcome { ranking: vec![1, 0, 3, 2], expected_tau: Some(0.9), ..Outcome::default() };
+        assert_eq!(taus(&question, &outcome, 0.5), Some((0.9, 0.5)));
+        assert_eq!(taus(&question, &Outcome { expected_tau: None, ..outcome.clone() }, 0.5), None);
+        assert_eq!(taus(&question, &outcome, 2.0), None, "nothing is relevant");
+        let statistics = Statistics { resamples: 0, ..Statistics::default() };
+        let all = tau(&[(0.9, 0.5), (0.8, 0.7), (0.2, -1.0)], &statistics);
+        assert!(
+            (all.expected.value.unwrap() - 1.9 / 3.0).abs() < 1e-12
+                && (all.found.value.unwrap() - 0.2 / 3.0).abs() < 1e-12
+        );
+        assert!((all.agreement.value.unwrap() - 0.5).abs() < 1e-12, "ranks 3 2 1 and 2 3 1");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::ask::{Line, Outcome};
 use super::data::{Data, Question};
+use super::gains::{self, Gain, OtherGains};
 use super::prompts::{self, MethodRow};
 use super::quality::{self, Quality};
 use super::verdict::{self, Verdict};
@@ -30,7 +31,7 @@ pub(crate) struct Measure {
 }
 
 /// The measures, in the order of [`Row::measures`].
-pub(crate) const MEASURES: [Measure; 9] = [
+pub(crate) const MEASURES: [Measure; 10] = [
     Measure { name: "nDCG@10 in the list", unit: "nDCG", digits: 3 },
     Measure { name: "nDCG@10 of all judged", unit: "nDCG", digits: 3 },
     Measure { name: "MRR", unit: "reciprocal rank", digits: 3 },
@@ -38,34 +39,25 @@ pub(crate) const MEASURES: [Measure; 9] = [
     Measure { name: "recall@5", unit: "share", digits: 3 },
     Measure { name: "tokens, median", unit: "tokens", digits: 0 },
     Measure { name: "tokens, mean", unit: "tokens", digits: 0 },
+    Measure { name: "tokens without sharing, mean", unit: "tokens", digits: 0 },
     Measure { name: "tokens of other models, mean", unit: "tokens", digits: 0 },
     Measure { name: "seconds", unit: "s", digits: 3 },
 ];
 
+/// How many of [`MEASURES`] are measures of rankings; they come first.
+const OF_RANKINGS: usize = 5;
 /// Position of nDCG@10 in the list.
 pub(super) const NDCG: usize = 0;
+/// Positions of the measures that are tested beside it.
+const OTHERS: [usize; 3] = [2, 3, 4];
 /// Position of the median of the tokens.
 pub(super) const TOKENS: usize = 5;
 /// Position of the mean of the tokens.
 pub(super) const MEAN_TOKENS: usize = 6;
 /// Position of the mean of the tokens of models beside the generator.
-pub(super) const OTHER_TOKENS: usize = 7;
+pub(super) const OTHER_TOKENS: usize = 8;
 /// Position of the seconds.
-pub(super) const SECONDS: usize = 8;
-
-/// A row's nDCG@10 in the list less that of another row, on the questions that both ranked.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Gain {
-    pub difference: f64,
-    pub low: Option<f64>,
-    pub high: Option<f64>,
-    pub p_value: Option<f64>,
-    /// The p-value after Holm's adjustment over the rows.
-    pub adjusted: Option<f64>,
-    pub wins: usize,
-    pub ties: usize,
-    pub losses: usize,
-}
+pub(super) const SECONDS: usize = 9;
 
 /// A ranking method, BM25, or the given order.
 #[derive(Debug, Clone, Serialize)]
@@ -79,6 +71,8 @@ pub(crate) struct Row {
     pub over_bm25: Option<Gain>,
     /// Over the same method with the configured prompts; `None` for that row itself.
     pub over_base: Option<Gain>,
+    /// MRR and recall; empty for the row `given`.
+    pub others: Vec<OtherGains>,
     /// What was asked; `None` for the rows `given` and `bm25`.
     #[serde(skip)]
     pub(super) asked: Option<MethodRow>,
@@ -86,9 +80,9 @@ pub(crate) struct Row {
     pub quality: Option<Quality>,
     /// Questions that the method refused.
     pub refused: usize,
-    /// nDCG@10 in the list by question; `None` where the question does not count or was refused.
+    /// The measures of rankings, and the value of each question; `None` where the question does not count or was refused.
     #[serde(skip)]
-    pub ndcg: Vec<Option<f64>>,
+    pub by_question: Vec<Vec<Option<f64>>>,
 }
 
 impl Row {
@@ -100,11 +94,17 @@ impl Row {
             over_given: None,
             over_bm25: None,
             over_base: None,
+            others: Vec::new(),
             asked: None,
             quality: None,
             refused: 0,
-            ndcg: Vec::new(),
+            by_question: Vec::new(),
         }
+    }
+
+    /// A measure of rankings by question; empty where nothing was measured.
+    pub(super) fn of(&self, measure: usize) -> &[Option<f64>] {
+        self.by_question.get(measure).map_or(&[], Vec::as_slice)
     }
 
     /// The frame of its prompts; `None` for the configured one. A row in another frame is no method that a request can name.
@@ -163,31 +163,24 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     let named: Vec<_> = fixed.into_iter().chain(settings.rows().map(|row| (row.name(), Some(row)))).collect();
     let mut rows: Vec<Row> =
         named.par_iter().map(|(name, own)| Row { asked: *own, ..row(settings, name, asked) }).collect();
-    let over = |rows: &[Row], base: usize, first: usize| -> Vec<Option<Gain>> {
-        let compared: Vec<Compared> =
-            rows[first..].par_iter().map(|row| compare(&rows[base], row, &settings.statistics)).collect();
-        let tested =
-            compared.iter().zip(&rows[first..]).map(|(one, row)| one.p_value.filter(|_| row.frame().is_none()));
-        let adjusted = holm_of(&tested.collect::<Vec<_>>());
-        let gains = compared.iter().zip(adjusted).zip(&rows[first..]);
-        // A row in another frame is not tested here.
-        gains
-            .map(|((one, adjusted), row)| {
-                Some(Gain { p_value: one.p_value.filter(|_| row.frame().is_none()), ..gain(one, adjusted) })
-            })
-            .collect()
+    // One family of tests each: all rows against `given`, and the methods against `bm25`.
+    let over = |rows: &[Row], measure: usize| {
+        let of = |base: usize| gains::over(rows, base, base + 1, measure, &settings.statistics);
+        (of(0), std::iter::once(None).chain(of(1)).collect::<Vec<_>>())
     };
-    // One family of tests each: all rows against `given`, and the methods against `bm25`. Rows in other frames are compared with the
-    // same methods only.
-    let (over_given, over_bm25) = (over(&rows, 0, 1), over(&rows, 1, 2));
-    for (row, gain) in rows[1..].iter_mut().zip(over_given) {
-        row.over_given = gain;
-    }
-    for (row, gain) in rows[2..].iter_mut().zip(over_bm25) {
-        row.over_bm25 = gain;
+    let (over_given, over_bm25) = over(&rows, NDCG);
+    let others = OTHERS.map(|measure| (MEASURES[measure].name, over(&rows, measure)));
+    for (at, row) in rows[1..].iter_mut().enumerate() {
+        (row.over_given, row.over_bm25) = (over_given[at].clone(), over_bm25[at].clone());
+        let gains = others.iter().map(|(measure, (over_given, over_bm25))| OtherGains {
+            measure,
+            over_given: over_given[at].clone(),
+            over_bm25: over_bm25[at].clone(),
+        });
+        row.others = gains.collect();
     }
     prompts_compared(settings, &mut rows);
-    let ranked = rows[0].ndcg.iter().flatten().count();
+    let ranked = rows[0].of(NDCG).iter().flatten().count();
     let own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
     let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
@@ -200,40 +193,22 @@ fn prompts_compared(settings: &Settings, rows: &mut [Row]) {
     let place = |name: &str| rows.iter().position(|row| row.name == name);
     let pairs = settings.rows().filter_map(|row| place(&row.base()?).zip(place(&row.name())));
     let pairs: Vec<(usize, usize)> = pairs.collect();
-    let compared: Vec<Compared> =
-        pairs.par_iter().map(|(base, own)| compare(&rows[*base], &rows[*own], &settings.statistics)).collect();
+    let compared: Vec<Compared> = pairs
+        .par_iter()
+        .map(|(base, own)| gains::compare(&rows[*base], &rows[*own], NDCG, &settings.statistics))
+        .collect();
     let adjusted = holm_of(&compared.iter().map(|one| one.p_value).collect::<Vec<_>>());
     for (((_, own), one), adjusted) in pairs.iter().zip(&compared).zip(adjusted) {
-        rows[*own].over_base = Some(gain(one, adjusted));
+        rows[*own].over_base = Some(Gain::new(one, adjusted));
     }
 }
 
-/// The second row less the first on the questions that both ranked.
-pub(super) fn compare(first: &Row, second: &Row, statistics: &Statistics) -> Compared {
-    let both = first.ndcg.iter().zip(&second.ndcg).filter_map(|(first, second)| first.zip(*second));
-    let (first, second): (Vec<f64>, Vec<f64>) = both.unzip();
-    statistics.compare(&first, &second)
-}
-
-fn gain(compared: &Compared, adjusted: Option<f64>) -> Gain {
-    Gain {
-        difference: compared.difference,
-        low: compared.interval.map(|interval| interval.low),
-        high: compared.interval.map(|interval| interval.high),
-        p_value: compared.p_value,
-        adjusted,
-        wins: compared.wins,
-        ties: compared.ties,
-        losses: compared.losses,
-    }
-}
-
-/// Measures of one ranking, as the first five of [`MEASURES`].
-fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Option<f64>; 5] {
+/// Measures of one ranking, as the first of [`MEASURES`].
+fn ranking_measures(question: &Question, order: &[usize], threshold: f64) -> [Option<f64>; OF_RANKINGS] {
     let labels = &question.list.labels;
     let found = labels.iter().filter(|label| **label >= threshold).count();
     if found == 0 {
-        return [None; 5];
+        return [None; OF_RANKINGS];
     }
     let ranked: Vec<f64> = order.iter().filter_map(|&index| labels.get(index).copied()).collect();
     let listed = Ranking::of_labels(&ranked);
@@ -267,24 +242,27 @@ fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
     let refused = outcomes.iter().flatten().filter(|outcome| outcome.error.is_some()).count();
     let answered: Vec<Option<&Outcome>> =
         outcomes.iter().map(|outcome| outcome.as_ref().filter(|outcome| outcome.error.is_none())).collect();
-    let by_question: Vec<[Option<f64>; 5]> = asked
+    let measured: Vec<[Option<f64>; OF_RANKINGS]> = asked
         .iter()
         .zip(&answered)
         .map(|((question, _), outcome)| {
-            outcome.map_or([None; 5], |outcome| ranking_measures(question, &outcome.ranking, settings.threshold))
+            outcome
+                .map_or([None; OF_RANKINGS], |outcome| ranking_measures(question, &outcome.ranking, settings.threshold))
         })
         .collect();
-    let column = |at: usize| by_question.iter().map(|values| values[at]).collect::<Vec<_>>();
+    let column = |at: usize| measured.iter().map(|values| values[at]).collect::<Vec<_>>();
     let cost = |of: fn(&Outcome) -> f64| answered.iter().map(|outcome| outcome.map(of)).collect::<Vec<_>>();
     let tokens = cost(|outcome| number(outcome.tokens));
-    let mut measures: Vec<Mean> = (0..5).map(|at| mean_of(&column(at), statistics)).collect();
+    let by_question: Vec<Vec<Option<f64>>> = (0..OF_RANKINGS).map(column).collect();
+    let mut measures: Vec<Mean> = by_question.iter().map(|values| mean_of(values, statistics)).collect();
     measures.push(median_of(&tokens.iter().flatten().copied().collect::<Vec<_>>(), statistics));
     measures.push(mean_of(&tokens, statistics));
+    measures.push(mean_of(&cost(|outcome| number(outcome.naive_tokens)), statistics));
     measures.push(mean_of(&cost(|outcome| number(outcome.other_tokens)), statistics));
     measures.push(mean_of(&cost(|outcome| outcome.seconds), statistics));
     let beside: Vec<_> = asked.iter().map(|one| one.0).zip(answered.iter().copied()).collect();
     let quality = quality::of(&beside, settings);
-    Row { measures, quality, refused, ndcg: column(NDCG), ..Row::named(name) }
+    Row { measures, quality, refused, by_question, ..Row::named(name) }
 }
 
 fn number(tokens: u64) -> f64 {
@@ -328,7 +306,10 @@ mod tests {
         let found = ranking_measures(&Question { list, ..Question::default() }, &[1, 3, 0, 2], 0.5);
         assert_eq!(found, [Some(1.0), None, Some(1.0), Some(1.0), Some(1.0)]);
         let list = LabelledList { labels: vec![0.0; 4], ..question.list };
-        assert_eq!(ranking_measures(&Question { list, ..Question::default() }, &[0, 1, 2, 3], 0.5), [None; 5]);
+        assert_eq!(
+            ranking_measures(&Question { list, ..Question::default() }, &[0, 1, 2, 3], 0.5),
+            [None; OF_RANKINGS]
+        );
     }
 
     #[test]

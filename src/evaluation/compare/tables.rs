@@ -1,8 +1,9 @@
 //! A comparison as tables of text: for the terminal, the page and Markdown alike.
 
+use super::gains::{Gain, OtherGains};
 use super::prompts::OPENING;
-use super::quality::Order;
-use super::summary::{Gain, Group, MEASURES, Measure, Row, Summary};
+use super::quality::{Order, Tau};
+use super::summary::{Group, MEASURES, Measure, Row, Summary};
 use super::{BM25, GIVEN, Settings};
 use crate::backend::ModelIdentity;
 use crate::evaluation::summary::Mean;
@@ -46,6 +47,11 @@ fn mean(mean: &Mean, digits: usize) -> Cell {
 /// The tables of a group.
 pub(crate) fn of(group: &Group) -> Vec<Grid> {
     let mut grids = vec![measures(&group.rows), differences(&group.rows)];
+    grids.push(others("Differences from given in other measures of rankings", &group.rows, |one| {
+        one.over_given.as_ref()
+    }));
+    grids
+        .push(others("Differences from bm25 in other measures of rankings", &group.rows, |one| one.over_bm25.as_ref()));
     if group.rows.iter().any(|row| row.over_base.is_some()) {
         grids.push(prompts(&group.rows));
     }
@@ -54,6 +60,9 @@ pub(crate) fn of(group: &Group) -> Vec<Grid> {
     }
     if group.rows.iter().any(|row| order(row).is_some()) {
         grids.push(orders(&group.rows));
+    }
+    if group.rows.iter().any(|row| tau(row).is_some()) {
+        grids.push(taus(&group.rows));
     }
     grids
 }
@@ -111,6 +120,17 @@ fn differences(rows: &[Row]) -> Grid {
     Grid { caption: "Differences in nDCG@10 in the list, on the same questions", head, rows }
 }
 
+fn others(caption: &'static str, rows: &[Row], of: fn(&OtherGains) -> Option<&Gain>) -> Grid {
+    let cells = |row: &Row| {
+        let gains: Vec<&Gain> = row.others.iter().filter_map(of).collect();
+        let cells = gains.into_iter().flat_map(|one| gain(Some(one)).into_iter().take(2));
+        let cells: Vec<Cell> = std::iter::once(plain(row.name.clone())).chain(cells).collect();
+        (cells.len() > 1).then_some(cells)
+    };
+    let head = vec!["ranking", "MRR", "p, p after Holm", "recall@3", "p, p after Holm", "recall@5", "p, p after Holm"];
+    Grid { caption, head, rows: rows.iter().filter_map(cells).collect() }
+}
+
 fn scores(rows: &[Row]) -> Grid {
     let cells = |row: &Row| {
         let quality = row.quality.as_ref()?;
@@ -150,6 +170,24 @@ fn orders(rows: &[Row]) -> Grid {
     }
 }
 
+fn tau(row: &Row) -> Option<&Tau> {
+    row.quality.as_ref()?.tau.as_ref()
+}
+
+fn taus(rows: &[Row]) -> Grid {
+    let cells = |row: &Row| {
+        let tau = tau(row)?;
+        let means = [mean(&tau.expected, 3), mean(&tau.found, 3), mean(&tau.agreement, 3)];
+        let questions = plain(tau.found.questions.to_string());
+        Some(std::iter::once(plain(row.name.clone())).chain(means).chain([questions]).collect())
+    };
+    Grid {
+        caption: "`expected_tau`, and Kendall's tau of the ranking with the labels",
+        head: vec!["ranking", "expected", "with labels", "Spearman's rho of both", "questions"],
+        rows: rows.iter().filter_map(cells).collect(),
+    }
+}
+
 /// How it was measured, a sentence an element.
 pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
     let statistics = &settings.statistics;
@@ -180,14 +218,17 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
             .into(),
         format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
                  their number is given, else by those of the list.", settings.threshold),
-        "Tokens are the generator's, and those that a request costs on its own: evaluated, and reused from earlier requests. \
-         Tokens of an embedding model or a cross-encoder have a column of their own."
+        "Tokens are the generator's, and those that a request costs where nothing is kept: evaluated, and reused from earlier requests \
+         and rounds. Without sharing, every prompt would be evaluated from its beginning. Tokens of an embedding model or a cross-encoder have a column of their own."
             .into(),
         format!(
             "Brackets are {percent} bootstrap intervals over questions ({} resamples; those of differences as many as tests). p is \
              from {test} ({} resamples), then adjusted by Holm over the rows of the column.",
             statistics.resamples, statistics.test_resamples
         ),
+        "Kendall's tau with the labels is over pairs of a relevant and another passage; `expected_tau` is over all pairs, and about the \
+         generator's own preference."
+            .into(),
         "Calibration error: expected, over ten bins of equal count, or fewer of at least twenty. AUC: share of pairs of a relevant and another passage, \
          of any two questions, that `score` orders rightly."
             .into(),

@@ -8,7 +8,8 @@
 use serde::Serialize;
 
 use super::GIVEN;
-use super::summary::{Gain, MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS, compare};
+use super::gains::{Gain, compare};
+use super::summary::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
 
@@ -46,7 +47,7 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
     };
     let ties = |row: &&&Row| {
         // The row less the best one.
-        let interval = compare(best, row, statistics).interval;
+        let interval = compare(best, row, NDCG, statistics).interval;
         row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
     };
     let dearer = |left: &&&Row, right: &&&Row| {
@@ -121,16 +122,17 @@ fn seconds(row: &Row) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::summary::MEASURES;
     use super::*;
     use crate::evaluation::summary::Mean;
     use crate::numeric::mean;
 
     fn row(name: &str, ndcg: &[f64], tokens: f64) -> Row {
         let of = |value: f64| Mean { value: Some(value), low: None, high: None, questions: ndcg.len() };
-        let mut measures = vec![of(0.0); 9];
+        let mut measures = vec![of(0.0); MEASURES.len()];
         (measures[NDCG], measures[MEAN_TOKENS], measures[SECONDS]) = (of(mean(ndcg)), of(tokens), of(0.5));
-        let ndcg = ndcg.iter().copied().map(Some).collect();
-        Row { measures, ndcg, ..Row::named(name) }
+        let by_question = vec![ndcg.iter().copied().map(Some).collect()];
+        Row { measures, by_question, ..Row::named(name) }
     }
 
     /// Adds what the summary adds.
@@ -138,12 +140,12 @@ mod tests {
         let statistics = Statistics { test_resamples: 2_000, ..Statistics::default() };
         let given = rows[0].clone();
         for row in &mut rows[1..] {
-            let compared = compare(&given, row, &statistics);
+            let compared = compare(&given, row, NDCG, &statistics);
             let (low, high) = compared.interval.map(|one| (one.low, one.high)).unzip();
             let (difference, p) = (compared.difference, compared.p_value);
             row.over_given = Some(Gain { difference, low, high, p_value: p, adjusted: p, wins: 0, ties: 0, losses: 0 });
         }
-        let ranked = rows[0].ndcg.len();
+        let ranked = rows[0].of(NDCG).len();
         of(&rows, (ranked, ranked + 1), &statistics)
     }
 
