@@ -223,6 +223,23 @@ async fn a_failed_fetch_leaves_no_files() {
     assert!(matches!(store.pull(&entry, false).await, Err(StoreError::NoSource { .. })));
 }
 
+/// The first source with other content ended the pull.
+#[tokio::test]
+async fn a_source_with_other_content_is_followed_by_the_next() {
+    let bytes = content(200_000);
+    let hub = hub(bytes.clone(), Fault::None).await;
+    let pull = async |sources: [&str; 2]| {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store_of(folder.path(), &hub, &bytes, &sources.map(at_hub).join(", "));
+        let pulled = store.pull(&store.catalog().find("toy").unwrap().clone(), false).await;
+        pulled.map(|path| std::fs::read(path).unwrap()).map_err(|error| (error.to_string(), left_behind(store.root())))
+    };
+    assert_eq!(pull(["second", "first"]).await.unwrap(), bytes);
+    let (error, left) = pull(["second", "missing"]).await.unwrap_err();
+    assert!(error.contains("second: ") && error.contains("SHA-256 is") && error.contains("missing: "), "{error}");
+    assert_eq!(left, Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_missing_package_is_reported_with_the_message_of_pip() {
     let folder = tempfile::tempdir().unwrap();

@@ -261,18 +261,24 @@ impl Store {
         std::fs::create_dir_all(folder).map_err(|error| StoreError::file(folder, error))?;
         let mut problems = Vec::new();
         for source in &part.sources {
-            match fetch::fetch(source, part, scratch, &self.hub, progress).await {
-                Ok(file) => {
-                    check(part, &file, &hash(&file)?)?;
-                    File::open(&file)
-                        .and_then(|handle| handle.sync_all())
-                        .and_then(|()| std::fs::rename(&file, &target))
-                        .map_err(|error| StoreError::file(&target, error))?;
-                    self.identify(&target)?;
-                    return Ok(());
+            let file = match fetch::fetch(source, part, scratch, &self.hub, progress).await {
+                Ok(file) => file,
+                Err(problem) => {
+                    problems.push(format!("{source}: {problem}"));
+                    continue;
                 }
-                Err(problem) => problems.push(format!("{source}: {problem}")),
+            };
+            // Another source may have the pinned content.
+            if let Err(error) = check(part, &file, &hash(&file)?) {
+                problems.push(format!("{source}: {error}"));
+                continue;
             }
+            File::open(&file)
+                .and_then(|handle| handle.sync_all())
+                .and_then(|()| std::fs::rename(&file, &target))
+                .map_err(|error| StoreError::file(&target, error))?;
+            self.identify(&target)?;
+            return Ok(());
         }
         if problems.is_empty() {
             problems.push("the catalogue has no source for it".to_owned());
