@@ -102,7 +102,7 @@ def read(path):
     if field("general.type") != "adapter" or field("adapter.type") != "lora":
         raise AdapterError(f"{path}: is no LoRA adapter")
     alpha = field("adapter.lora.alpha")
-    parts = {tensor.name: numpy.array(tensor.data, dtype=numpy.float32) for tensor in reader.tensors}
+    parts = {tensor.name: gguf_files.weights(tensor) for tensor in reader.tensors}
     pairs = {}
     for name, a in parts.items():
         if not name.endswith(".lora_a"):

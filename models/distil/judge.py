@@ -53,8 +53,10 @@ def report(before, after):
 
 
 def temperature_of(scores, temperature):
-    """`sd`: the standard deviation of the teacher's scores of the question; otherwise the number itself. None where it is 0."""
-    value = measures.standard_deviation(scores) if temperature == "sd" else float(temperature)
+    """`sd`: the standard deviation of the teacher's scores of the question, None where that is 0; otherwise the number itself."""
+    if temperature != "sd":
+        return float(temperature)
+    value = measures.standard_deviation(scores)
     return value if value > 1e-6 else None
 
 

@@ -173,7 +173,10 @@ impl From<crate::rpc::client::ClientError> for Failure {
         use crate::rpc::client::ClientError;
         match &error {
             ClientError::Unreachable { .. } => Self::Unreachable(error.to_string()),
-            ClientError::Refused { input: true, .. } => Self::Input(error.to_string()),
+            // As `EngineError::Precondition` of the engine in this process.
+            ClientError::Refused { input, code, .. } if *input || code == "FailedPrecondition" => {
+                Self::Input(error.to_string())
+            }
             ClientError::Refused { .. } => Self::Other(error.into()),
         }
     }

@@ -70,11 +70,14 @@ pub fn recover(response: &str, texts: &[(&str, &str)]) -> String {
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while at < said.words.len() {
         let rest = &said.words[at..];
-        let runs = texts.iter().map(|(original, left)| (left.longest(rest), original));
-        // The first of equally long ones.
-        let (length, original) =
-            runs.fold((0, None), |best, (length, text)| if length > best.0 { (length, Some(text)) } else { best });
-        let span = original.filter(|_| length > 1).and_then(|original| original.span(&rest[..length]));
+        let runs: Vec<(usize, &Words<'_>)> =
+            texts.iter().map(|(original, left)| (left.longest(rest), original)).collect();
+        let longest = runs.iter().map(|(length, _)| *length).max().unwrap_or(0);
+        // Of equally long runs, the one of which most has a span in its original; then the first.
+        let spans = runs.iter().filter(|(length, _)| *length == longest && longest > 1);
+        let span = spans
+            .filter_map(|(length, original)| original.span(&rest[..*length]))
+            .reduce(|best, span| if span.0 > best.0 { span } else { best });
         if let Some((length, span)) = span.filter(|(length, _)| *length > 1) {
             out.push_str(&response[copied..said.places[at].start]);
             out.push_str(span);
@@ -108,6 +111,13 @@ mod tests {
         assert_eq!(recover("Senn alone", &pair), "Senn alone", "one word is no run");
         assert_eq!(recover("", &pair), "");
         assert_eq!(recover("nothing of it", &[]), "nothing of it");
+    }
+
+    /// Only the first of the texts with the longest run was tried.
+    #[test]
+    fn a_text_without_a_span_leaves_the_run_to_the_next() {
+        let far = format!("mill {} Senn", "word ".repeat(11).trim_end());
+        assert_eq!(recover("mill Senn", &[(&far, "mill Senn"), ("mill at Senn", "mill Senn")]), "mill at Senn");
     }
 
     #[test]

@@ -178,21 +178,24 @@ pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let mut borders = borders(text, breaks);
     borders.retain(|border| {
         let new_line = text[border.clone()].contains(['\n', '\r']);
-        new_line || !is_abbreviated(&text[..border.start])
+        new_line || !is_abbreviated(&text[..border.start], &text[border.end..])
     });
     borders
 }
 
-/// Whether a text ends with an initial ("J."), letters with dots ("U.S.") or one of [`ABBREVIATIONS`].
-fn is_abbreviated(text: &str) -> bool {
-    let Some(word) = text.strip_suffix('.') else { return false };
+/// Whether the text before a border ends with an initial ("J."), short parts with dots ("U.S.", "Ph.D.") or one of
+/// [`ABBREVIATIONS`]. A capital before a function word ("vitamin C. It") ends its sentence.
+fn is_abbreviated(before: &str, after: &str) -> bool {
+    let Some(word) = before.strip_suffix('.') else { return false };
     let longest = 10;
-    let mut letters: Vec<char> =
-        word.chars().rev().take(longest).take_while(|letter| letter.is_alphabetic() || *letter == '.').collect();
+    let is_part = |letter: &char| letter.is_alphabetic() || *letter == '.';
+    let mut letters: Vec<char> = word.chars().rev().take(longest).take_while(is_part).collect();
     letters.reverse();
     let word: String = letters.iter().collect();
-    let initial = letters.len() == 1 && letters[0].is_uppercase();
-    let dotted = word.trim_end_matches('.').contains('.');
+    let next = after.split_whitespace().next().unwrap_or_default();
+    let initial = letters.len() == 1 && letters[0].is_uppercase() && !is_function_word(next);
+    // The parts of a domain ("mill.org") are longer.
+    let dotted = word.contains('.') && word.split('.').all(|part| part.chars().count() <= 2);
     initial || dotted || ABBREVIATIONS.contains(&word.to_lowercase().as_str())
 }
 

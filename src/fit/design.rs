@@ -226,7 +226,7 @@ fn shuffled(n: usize, source: &mut ChaCha8Rng) -> Vec<usize> {
 }
 
 /// `n!`, saturating.
-fn factorial(n: usize) -> usize {
+pub(crate) fn factorial(n: usize) -> usize {
     (1..=n).fold(1, usize::saturating_mul)
 }
 

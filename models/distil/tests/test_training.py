@@ -301,6 +301,22 @@ class Distillation(unittest.TestCase):
         with self.assertRaisesRegex(network.LoadError, "--device nowhere: "):
             network.load(self.path("student.gguf"), 2, device="nowhere")
 
+    def test_an_adapter_of_16_bit_tensors_is_read(self):
+        """Tensors of BF16 were read as twice as many numbers."""
+        values = {"blk.0.attn_q.weight.lora_a": numpy.full((2, 8), 0.5), "blk.0.attn_q.weight.lora_b": numpy.full((4, 2), -3.0)}
+        writer = gguf.GGUFWriter(self.path("bf16.gguf"), "llama")
+        writer.add_type(gguf.GGUFType.ADAPTER)
+        writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
+        writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, 4.0)
+        kind = gguf.GGMLQuantizationType.BF16
+        for name, value in values.items():
+            writer.add_tensor(name, gguf.quants.quantize(value.astype(numpy.float32), kind), raw_dtype=kind)
+        gguf_files.write(writer, self.path("bf16.gguf"))
+        pairs, _ = adapter.read(self.path("bf16.gguf"))
+        scale, a, b = pairs["blk.0.attn_q.weight"]
+        self.assertEqual((scale, a.shape, b.shape), (2.0, (2, 8), (4, 2)))
+        self.assertTrue((b @ a == -3.0).all())
+
     def test_layers_are_dropped(self):
         program = [sys.executable, str(HERE / "prune_layers.py"), "--drop", "1-2", self.path("student.gguf"), self.path("short.gguf")]
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
@@ -312,6 +328,11 @@ class Distillation(unittest.TestCase):
             if not tensor.name.startswith(("blk.1.", "blk.2.")):
                 self.assertTrue(numpy.array_equal(stored[name], tensor.data), name)
         self.export("short", "passages", "short.gguf")
+
+    def test_a_small_temperature_is_one(self):
+        """1e-7 left out every question, and the adapter was written untrained."""
+        self.assertEqual(judge.temperature_of([1.0, 1.0], "1e-7"), 1e-7)
+        self.assertIsNone(judge.temperature_of([1.0, 1.0], "sd"))
 
     def test_the_loss_is_the_divergence(self):
         student = torch.tensor([0.0, 0.0], requires_grad=True)

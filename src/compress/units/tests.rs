@@ -34,6 +34,16 @@ fn sentences_end_where_they_end() {
     assert_eq!(parts(" \u{4e00}\u{3002}\u{4e8c}\u{3002}", Unit::Sentence), [" \u{4e00}\u{3002}", "\u{4e8c}\u{3002}"]);
 }
 
+/// A domain and a capital at the end of a sentence counted as abbreviations, so that the next sentence belonged to theirs.
+#[test]
+fn a_domain_or_a_capital_may_end_a_sentence() {
+    let ends = |text: &str| parts(text, Unit::Sentence).len();
+    assert_eq!(ends(" The mill is on harrow.org. It was built in 1871."), 2);
+    assert_eq!(ends(" He took vitamin C. It helped."), 2);
+    assert_eq!(ends(" She met J. Voss, Ph.D. Voss left at 9 a.m. sharp."), 1);
+    assert_eq!(ends(" Harry S. A. Rowe came."), 1);
+}
+
 #[test]
 fn phrases_end_at_punctuation_and_before_function_words() {
     let text =

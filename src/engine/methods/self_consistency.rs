@@ -25,7 +25,7 @@ use crate::engine::belief::stop::TextStop;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
-use crate::fit::design::{Design, orders};
+use crate::fit::design::{Design, factorial, orders};
 use crate::metrics::lexical::words;
 use crate::numeric::pearson;
 
@@ -45,8 +45,9 @@ impl Method for SelfConsistency {
     }
 
     fn check(&self, request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
-        if ORDERS > limits.orders && request.passages.len() > 1 {
-            let problem = format!("{ORDERS} orders needed, at most {} allowed", limits.orders);
+        let needed = needed(request.passages.len());
+        if needed > limits.orders {
+            let problem = format!("{needed} orders needed, at most {} allowed", limits.orders);
             return Err(EngineError::invalid("method", problem));
         }
         Ok(())
@@ -65,6 +66,11 @@ impl Method for SelfConsistency {
         let stop = SampleOptions::greedy().text_stop(task.language()?);
         Ok(Box::new(Answering { task, stop, orders: None, answers: Vec::new() }))
     }
+}
+
+/// Orders that a list of so many passages is answered with.
+fn needed(passages: usize) -> usize {
+    ORDERS.min(factorial(passages))
 }
 
 struct Answering {
@@ -164,6 +170,12 @@ mod tests {
 
     fn answers(texts: &[(&str, f64)]) -> Vec<Answer> {
         texts.iter().map(|(text, log)| Answer { text: (*text).to_owned(), log_likelihood: *log }).collect()
+    }
+
+    /// A limit of 20 orders refused three passages, which have six.
+    #[test]
+    fn few_passages_have_few_orders() {
+        assert_eq!([1, 2, 3, 4, 5, 40].map(needed), [1, 2, 6, 24, 30, 30]);
     }
 
     #[test]
