@@ -307,6 +307,17 @@ impl Backend {
         })
     }
 
+    /// BERTScore of texts against their best reference. `None` where it cannot be computed: over a server, whose protocol has it for
+    /// answers of its generator only, and without an embedding model that gives states of tokens.
+    pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
+        let Self::Local(engine) = self else { return Ok(None) };
+        match engine.bert_scores(&Call::local(), texts, references).await {
+            Ok(scores) => Ok(Some(scores)),
+            Err(EngineError::Precondition(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Evaluates the retrieval of one question; the answers come with it where `answers`.
     pub async fn evaluate(
         &self,

@@ -11,8 +11,10 @@
 //! | rule of clusters | the decision | both directions entail |
 //! | exact match, containment | the decision | |
 //! | token F1, ROUGE-L | the score | at least one half |
+//! | BERTScore | F1 over the token states of the embedding model | at least one half |
 //!
-//! A candidate has the best value over the references.
+//! A candidate has the best value over the references. BERTScore is left out where a question has none: over a server, or without an
+//! embedding model.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,9 @@ struct Candidate {
     loose: bool,
     /// Whether a reference means the same by the rule of clusters.
     strict: bool,
+    /// BERTScore's F1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bert_score: Option<f64>,
     /// Whether some verdict has a probability of contradiction: a two-way model has none.
     contradiction: bool,
 }
@@ -87,7 +92,12 @@ impl Analysis for Equivalence {
             let verdicts: Vec<Verdict> = verdicts.iter().map(from_wire).collect();
             // Every candidate has two verdicts a reference.
             let each = verdicts.chunks(2 * list.answers.len().max(1));
-            let candidates: Vec<Candidate> = each.map(candidate).collect();
+            let mut candidates: Vec<Candidate> = each.map(candidate).collect();
+            let texts: Vec<String> = list.passages.iter().map(|passage| passage.text.clone()).collect();
+            let scores = context.backend.bert_scores(&texts, &list.answers).await?;
+            for (candidate, score) in candidates.iter_mut().zip(scores.into_iter().flatten()) {
+                candidate.bert_score = Some(score);
+            }
             if candidates.len() != list.passages.len() {
                 return Err(Refusal::Question("there is not a verdict for every candidate".to_owned()));
             }
@@ -136,7 +146,7 @@ impl Analysis for Equivalence {
                 .to_owned(),
         );
         report.notes.push(
-"Accuracy and F1 are of the decision: entailment the likeliest verdict; for hard SePer no direction a contradiction and one an entailment; for clusters both directions an entailment; for token F1 and ROUGE-L a score of at least .5. F1 counts equivalent as positive. Intervals draw whole questions, with all their candidates."
+"Accuracy and F1 are of the decision: entailment the likeliest verdict; for hard SePer no direction a contradiction and one an entailment; for clusters both directions an entailment; for token F1, ROUGE-L and BERTScore a score of at least .5. BERTScore is over the token states of the embedding model, and absent without one. F1 counts equivalent as positive. Intervals draw whole questions, with all their candidates."
                 .to_owned(),
         );
         Ok(report)
@@ -157,6 +167,7 @@ fn candidate(verdicts: &[Verdict]) -> Candidate {
         entails: forward().any(Verdict::entails),
         loose: any(Rule::Loose),
         strict: any(Rule::Strict),
+        bert_score: None,
         contradiction: verdicts.iter().any(|verdict| verdict.contradiction > 0.0),
     }
 }
@@ -195,6 +206,9 @@ fn measures(answers: &[Answer<'_>], candidates: &[Vec<Candidate>]) -> Vec<(&'sta
         ("token F1", of(&|_, text, references| half(lexical::token_f1(text, references)))),
         ("ROUGE-L", of(&|_, text, references| half(lexical::rouge_l(text, references)))),
     ]);
+    if candidates.iter().flatten().all(|one| one.bert_score.is_some()) {
+        measures.push(("BERTScore", of(&|one, _, _| half(one.bert_score.unwrap_or(0.0)))));
+    }
     measures
 }
 
@@ -253,6 +267,21 @@ mod tests {
             Answer { question: &second, value: json!([score(0.8, true), score(0.2, false)]) },
         ];
         let report = Equivalence.report(&answers, &bare_settings()).unwrap();
+        assert!(report.tables[0].rows.iter().all(|row| row[0] != "BERTScore"), "without an embedding model");
+        let scored: Vec<Answer<'_>> = answers
+            .iter()
+            .zip([[0.9, 0.4], [0.6, 0.55]])
+            .map(|(answer, scores)| {
+                let mut value = answer.value.clone();
+                for (candidate, score) in value.as_array_mut().unwrap().iter_mut().zip(scores) {
+                    candidate["bert_score"] = json!(score);
+                }
+                Answer { question: answer.question, value }
+            })
+            .collect();
+        let beside = Equivalence.report(&scored, &bare_settings()).unwrap();
+        assert!((figure(&beside, "BERTScore, accuracy") - 0.75).abs() < 1e-12);
+        assert!((figure(&beside, "BERTScore, AUC") - 1.0).abs() < 1e-12);
         let near = |name: &str, expected: f64| {
             let value = figure(&report, name);
             assert!((value - expected).abs() < 1e-12, "{name}: {value}");

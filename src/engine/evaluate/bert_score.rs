@@ -45,6 +45,25 @@ pub(super) async fn references(
     Ok(Some(model.states(request.references.as_slice().into(), call).await?.into()))
 }
 
+impl Engine {
+    /// BERTScore's F1 of each text against its best reference, in [0, 1]; in the order of the texts.
+    ///
+    /// # Errors
+    /// [`EngineError::Precondition`] without an embedding model, or with one that gives no states of tokens;
+    /// [`EngineError::Invalid`] for more than 2^24 pairs of tokens.
+    pub async fn bert_scores(
+        &self,
+        call: &Call,
+        texts: &[String],
+        references: &[String],
+    ) -> Result<Vec<f64>, EngineError> {
+        let states = self.models().scorer(Role::Embedding)?.states(references.into(), call).await?;
+        let scores = scores(self, call, texts.to_vec(), states.into()).await?;
+        let missing = || EngineError::Internal("a BERTScore is missing".into());
+        texts.iter().map(|text| scores.get(text).copied().ok_or_else(missing)).collect()
+    }
+}
+
 /// F1 of each answer against its best reference, in [0, 1].
 ///
 /// # Errors
