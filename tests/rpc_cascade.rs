@@ -14,6 +14,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{LIMITS, Scripted, wire};
 use rerankd::engine::Limits;
 use rerankd::rpc::v1;
@@ -110,6 +112,31 @@ async fn a_budget_is_spent_on_the_retrievers_first() {
     let answer = ask(&server, uneven).await;
     let read = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever).count();
     assert!((8..20).contains(&read), "{read}");
+    server.stop().await;
+}
+
+/// Half of the time of all passages suffices for some of them, ten times for all. Before anything is measured all are read.
+#[tokio::test]
+async fn a_latency_budget_is_spent_on_the_retrievers_first() {
+    let server = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
+    let mut request = list(20);
+    for passage in &mut request.passages {
+        passage.text.push_str(&"x".repeat(60));
+    }
+    let read = |answer: &v1::RerankResponse| -> Vec<u32> {
+        let results = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever);
+        results.map(|result| result.original_index).collect()
+    };
+    let within = |milliseconds: f64| v1::RerankRequest { latency_budget_ms: Some(milliseconds), ..request.clone() };
+    let first = ask(&server, within(1.0)).await;
+    assert_eq!(read(&first).len(), 20);
+    assert!(first.warnings.iter().any(|warning| warning.starts_with("latency_budget_ms had no effect")));
+    let started = Instant::now();
+    ask(&server, request.clone()).await;
+    let whole = started.elapsed().as_secs_f64() * 1e3;
+    let some = read(&ask(&server, within(whole / 2.0)).await);
+    assert!((1..20).contains(&some.len()) && some.iter().all(|index| (*index as usize) < some.len()), "{some:?}");
+    assert_eq!(read(&ask(&server, within(whole * 10.0)).await).len(), 20);
     server.stop().await;
 }
 

@@ -38,3 +38,29 @@ impl Method for QueryGeneration {
         Ok(Pointwise::against(none, task, prompts, unit, |scores, prompt| scores.last(prompt).iter().sum()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{order, run_on, task};
+    use super::*;
+    use crate::numeric::sigmoid;
+
+    /// Three query tokens: -1, -.5, -.2 after the first passage, -.4, -2, -.3 after the second, -2, -2.5, -1 after none.
+    #[test]
+    fn hand_worked() {
+        let mut task = Arc::into_inner(task(2)).unwrap();
+        task.query.truncate(3);
+        let sum = |order: &[usize]| match order {
+            [0] => -1.7,
+            [1] => -2.7,
+            _ => -5.5,
+        };
+        let ran = run_on(&QueryGeneration, Arc::new(task), usize::MAX, &|prompt| sum(&order(prompt)));
+        let scored = ran.scored;
+        assert_eq!((ran.rounds.len(), ran.rounds[0].len(), scored.ranking), (1, 3, vec![0, 1]));
+        for (utility, (mutual, score)) in scored.utilities.iter().zip([(3.8, 0.780), (2.8, 0.718)]) {
+            assert!((utility - mutual).abs() < 1e-12 && (sigmoid(utility / scored.unit) - score).abs() < 5e-4);
+        }
+        assert!(scored.has_zero);
+    }
+}
