@@ -308,12 +308,12 @@ impl Backend {
     }
 
     /// BERTScore of texts against their best reference. `None` where it cannot be computed: over a server, whose protocol has it for
-    /// answers of its generator only, and without an embedding model that gives states of tokens.
+    /// answers of its generator only, without an embedding model that gives states of tokens, and for more tokens than are compared.
     pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
         let Self::Local(engine) = self else { return Ok(None) };
         match engine.bert_scores(&Call::local(), texts, references).await {
             Ok(scores) => Ok(Some(scores)),
-            Err(EngineError::Precondition(_)) => Ok(None),
+            Err(EngineError::Precondition(_) | EngineError::Invalid { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -1,7 +1,7 @@
 //! What the protocols of other rerankers share, whether they come over gRPC (tei.v1) or HTTP.
 
 use crate::engine::methods::MethodRef;
-use crate::engine::rerank::Usage;
+use crate::engine::rerank::{RerankRequest, Usage};
 use crate::engine::{Engine, EngineError};
 use crate::numeric;
 
@@ -83,9 +83,10 @@ impl ComputeCost {
 pub struct ServedModel {
     /// As answers state it.
     pub name: String,
-    /// Of its file, and of its adapter if it has one; `None` where that is not known before the model is loaded.
+    /// Of its file, and of its adapter if it has one; `None` where that is not known before the model is loaded, and without a
+    /// model.
     pub sha256: Option<String>,
-    /// Tensor type in which the generator runs; empty for a model beside it.
+    /// Tensor type in which the generator runs; empty for a model beside it, and without a model.
     pub encoding: String,
     /// Tokens of the longest input; 0 where that is not known before the model is loaded.
     pub longest_input: usize,
@@ -94,27 +95,34 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
-    /// The model that `method` asks; `None` is the engine's default method.
+    /// The model that `method` asks; `None` is the default method. Where it asks none, its name with the bounds of the generator.
     ///
     /// # Errors
     /// [`EngineError::Unavailable`] while the generator is not loaded.
     pub fn of(engine: &Engine, method: Option<MethodRef>) -> Result<Self, EngineError> {
-        let generator = engine.scorer()?;
+        let request = RerankRequest { method, ..RerankRequest::default() };
+        let generator = engine.scoring_model(&request)?.get()?;
         let capacity = generator.scheduler.capacity().ok_or(EngineError::Unavailable)?;
-        let batch = capacity.batch;
-        let beside = method.and_then(|method| engine.models().scorer_if_any(method.beside()?));
         let info = &generator.info;
-        let (name, sha256, encoding, longest_input) = beside.map_or_else(
-            || {
-                let longest = capacity.cells.min(info.trained_context);
-                (info.name.clone(), info.weights(), info.encoding.clone(), longest)
-            },
-            |scorer| {
-                let model = scorer.model().clone();
-                (model.name, model.sha256, String::new(), scorer.info().map_or(0, |info| info.most_tokens))
-            },
-        );
-        Ok(Self { name, sha256: Some(sha256).filter(|sha256| !sha256.is_empty()), encoding, longest_input, batch })
+        let known = |sha256: String| Some(sha256).filter(|sha256| !sha256.is_empty());
+        let served = Self {
+            name: info.name.clone(),
+            sha256: known(info.weights()),
+            encoding: info.encoding.clone(),
+            longest_input: capacity.cells.min(info.trained_context),
+            batch: capacity.batch,
+        };
+        let method = request.method();
+        if let Some(scorer) = method.beside().and_then(|role| engine.models().scorer_if_any(role)) {
+            let model = scorer.model().clone();
+            let longest_input = scorer.info().map_or(0, |info| info.most_tokens);
+            let (name, sha256) = (model.name, known(model.sha256));
+            return Ok(Self { name, sha256, encoding: String::new(), longest_input, ..served });
+        }
+        if method.asks_generator() {
+            return Ok(served);
+        }
+        Ok(Self { name: method.name().to_owned(), sha256: None, encoding: String::new(), ..served })
     }
 }
 

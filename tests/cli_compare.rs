@@ -59,6 +59,13 @@ fn a_comparison_says_which_method_to_take() {
     assert_eq!((&gain["met"], &gain["goal"], &gain["wins"]), (&json!(true), &json!(1.0), &json!(8)));
     assert!(gain["ratio"].as_f64().unwrap() > 2.0 && gain["p_value_holm"].as_f64() >= gain["p_value"].as_f64());
     // The method `retriever` orders by the retriever's scores, which is the given order.
+    assert_eq!(figure(&found, "lists bm25 MRR over given")["value"], 0.75);
+    assert_eq!(figure(&found, "lists bm25 MRR over given")["ratio"], 4.0);
+    assert_eq!(figure(&found, "lists bm25 recall@5 over given")["unit"], "share");
+    assert_eq!(figure(&found, "lists retriever MRR over bm25")["value"], -0.75);
+    assert!(found.iter().all(|figure| figure["name"] != "lists bm25 MRR over bm25"));
+    let naive = figure(&found, "lists query-generation tokens without sharing, mean")["value"].as_f64().unwrap();
+    assert!(naive > figure(&found, "lists query-generation tokens, mean")["value"].as_f64().unwrap());
     let kept = figure(&found, "lists retriever nDCG@10 over given");
     assert_eq!((&kept["value"], &kept["met"], &kept["ties"]), (&json!(0.0), &json!(false), &json!(8)));
     assert_eq!(figure(&found, "lists retriever tokens, mean")["value"], 0.0);

@@ -53,19 +53,8 @@ async fn one_envelope_serves_cohere_jina_vllm_and_llama_server() {
         assert_eq!((&answer.body["object"], &answer.body["model"]), (&json!("list"), &json!("scripted")));
         assert_eq!(answer.body["id"], answer.header("x-request-id"));
         let meta = &answer.body["meta"];
-        assert_eq!(
-            keys(meta),
-            [
-                "api_version",
-                "billed_units",
-                "cached_tokens",
-                "none_helps",
-                "none_relevant",
-                "score_calibrated",
-                "tokens",
-                "warnings"
-            ]
-        );
+        let named = "api_version billed_units cached_tokens none_helps none_relevant score_calibrated tokens warnings";
+        assert_eq!(keys(meta).join(" "), named);
         assert_eq!(
             (&meta["api_version"]["version"], &meta["billed_units"]["search_units"]),
             (&json!(version), &json!(1))
@@ -309,6 +298,13 @@ async fn info_states_the_model_beside_the_generator() {
     let server = http::serve_engine(engine, queue_length, options).await;
     let body = server.get("/info").await.body;
     assert_eq!((&body["model_id"], &body["model_dtype"]), (&json!("bge-small"), &json!("")));
+    server.stop().await;
+    // A method that asks no model is named as its answers name it.
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let options = rerankd::http::HttpOptions { method: rerankd::engine::methods::find("retriever"), ..http::options() };
+    let server = http::serve_engine(engine, queue_length, options).await;
+    let body = server.get("/info").await.body;
+    assert_eq!((&body["model_id"], &body["model_sha"]), (&json!("retriever"), &serde_json::Value::Null));
     server.stop().await;
 }
 

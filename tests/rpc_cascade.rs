@@ -14,7 +14,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{LIMITS, Scripted, wire};
 use rerankd::engine::Limits;
@@ -131,9 +131,10 @@ async fn a_latency_budget_is_spent_on_the_retrievers_first() {
     let first = ask(&server, within(1.0)).await;
     assert_eq!(read(&first).len(), 20);
     assert!(first.warnings.iter().any(|warning| warning.starts_with("latency_budget_ms had no effect")));
-    let started = Instant::now();
-    ask(&server, request.clone()).await;
-    let whole = started.elapsed().as_secs_f64() * 1e3;
+    let mut whole = f64::INFINITY;
+    for _ in 0..3 {
+        whole = whole.min(ask(&server, request.clone()).await.usage.unwrap().score_ms);
+    }
     let some = read(&ask(&server, within(whole / 2.0)).await);
     assert!((1..20).contains(&some.len()) && some.iter().all(|index| (*index as usize) < some.len()), "{some:?}");
     assert_eq!(read(&ask(&server, within(whole * 10.0)).await).len(), 20);

@@ -66,6 +66,11 @@ impl Analysis for Equivalence {
         "Whether the entailment model knows equivalent answers (SePer, Table 1)"
     }
 
+    /// Candidates may have a BERTScore.
+    fn format(&self) -> u32 {
+        3
+    }
+
     fn load(&self, sources: &Sources) -> Result<Data, EvaluationError> {
         sources.load_with(files::equivalence::lists)
     }
@@ -146,7 +151,7 @@ impl Analysis for Equivalence {
                 .to_owned(),
         );
         report.notes.push(
-"Accuracy and F1 are of the decision: entailment the likeliest verdict; for hard SePer no direction a contradiction and one an entailment; for clusters both directions an entailment; for token F1, ROUGE-L and BERTScore a score of at least .5. BERTScore is over the token states of the embedding model, and absent without one. F1 counts equivalent as positive. Intervals draw whole questions, with all their candidates."
+"Accuracy and F1 are of the decision: entailment the likeliest verdict; for hard SePer no direction a contradiction and one an entailment; for clusters both directions an entailment; for token F1, ROUGE-L and BERTScore a score of at least .5. BERTScore is over the token states of the embedding model. Its row is absent where an answer has none: over a server, without such a model, and where texts are too long. F1 counts equivalent as positive. Intervals draw whole questions, with all their candidates."
                 .to_owned(),
         );
         Ok(report)

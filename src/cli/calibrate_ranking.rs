@@ -108,7 +108,7 @@ fn line(one: &Fitted) -> Value {
         "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
         "calibration_error": { "before": worth.error_before, "after": worth.error_after },
         "none_relevant": worth.none_relevant.as_ref().map(|none| json!({
-            "auc": none.auc, "said_without": none.said_without, "said_with": none.said_with,
+            "auc": none.auc, "true_positive_rate": none.true_positive_rate, "false_positive_rate": none.false_positive_rate,
         })),
         "auto_k": worth.auto_k.as_ref().map(|auto| json!({
             "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
@@ -124,7 +124,7 @@ fn table(fitted: &[Fitted]) -> String {
         "weight",
         "nDCG@10, built-in and learnt weight",
         "calibration error, before and after",
-        "none relevant: AUC; said without, with",
+        "none_helps: AUC; true and false positives",
         "F1 of auto_k, and of one number for all",
     ]);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
@@ -137,7 +137,7 @@ fn table(fitted: &[Fitted]) -> String {
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),
             worth.none_relevant.as_ref().map_or_else(
                 || "-".to_owned(),
-                |none| format!("{:.3}; {:.2}, {:.2}", none.auc, none.said_without, none.said_with),
+                |none| format!("{:.3}; {:.2}, {:.2}", none.auc, none.true_positive_rate, none.false_positive_rate),
             ),
             worth.auto_k.as_ref().map_or_else(
                 || "-".to_owned(),
@@ -147,6 +147,6 @@ fn table(fitted: &[Fitted]) -> String {
     }
     format!(
         "{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see; F1 of those with a relevant passage.\n\
-         None relevant: by the scores, on lists without their relevant passages and on the same lists with them.\n"
+         none_helps is right of lists without their relevant passages, and wrong of the same lists with them.\n"
     )
 }

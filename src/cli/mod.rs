@@ -109,7 +109,7 @@ impl SettingsArgs {
 /// An error, by the exit code that it causes.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// Bad usage or input; exit code 2.
+    /// Bad usage or input, or what the models are not set up for; exit code 2.
     #[error("{0}")]
     Input(String),
     /// No server at the address; exit code 69.
@@ -173,10 +173,7 @@ impl From<crate::rpc::client::ClientError> for Failure {
         use crate::rpc::client::ClientError;
         match &error {
             ClientError::Unreachable { .. } => Self::Unreachable(error.to_string()),
-            // As `EngineError::Precondition` of the engine in this process.
-            ClientError::Refused { input, code, .. } if *input || code == "FailedPrecondition" => {
-                Self::Input(error.to_string())
-            }
+            ClientError::Refused { input, .. } if *input || error.is_precondition() => Self::Input(error.to_string()),
             ClientError::Refused { .. } => Self::Other(error.into()),
         }
     }

@@ -143,7 +143,8 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
         ));
     }
     if let Some(probability) = answer.none_relevant {
-        text.push_str(&format!("P(none of these passages is relevant) {probability:.2}\n"));
+        let count = request.passages.len();
+        text.push_str(&format!("P(none of the {count} given passages is relevant) {probability:.2}\n"));
     } else if answer.none_helps == Some(true) {
         text.push_str("none of these passages is better than no passage\n");
     }

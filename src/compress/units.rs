@@ -184,19 +184,31 @@ pub fn sentences(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Whether the text before a border ends with an initial ("J."), short parts with dots ("U.S.", "Ph.D.") or one of
-/// [`ABBREVIATIONS`]. A capital before a function word ("vitamin C. It") ends its sentence.
+/// [`ABBREVIATIONS`].
 fn is_abbreviated(before: &str, after: &str) -> bool {
     let Some(word) = before.strip_suffix('.') else { return false };
     let longest = 10;
     let is_part = |letter: &char| letter.is_alphabetic() || *letter == '.';
     let mut letters: Vec<char> = word.chars().rev().take(longest).take_while(is_part).collect();
     letters.reverse();
+    let initial = letters.len() == 1 && letters[0].is_uppercase() && !ends_a_sentence(word, after);
     let word: String = letters.iter().collect();
-    let next = after.split_whitespace().next().unwrap_or_default();
-    let initial = letters.len() == 1 && letters[0].is_uppercase() && !is_function_word(next);
+    let parts = word.trim_end_matches('.');
     // The parts of a domain ("mill.org") are longer.
-    let dotted = word.contains('.') && word.split('.').all(|part| part.chars().count() <= 2);
+    let dotted = parts.contains('.') && parts.split('.').all(|part| (1..=2).contains(&part.chars().count()));
     initial || dotted || ABBREVIATIONS.contains(&word.to_lowercase().as_str())
+}
+
+/// Whether a text that ends with a capital ends its sentence there ("vitamin C. It"): a function word follows, and no name stands
+/// before ("George F. Will").
+fn ends_a_sentence(word: &str, after: &str) -> bool {
+    let capital = word.chars().next_back().map_or(0, char::len_utf8);
+    let name = word[..word.len() - capital].split_whitespace().next_back();
+    let next = after.trim_start_matches(|letter: char| !letter.is_alphanumeric());
+    let end = next.find(|letter: char| !letter.is_alphabetic()).unwrap_or(next.len());
+    // Another initial ("by S. A. Rowe") is no function word.
+    let another = next[end..].starts_with('.');
+    !another && is_function_word(&next[..end]) && !name.is_some_and(|name| name.starts_with(char::is_uppercase))
 }
 
 /// English function words: articles, prepositions, pronouns, conjunctions and auxiliaries.

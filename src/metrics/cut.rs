@@ -38,12 +38,17 @@ pub fn best_cut(probabilities: &[f64]) -> usize {
 /// results.
 #[must_use]
 pub fn none_relevant(probabilities: &[f64]) -> f64 {
-    probabilities.iter().map(|probability| 1.0 - probability).product()
+    probabilities.iter().map(|probability| 1.0 - bounded(*probability)).product()
+}
+
+/// Within [0, 1]; what is no number counts as 0.
+fn bounded(probability: f64) -> f64 {
+    if probability.is_nan() { 0.0 } else { probability.clamp(0.0, 1.0) }
 }
 
 /// The distribution of a number of successes, after one more trial.
 fn with_one_more(distribution: &[f64], probability: f64) -> Vec<f64> {
-    let probability = if probability.is_nan() { 0.0 } else { probability.clamp(0.0, 1.0) };
+    let probability = bounded(probability);
     let mut next = vec![0.0; distribution.len() + 1];
     for (successes, mass) in distribution.iter().enumerate() {
         next[successes] += mass * (1.0 - probability);
@@ -77,6 +82,13 @@ mod tests {
                 (0..n).map(mass).product::<f64>() * 2.0 * real(found) / real(cut + all)
             })
             .sum()
+    }
+
+    #[test]
+    fn none_is_relevant_where_each_is_not() {
+        assert!((none_relevant(&[0.5, 0.2]) - 0.4).abs() < 1e-12);
+        let near = |probabilities: &[f64], expected: f64| (none_relevant(probabilities) - expected).abs() < 1e-12;
+        assert!(near(&[], 1.0) && near(&[0.3, 1.0], 0.0) && near(&[f64::NAN, -1.0, 0.0], 1.0));
     }
 
     #[test]

@@ -40,11 +40,22 @@ pub enum ClientError {
     Refused {
         /// The status code's name.
         code: String,
-        /// Whether the request is at fault. The command line then exits with status 2.
+        /// Whether the request is at fault.
         input: bool,
         /// Error message of the server.
         message: String,
     },
+}
+
+impl ClientError {
+    /// Whether the server is not set up for the request: FAILED_PRECONDITION, as [`EngineError::Precondition`] of the engine in this
+    /// process.
+    ///
+    /// [`EngineError::Precondition`]: crate::engine::EngineError::Precondition
+    #[must_use]
+    pub fn is_precondition(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == format!("{:?}", tonic::Code::FailedPrecondition))
+    }
 }
 
 impl From<tonic::Status> for ClientError {

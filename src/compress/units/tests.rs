@@ -39,9 +39,20 @@ fn sentences_end_where_they_end() {
 fn a_domain_or_a_capital_may_end_a_sentence() {
     let ends = |text: &str| parts(text, Unit::Sentence).len();
     assert_eq!(ends(" The mill is on harrow.org. It was built in 1871."), 2);
-    assert_eq!(ends(" He took vitamin C. It helped."), 2);
+    for text in
+        [" He took vitamin C. It helped.", " He took vitamin C. It's good.", " He took vitamin C. \"It helps.\""]
+    {
+        assert_eq!(ends(text), 2, "{text}");
+    }
+    for text in [" He left it... Then it rained.", " It was built in 1871... Then it burnt."] {
+        assert_eq!(ends(text), 2, "{text}");
+    }
     assert_eq!(ends(" She met J. Voss, Ph.D. Voss left at 9 a.m. sharp."), 1);
-    assert_eq!(ends(" Harry S. A. Rowe came."), 1);
+    for text in
+        [" Harry S. A. Rowe came.", " A book by S. A. Rowe.", " George F. Will wrote it.", " A letter to J. Voss."]
+    {
+        assert_eq!(ends(text), 1, "{text}");
+    }
 }
 
 #[test]

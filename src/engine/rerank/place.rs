@@ -81,8 +81,10 @@ pub(super) fn place(
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
     let mut cut_at = usize::MAX;
-    if request.auto_k && score_calibrated {
-        let probabilities: Vec<f64> = scored.ranking.iter().map(|&index| score(index)).collect();
+    let probabilities: Option<Vec<f64>> =
+        score_calibrated.then(|| scored.ranking.iter().map(|&index| score(index)).collect());
+    let none_relevant = probabilities.as_deref().map(none_relevant);
+    if let Some(probabilities) = probabilities.filter(|_| request.auto_k) {
         cut_at = best_cut(&probabilities);
     } else if request.auto_k {
         let problem =
@@ -107,8 +109,6 @@ pub(super) fn place(
         // Known for neighbours of the ranking only.
         passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
     }
-    let none_relevant = score_calibrated
-        .then(|| none_relevant(&scored.ranking.iter().map(|&index| score(index)).collect::<Vec<f64>>()));
     // The zero of the best passage rarely says it: passages of the same subject make a query a little likelier.
     let none_helps = none_relevant
         .map(|probability| probability >= 0.5)

@@ -48,7 +48,6 @@ pub(super) struct Outcome {
     #[serde(default)]
     pub tokens: u64,
     /// Tokens of all prompts of the generator, each from its beginning.
-    #[serde(default)]
     pub naive_tokens: u64,
     /// Tokens of a model beside the generator.
     #[serde(default)]

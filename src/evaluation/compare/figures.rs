@@ -101,10 +101,9 @@ impl Lines<'_> {
             }
         }
         for one in &row.others {
-            let at = MEASURES.iter().position(|measure| measure.name == one.measure).unwrap_or(NDCG);
             for (base, gain) in [(super::GIVEN, &one.over_given), (super::BM25, &one.over_bm25)] {
                 if let Some(gain) = gain {
-                    self.gain(row, (one.measure, at), base, gain);
+                    self.gain(row, (MEASURES[one.measure].name, one.measure), base, gain);
                 }
             }
         }

@@ -39,7 +39,8 @@ impl Gain {
 /// A measure of rankings beside the one that the verdict rests on, against the two rows that need no model.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct OtherGains {
-    pub measure: &'static str,
+    /// Its position in [`super::summary::MEASURES`].
+    pub measure: usize,
     pub over_given: Option<Gain>,
     pub over_bm25: Option<Gain>,
 }
@@ -54,17 +55,11 @@ pub(super) fn compare(first: &Row, second: &Row, measure: usize, statistics: &St
 
 /// The rows from `first` on less the row `base`: one family of tests. Rows in other frames are not tested here, but with the same
 /// methods in the configured frame.
-pub(super) fn over(
-    rows: &[Row],
-    base: usize,
-    first: usize,
-    measure: usize,
-    statistics: &Statistics,
-) -> Vec<Option<Gain>> {
+pub(super) fn over(rows: &[Row], base: usize, first: usize, measure: usize, statistics: &Statistics) -> Vec<Gain> {
     let compared: Vec<Compared> =
         rows[first..].par_iter().map(|row| compare(&rows[base], row, measure, statistics)).collect();
     let p_value = |one: &Compared, row: &Row| one.p_value.filter(|_| row.frame().is_none());
     let tested: Vec<Option<f64>> = compared.iter().zip(&rows[first..]).map(|(one, row)| p_value(one, row)).collect();
     let gains = compared.iter().zip(holm_of(&tested)).zip(tested);
-    gains.map(|((one, adjusted), p_value)| Some(Gain { p_value, ..Gain::new(one, adjusted) })).collect()
+    gains.map(|((one, adjusted), p_value)| Gain { p_value, ..Gain::new(one, adjusted) }).collect()
 }

@@ -164,20 +164,21 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     let mut rows: Vec<Row> =
         named.par_iter().map(|(name, own)| Row { asked: *own, ..row(settings, name, asked) }).collect();
     // One family of tests each: all rows against `given`, and the methods against `bm25`.
-    let over = |rows: &[Row], measure: usize| {
+    let over = |rows: &[Row], measure: usize| -> Vec<(Gain, Option<Gain>)> {
         let of = |base: usize| gains::over(rows, base, base + 1, measure, &settings.statistics);
-        (of(0), std::iter::once(None).chain(of(1)).collect::<Vec<_>>())
+        // The first row after `given` is `bm25` itself.
+        of(0).into_iter().zip(std::iter::once(None).chain(of(1).into_iter().map(Some))).collect()
     };
-    let (over_given, over_bm25) = over(&rows, NDCG);
-    let others = OTHERS.map(|measure| (MEASURES[measure].name, over(&rows, measure)));
-    for (at, row) in rows[1..].iter_mut().enumerate() {
-        (row.over_given, row.over_bm25) = (over_given[at].clone(), over_bm25[at].clone());
-        let gains = others.iter().map(|(measure, (over_given, over_bm25))| OtherGains {
-            measure,
-            over_given: over_given[at].clone(),
-            over_bm25: over_bm25[at].clone(),
-        });
-        row.others = gains.collect();
+    let (gains, others) = (over(&rows, NDCG), OTHERS.map(|measure| (measure, over(&rows, measure))));
+    for (at, (row, (over_given, over_bm25))) in rows[1..].iter_mut().zip(gains).enumerate() {
+        (row.over_given, row.over_bm25) = (Some(over_given), over_bm25);
+        row.others = others
+            .iter()
+            .map(|(measure, gains)| {
+                let (over_given, over_bm25) = gains[at].clone();
+                OtherGains { measure: *measure, over_given: Some(over_given), over_bm25 }
+            })
+            .collect();
     }
     prompts_compared(settings, &mut rows);
     let ranked = rows[0].of(NDCG).iter().flatten().count();

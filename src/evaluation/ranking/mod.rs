@@ -65,10 +65,10 @@ pub(crate) struct NoneRelevant {
     /// Share of pairs of a list without and a list with them, of any two questions, of which the former has the larger
     /// probability.
     pub auc: f64,
-    /// Share of the lists without them for which it is at least one half, so that `none_helps` is said.
-    pub said_without: f64,
+    /// Share of the lists without them for which it is at least one half, so that `none_helps` is true.
+    pub true_positive_rate: f64,
     /// The same share of the lists with them.
-    pub said_with: f64,
+    pub false_positive_rate: f64,
 }
 
 /// Lists cut where `auto_k` cuts them, and after one number of results for all.
@@ -292,7 +292,7 @@ fn of_none(with: &[f64], without: &[f64]) -> Option<NoneRelevant> {
     let is_without: Vec<bool> = with.iter().map(|_| false).chain(without.iter().map(|_| true)).collect();
     let said = |of: &[f64]| mean(&of.iter().map(|one| f64::from(u8::from(*one >= 0.5))).collect::<Vec<_>>());
     let auc = auc(&[with, without].concat(), &is_without)?;
-    Some(NoneRelevant { auc, said_without: said(without), said_with: said(with) })
+    Some(NoneRelevant { auc, true_positive_rate: said(without), false_positive_rate: said(with) })
 }
 
 /// The number of first results that has the best mean F1 on these lists; of equal ones the least.

@@ -47,6 +47,7 @@ impl Observed {
         }
         Self {
             utilities,
+            // Without a calibration, which this answer has not.
             has_zero: answer.none_helps.is_some(),
             read,
             unit: answer.unit,

@@ -104,7 +104,7 @@ fn a_method_that_does_not_fuse_has_no_weight() {
     let platt = fitted.calibration.score;
     assert!(platt.probability(2.0) > 0.9 && platt.probability(0.5) < 0.1, "{platt:?}");
     let none = fitted.worth.none_relevant.unwrap();
-    assert_eq!((none.auc, none.said_without, none.said_with), (1.0, 1.0, 0.0));
+    assert_eq!((none.auc, none.true_positive_rate, none.false_positive_rate), (1.0, 1.0, 0.0));
 }
 
 /// The model and the retriever are wrong, the cosines are right: .7 of the other side.

@@ -18,6 +18,14 @@ fn weighed(answers: &[(&str, f64)]) -> Vec<Answer> {
 
 /// Judges everything that is asked for by the texts after the question.
 fn measure(contexts: &[Vec<Answer>], entails: impl Fn(&str, &str) -> f64) -> (Scored, Vec<(String, String)>) {
+    judged(contexts, |premise, hypothesis| {
+        let entailment = entails(premise, hypothesis);
+        Verdict { entailment, neutral: 1.0 - entailment, contradiction: 0.0 }
+    })
+}
+
+/// The same with whole verdicts.
+fn judged(contexts: &[Vec<Answer>], verdict: impl Fn(&str, &str) -> Verdict) -> (Scored, Vec<(String, String)>) {
     let mut judging = Judging::new("who", contexts).unwrap().unwrap();
     let (mut asked, passages) = (Vec::new(), contexts.len() - FIRST);
     loop {
@@ -29,9 +37,9 @@ fn measure(contexts: &[Vec<Answer>], entails: impl Fn(&str, &str) -> f64) -> (Sc
         let judge = |pair| {
             let pair = judging.texts.pair(pair);
             let (premise, hypothesis) = (bare(&pair.premise), bare(&pair.hypothesis));
-            let entailment = entails(&premise, &hypothesis);
+            let verdict = verdict(&premise, &hypothesis);
             asked.push((premise, hypothesis));
-            Verdict { entailment, neutral: 1.0 - entailment, contradiction: 0.0 }
+            verdict
         };
         let verdicts: Vec<Verdict> = open.into_iter().map(judge).collect();
         judging.absorb(&verdicts);
@@ -99,6 +107,47 @@ fn no_answer_is_judged_against_its_own_meaning() {
         assert!(judged.iter().all(|&context| seeds[context] == seeds[NONE]), "paired");
         assert!(seeds[WHOLE].iter().all(|seed| !seeds[NONE].contains(seed)));
     }
+}
+
+/// Answers of the default generator and verdicts of the default entailment model, both drawn and computed by an independent
+/// program, and the utilities that it makes of them (tests/golden/generator/semantic_utility.py).
+#[test]
+fn utilities_agree_with_an_independent_program() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/generator/semantic_utility.json");
+    let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let example = &golden["example"];
+    let numbers = |value: &serde_json::Value| -> Vec<f64> { serde_json::from_value(value.clone()).unwrap() };
+    let answer = |answer: &serde_json::Value| {
+        let logs = numbers(&answer["token_log_probabilities"]);
+        let likelihood = Likelihood { sum: logs.iter().sum(), tokens: logs.len() };
+        Answer { text: answer["text"].as_str().unwrap().to_owned(), likelihood }
+    };
+    let contexts: Vec<Vec<Answer>> = example["contexts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|context| context.as_array().unwrap().iter().map(answer).collect())
+        .collect();
+    let verdicts: HashMap<(&str, &str), Vec<f64>> = example["verdicts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let text = |name: &str| row[name].as_str().unwrap();
+            ((text("premise"), text("hypothesis")), numbers(&row["probabilities"]))
+        })
+        .collect();
+    let (scored, _) = judged(&contexts, |premise, hypothesis| {
+        // The program asks no more of an answer that has found its cluster.
+        let row = verdicts.get(&(premise, hypothesis)).map_or(&[0.0, 1.0, 0.0][..], Vec::as_slice);
+        Verdict { entailment: row[0], neutral: row[1], contradiction: row[2] }
+    });
+    let near = |ours: &[f64], theirs: &[f64]| {
+        assert!(ours.len() == theirs.len() && theirs.iter().any(|value| value.abs() > 0.01), "{theirs:?}");
+        assert!(ours.iter().zip(theirs).all(|(ours, theirs)| (ours - theirs).abs() < 1e-9), "{ours:?} {theirs:?}");
+    };
+    near(&scored.utilities, &numbers(&example["utilities"]));
+    near(&scored.standard_errors.unwrap(), &numbers(&example["standard_errors"]));
 }
 
 /// The seeds of the answers of each context.
