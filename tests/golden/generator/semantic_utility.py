@@ -19,7 +19,7 @@ from methods import Model, Prompts
 sys.path.insert(0, str(Path(__file__).parent / "../belief"))
 from reference import Judge, clusters, softmax, strict
 
-PASSAGES, COUNT, MOST, REPEATS, SEED = 3, 10, 64, 40, 1
+PASSAGES, COUNT, MOST, REPEATS, SEED = 3, 10, 64, 10, 1
 STOPS = [b"\n", b"Question:", b"Context:"]
 
 
