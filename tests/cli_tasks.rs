@@ -91,3 +91,28 @@ fn a_utility_has_the_probabilities_of_the_labels() {
     let help = String::from_utf8(run(&["evaluate", "--help"]).stdout).unwrap();
     assert!(help.contains("--task fact-verification") && help.contains("one of the labels"), "{help}");
 }
+
+/// The answers of an evaluation are the input of `rerankd citations`, with the passages in the order of their numbers.
+#[test]
+fn long_answers_are_checked_for_their_citations() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (claims(folder.path()), folder.path().join("out"));
+    let long = [arguments(&file, out.to_str().unwrap()), vec!["--task", "long-answer"]].concat();
+    succeeded(&run(&long));
+    let answers = out.join("answers.jsonl");
+    let lines: Vec<Value> =
+        std::fs::read_to_string(&answers).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_eq!((line["system"].as_str(), line["passages"].as_array().unwrap().len()), (Some("given"), 2));
+        assert!(line["passages"][0]["text"].as_str().unwrap().contains("lighthouse") && line["answer"].is_string());
+    }
+    let checked = succeeded(&run(&["citations", "--input", answers.to_str().unwrap()]));
+    assert_eq!(checked["systems"]["given"]["count"], 2, "{checked}");
+    assert_eq!(checked["systems"]["given"]["recall"], checked["recall"]);
+    let named: Vec<&Value> = checked["answers"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert_eq!(named, [&lines[0]["id"], &lines[1]["id"]]);
+    let short = folder.path().join("short");
+    succeeded(&run(&arguments(&file, short.to_str().unwrap())));
+    assert!(!short.join("answers.jsonl").exists(), "short answers cite nothing");
+}

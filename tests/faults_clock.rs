@@ -178,7 +178,7 @@ fn a_file_is_hashed_again_whatever_its_date() {
 }
 
 fn state(folder: &Path, key: &Key) -> PathBuf {
-    folder.join(hex(&key.0)).with_extension("state")
+    folder.join(hex(&key.hash)).with_extension("state")
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use std::time::Duration;
 
 use common::{Running, Scripted, wire};
 use rerankd::rpc::v1;
+use rerankd::rpc::v1::watch_rerank_response::Event;
+use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -188,4 +190,107 @@ async fn streams_compress_as_single_requests_do() {
     }
     assert_eq!(seen, 3);
     server.stop().await;
+}
+
+/// The ranking reads the logits of the passages, so the compression reads them after the query only, or not at all. What is left of
+/// them is what a compression leaves that reads everything itself.
+#[tokio::test]
+async fn the_ranking_scores_the_passages_for_the_compression() {
+    use v1::Method::{BayesSaliency, Cascade, ListwiseBayes, Moi, QueryGeneration};
+    for (method, base) in [QueryGeneration, Cascade, Moi, BayesSaliency, ListwiseBayes]
+        .into_iter()
+        .flat_map(|method| [(method, selective(0.5)), (method, lingua(0.5))])
+    {
+        let ranked = v1::RerankRequest { method: method.into(), ..request(&TEXTS, base) };
+        // Nothing is kept between the servers.
+        let server = Scripted::default().serve().await;
+        let together = ask(&server, ranked.clone()).await;
+        server.stop().await;
+        let server = Scripted::default().serve().await;
+        let alone = ask(&server, v1::RerankRequest { compression: None, ..ranked }).await;
+        server.stop().await;
+        let utilities = |answer: &v1::RerankResponse| answer.results.clone();
+        assert_eq!(utilities(&together), utilities(&alone), "{method:?}: the method sees what it asked for");
+        let order: Vec<&str> = together.results.iter().map(|one| TEXTS[one.original_index as usize]).collect();
+        let server = Scripted::default().serve().await;
+        let apart = compressed(&server, &order, base).await;
+        server.stop().await;
+        let report = together.compression.unwrap();
+        let mut texts = vec![String::new(); TEXTS.len()];
+        for passage in &report.passages {
+            texts[passage.original_index as usize] = passage.compressed_text.clone();
+        }
+        let left: Vec<&String> = together.results.iter().map(|one| &texts[one.original_index as usize]).collect();
+        let expected: Vec<&String> = apart.passages.iter().map(|passage| &passage.compressed_text).collect();
+        assert_eq!(left, expected, "{method:?}");
+        assert!(report.tokens_evaluated + report.tokens_before <= apart.tokens_evaluated, "{method:?}");
+        if report.method() == v1::CompressionMethod::SelectiveContext {
+            assert_eq!(report.tokens_evaluated, 0, "{method:?}");
+        }
+    }
+}
+
+/// Few of many passages are returned: these are read again, because logits of all of them would cost more. So they are where all
+/// passages are kept from an earlier request without their scores.
+#[tokio::test]
+async fn the_ranking_scores_no_passages_where_that_does_not_pay() {
+    let texts: Vec<String> = (0..6).map(|number| format!("{} {number}", TEXTS[number % 3])).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let method = v1::Method::QueryGeneration.into();
+    let ranked = |top_n, compression| v1::RerankRequest { method, top_n, compression, ..wire(QUERY, &texts) };
+    let server = Scripted::default().serve().await;
+    let few = ask(&server, ranked(1, Some(selective(0.5)))).await.compression.unwrap();
+    assert!(few.tokens_evaluated >= few.tokens_before, "{few:?}");
+    server.stop().await;
+    let server = Scripted::default().serve().await;
+    let all = ask(&server, ranked(0, Some(selective(0.5)))).await.compression.unwrap();
+    assert_eq!(all.tokens_evaluated, 0);
+    server.stop().await;
+    let warm = rerankd::warm::Options { memory_bytes: 10_000_000, ..rerankd::warm::Options::default() };
+    let server = Scripted { warm, ..Scripted::default() }.serve().await;
+    ask(&server, ranked(0, None)).await;
+    let kept = ask(&server, ranked(0, Some(selective(0.5)))).await;
+    let report = kept.compression.unwrap();
+    assert!(report.tokens_evaluated >= report.tokens_before, "{report:?}");
+    assert!(kept.usage.unwrap().cached_tokens >= report.tokens_before, "the ranking found its passages");
+    // Now they are kept with their scores, too.
+    assert_eq!(ask(&server, ranked(0, Some(selective(0.5)))).await.compression.unwrap().tokens_evaluated, 0);
+    server.stop().await;
+    // What is kept with scores serves a ranking without a compression as well.
+    let warm = rerankd::warm::Options { memory_bytes: 10_000_000, ..rerankd::warm::Options::default() };
+    let server = Scripted { warm, ..Scripted::default() }.serve().await;
+    let first = ask(&server, ranked(0, Some(selective(0.5)))).await;
+    let plain = ask(&server, ranked(0, None)).await;
+    assert_eq!(plain.results, first.results);
+    assert!(plain.usage.unwrap().cached_tokens >= first.compression.unwrap().tokens_before, "{plain:?}");
+    server.stop().await;
+}
+
+/// What is scored for the compression is no part of the events: interim orders and the answer are those without a compression.
+#[tokio::test]
+async fn a_watched_ranking_does_not_see_what_is_scored_for_the_compression() {
+    let observed = |compression| async move {
+        // An interim order is computed beside the scoring, which must take some time.
+        let server = Scripted { delay: Duration::from_micros(200), ..Scripted::default() }.serve().await;
+        let method = v1::Method::QueryGeneration.into();
+        let texts: Vec<String> = (0..12).map(|number| format!("{} {number}", TEXTS[number % 3])).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let request = v1::RerankRequest { method, compression, ..wire(QUERY, &texts) };
+        let watched = v1::WatchRerankRequest { request: Some(request) };
+        let mut stream = server.client().await.watch_rerank(watched).await.unwrap().into_inner();
+        let (mut last, mut interim) = (None, Vec::new());
+        while let Some(event) = stream.next().await {
+            match event.unwrap().event.unwrap() {
+                Event::Final(answer) => last = Some(answer),
+                Event::Interim(order) => interim.push(order.observations),
+                _ => {}
+            }
+        }
+        server.stop().await;
+        (last.unwrap(), interim)
+    };
+    let ((plain, _), (compressed, interim)) = (observed(None).await, observed(Some(selective(0.5))).await);
+    assert_eq!(plain.results, compressed.results);
+    assert_eq!(compressed.compression.unwrap().tokens_evaluated, 0);
+    assert!(interim.iter().all(|observations| *observations <= 13), "a prompt counts once: {interim:?}");
 }

@@ -59,12 +59,7 @@ async fn orders(
     oracle.sort_by_key(|&index| !list.relevant[index]);
     let mut random = given.clone();
     random.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-    let request = RerankRequest {
-        query: list.question.clone(),
-        passages: list.passages.clone(),
-        passage_tokens: Some(settings.passage_tokens),
-        ..RerankRequest::default()
-    };
+    let request = request(list, settings);
     let ranked = |request: RerankRequest| async {
         let answer = engine.rerank(&Call::local(), request, None).await?;
         anyhow::Ok(answer.passages.iter().map(|passage| passage.index).collect::<Vec<usize>>())
@@ -86,6 +81,21 @@ async fn orders(
     Ok(orders)
 }
 
+fn request(list: &List, settings: Settings) -> RerankRequest {
+    RerankRequest {
+        query: list.question.clone(),
+        passages: list.passages.clone(),
+        passage_tokens: Some(settings.passage_tokens),
+        ..RerankRequest::default()
+    }
+}
+
+/// The first passages of the default order, in the order that the server gives their context.
+async fn arranged(engine: &Engine, list: &List, size: usize, settings: Settings) -> anyhow::Result<Vec<usize>> {
+    let request = RerankRequest { top_n: Some(size), ..request(list, settings) };
+    Ok(engine.rerank(&Call::local(), request, None).await?.arrangement.order)
+}
+
 /// Measures every order of a list at every size.
 pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Settings) -> anyhow::Result<Values> {
     let mut wanted: Vec<(String, usize, Vec<usize>)> = Vec::new();
@@ -98,6 +108,14 @@ pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Setting
             }
             wanted.push((name.clone(), at, context));
         }
+    }
+    // What a caller reads who takes so many results: by the calibrated profile where the store has one, else best first.
+    for (at, size) in SIZES.iter().enumerate().filter_map(|(at, size)| Some((at, (*size)?))) {
+        wanted.push((
+            "default, as the server arranges it".to_owned(),
+            at,
+            arranged(engine, list, size, settings).await?,
+        ));
     }
     let mut contexts: Vec<Vec<usize>> = wanted.iter().map(|one| one.2.clone()).collect();
     contexts.sort();

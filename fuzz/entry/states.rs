@@ -32,13 +32,13 @@ static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(|| {
     let disk = DiskOptions { folder: place.clone(), bytes: 1 << 30 };
     let store = Store::new(&Options { memory_bytes: 1 << 24, disk: Some(disk) }).unwrap();
     let key = Key::of_generator("fuzz");
-    Mutex::new(Kept { store, key, path: place.join(hex(&key.0)).with_extension("state"), _folder: folder })
+    Mutex::new(Kept { store, key, path: place.join(hex(&key.hash)).with_extension("state"), _folder: folder })
 });
 
 /// The file of a state, as this program has always written it.
 fn file(key: &Key, state: &[u8]) -> Vec<u8> {
     let length = u64::try_from(state.len()).unwrap_or(u64::MAX).to_le_bytes();
-    sealed(&[b"rrkwarm\n", &1_u32.to_le_bytes()[..], &key.0, &length].concat(), state)
+    sealed(&[b"rrkwarm\n", &1_u32.to_le_bytes()[..], &key.hash, &length].concat(), state)
 }
 
 fn sealed(start: &[u8], state: &[u8]) -> Vec<u8> {

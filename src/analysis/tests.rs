@@ -79,6 +79,6 @@ fn lines_that_mean_something_else_have_another_format() {
     for kind in ["position-bias", "reversed-ranking", "order-distance", "designs", "utility-by-depth"] {
         assert_eq!(format(kind), json!(3), "{kind}");
     }
-    assert_eq!(format("utility-of-compression"), json!(3));
+    assert_eq!(format("utility-of-compression"), json!(4));
     assert_eq!((format("stability"), format("erag-correlation")), (json!(2), json!(2)));
 }

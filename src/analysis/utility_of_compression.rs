@@ -1,8 +1,9 @@
 //! What compressed passages do for the generator (Dai et al., *SePer*, Fig. 5 (b), section 5.4).
 //!
-//! The first passages of a list are a context whole, and compressed to three quarters, half and a quarter of their tokens by each
-//! method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a question draw the same random
-//! numbers.
+//! The first passages of a list are a context whole, compressed to three quarters, half and a quarter of their tokens by each
+//! method, and without the last ones, which costs nothing. DeltaSePer of each is SePer in the context minus SePer without passages.
+//! All contexts of a question draw the same random numbers. The reference answer's log-likelihood is measured beside it, because it
+//! has no sampling error.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,19 +27,24 @@ use crate::rpc::v1;
 /// Shares of the tokens that are kept.
 const RATIOS: [f64; 3] = [0.75, 0.5, 0.25];
 
+/// The baseline: the fewest of the first passages that hold a share of the tokens.
+const DROPPED: &str = "last passages dropped";
+
 /// See the module.
 pub(super) struct UtilityOfCompression;
 
 /// A context: whole, or compressed by a method at a ratio.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 struct Shortened {
-    /// Empty for whole passages.
+    /// Empty for whole passages, [`DROPPED`], or the compression's name.
     method: String,
     /// 1 for whole passages.
     ratio: f64,
     /// Of the texts, without titles.
     tokens: usize,
     delta: Both,
+    /// log P(first reference | context, question) in nats.
+    likelihood: Option<f64>,
 }
 
 impl Analysis for UtilityOfCompression {
@@ -50,9 +56,9 @@ impl Analysis for UtilityOfCompression {
         "What compressed passages are still worth (SePer, Fig. 5 b)"
     }
 
-    /// Format 2 counted too many tokens of whole passages.
+    /// Format 2 counted too many tokens of whole passages, format 3 had no likelihoods.
     fn format(&self) -> u32 {
-        3
+        4
     }
 
     fn needs(&self) -> Needs {
@@ -66,29 +72,38 @@ impl Analysis for UtilityOfCompression {
                 method: method.to_owned(),
                 ratio,
                 tokens,
-                delta: Both::default(),
+                ..Shortened::default()
             };
-            let (mut contexts, mut rows) = (vec![whole.clone()], vec![row("", 1.0, 0)]);
+            let (mut contexts, mut rows, mut lengths) = (vec![whole.clone()], vec![row("", 1.0, 0)], Vec::new());
             for compressor in Method::ALL {
                 for ratio in RATIOS {
                     let short = compressed(question, context, &whole, (compressor, ratio)).await?;
                     // The retriever's order reads nothing, so an answer with it does not say what was cut.
                     if compressor == Method::LongLlmLingua {
-                        rows[0].tokens = short.read;
+                        lengths = short.read;
                     }
                     rows.push(row(compressor.name(), ratio, short.left));
                     contexts.push(short.passages);
                 }
+            }
+            rows[0].tokens = lengths.iter().sum();
+            for ratio in RATIOS {
+                let first = within(&lengths, ratio);
+                rows.push(row(DROPPED, ratio, lengths[..first].iter().sum()));
+                contexts.push(whole[..first].to_vec());
             }
             // A call each: all contexts of a list in one would exceed the passages that a request may have.
             for (row, short) in rows.iter_mut().zip(contexts) {
                 let subsets = vec![(0..short.len()).collect()];
                 // Nothing is left of a context whose passages were all dropped, but a request has passages.
                 let passages = if short.is_empty() { whole.clone() } else { short };
-                let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
+                let asked = sampled::request(question, context, passages);
+                let request = UtilityRequest { subsets, score_references: true, ..asked };
                 let answer = context.backend.utility(&request, false).await?;
                 let missing = || Refusal::Question("a context was not measured".to_owned());
-                row.delta = Both::delta(answer.utilities.first().ok_or_else(missing)?);
+                let measured = answer.utilities.first().ok_or_else(missing)?;
+                row.delta = Both::delta(measured);
+                row.likelihood = measured.reference_log_likelihoods.first().copied();
             }
             sampled::kept(rows)
         })
@@ -133,6 +148,24 @@ impl Analysis for UtilityOfCompression {
                 rows: cells,
             });
         }
+        let cells = |row: &Row| {
+            let figure = row.name();
+            let mut cells = vec![figure.clone(), cell(&row.tokens)];
+            cells.push(row.share.map_or_else(|| "–".to_owned(), |share| format!("{share:.2}")));
+            cells.push(report.number(format!("{figure}, log P(reference)"), "nats", row.likelihood));
+            cells.push(if row.is_whole() {
+                "–".to_owned()
+            } else {
+                report.number(format!("{figure}, log P(reference), less whole"), "nats", row.likelier)
+            });
+            cells
+        };
+        let cells = rows.iter().map(cells).collect();
+        report.tables.push(Table {
+            caption: format!("Log-likelihood of the first reference in nats, {} questions", answers.len()),
+            head: ["context", "tokens", "share", "log P(reference)", "less whole passages"].map(str::to_owned).to_vec(),
+            rows: cells,
+        });
         report.notes.push(format!(
             "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
             settings.samples,
@@ -148,8 +181,8 @@ impl Analysis for UtilityOfCompression {
 
 /// A context after a compression.
 struct Compressed {
-    /// Tokens of the texts that the ranking read.
-    read: usize,
+    /// Tokens of each text that the ranking read, in the retriever's order.
+    read: Vec<usize>,
     /// Tokens that are left of them.
     left: usize,
     /// In the retriever's order, without those that were dropped.
@@ -186,15 +219,32 @@ async fn compressed(
     let passages =
         passages.ok_or_else(|| Refusal::Question("the answer compresses a passage that is not there".to_owned()))?;
     let left = usize::try_from(report.tokens_after).unwrap_or(usize::MAX);
-    Ok(Compressed { read: read(report, &answer.results), left, passages })
+    Ok(Compressed { read: read(report, &answer.results, whole.len()), left, passages })
 }
 
-/// Tokens of the texts that are read: those that were cut to fit are not. A bound on the tokens of a passage holds for its title
+/// How many of the first texts hold at least this share of all tokens.
+fn within(lengths: &[usize], share: f64) -> usize {
+    let enough = share * real(lengths.iter().sum::<usize>());
+    let held = lengths.iter().scan(0, |held, length| {
+        *held += length;
+        Some(real(*held))
+    });
+    held.take_while(|held| *held < enough).count().saturating_add(1).min(lengths.len())
+}
+
+/// Tokens of each text that are read: those that were cut to fit are not. A bound on the tokens of a passage holds for its title
 /// and its frame, too, so it does not say how many of its text are left.
-fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage]) -> usize {
+fn read(report: &v1::CompressionReport, ranked: &[v1::RankedPassage], texts: usize) -> Vec<usize> {
     let cut = |index: u32| ranked.iter().find(|one| one.original_index == index).map_or(0, |one| one.tokens_cut);
     let tokens = |one: &v1::CompressedPassage| one.tokens_before.saturating_sub(cut(one.original_index));
-    report.passages.iter().map(|one| usize::try_from(tokens(one)).unwrap_or(usize::MAX)).sum()
+    let mut lengths = vec![0; texts];
+    for one in &report.passages {
+        let place = usize::try_from(one.original_index).ok().and_then(|index| lengths.get_mut(index));
+        if let Some(length) = place {
+            *length = usize::try_from(tokens(one)).unwrap_or(usize::MAX);
+        }
+    }
+    lengths
 }
 
 /// A context over all questions.
@@ -208,6 +258,9 @@ struct Row {
     deltas: [Mean; 2],
     /// Less the whole passages'; the same question's are subtracted.
     differences: [Mean; 2],
+    likelihood: Mean,
+    /// Less the whole passages'.
+    likelier: Mean,
 }
 
 impl Row {
@@ -228,6 +281,8 @@ impl Row {
             share: (whole > 0.0).then(|| here / whole),
             deltas: Kind::ALL.map(delta),
             differences: Kind::ALL.map(difference),
+            likelihood: of(&|rows| rows.get(at)?.likelihood),
+            likelier: of(&|rows| Some(rows.get(at)?.likelihood? - rows.first()?.likelihood?)),
         }
     }
 
@@ -301,70 +356,4 @@ fn real_share(row: &Row) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::sampled::{bare_settings, figure};
-    use super::*;
-    use crate::metrics::resample::Statistics;
-
-    fn context(method: &str, ratio: f64, tokens: usize, soft: f64) -> Shortened {
-        Shortened { method: method.to_owned(), ratio, tokens, delta: Both { soft: Some(soft), hard: Some(soft / 2.0) } }
-    }
-
-    fn report(questions: &[[f64; 3]], resamples: usize) -> Report {
-        let question = Question::default();
-        let answer = |[whole, half, quarter]: &[f64; 3]| Answer {
-            question: &question,
-            value: json!([
-                context("", 1.0, 200, *whole),
-                context("s", 0.5, 90, *half),
-                context("s", 0.25, 50, *quarter)
-            ]),
-        };
-        let answers: Vec<Answer<'_>> = questions.iter().map(answer).collect();
-        let statistics = Statistics { resamples, ..Statistics::default() };
-        UtilityOfCompression.report(&answers, &Settings { statistics, ..bare_settings() }).unwrap()
-    }
-
-    #[test]
-    fn differences_are_paired_with_the_whole_passages() {
-        let report = report(&[[0.4, 0.4, 0.0], [0.2, 0.3, 0.1]], 0);
-        let near = |name: &str, expected: f64| assert!((figure(&report, name) - expected).abs() < 1e-12, "{name}");
-        near("whole passages, soft, DeltaSePer", 0.3);
-        near("s at 0.5, soft, DeltaSePer", 0.35);
-        near("s at 0.5, soft, less whole", 0.05);
-        near("s at 0.25, hard, less whole", -0.125);
-        near("s at 0.25, tokens", 50.0);
-        assert_eq!(report.tables[0].rows[1][2], "0.45");
-        assert_eq!(report.tables[0].rows[0][4], "–");
-        assert_eq!(report.charts.len(), 2);
-        assert!(report.verdict.ends_with("too few questions, or no interval, to judge it by."), "{}", report.verdict);
-    }
-
-    /// Ten equal questions: the intervals have no width.
-    #[test]
-    fn a_loss_beyond_the_error_is_said() {
-        let report = report(&[[0.4, 0.4, 0.1]; 10], 100);
-        assert_eq!(
-            report.verdict,
-            "Whole passages are worth +0.400 soft DeltaSePer; worth less beyond the error are s at 0.25; the shortest of the others \
-             is s at 0.5, with 45 % of the tokens and +0.400."
-        );
-    }
-
-    /// The bound of 64 tokens was taken for one of the text alone: 30 + 64, where title and frame leave 52 of the second text.
-    #[test]
-    fn whole_passages_count_with_the_tokens_that_are_read() {
-        let passage = |original_index, tokens_before| v1::CompressedPassage {
-            original_index,
-            tokens_before,
-            ..Default::default()
-        };
-        let ranked =
-            |original_index, tokens_cut| v1::RankedPassage { original_index, tokens_cut, ..Default::default() };
-        let report = v1::CompressionReport { passages: vec![passage(0, 30), passage(1, 100)], ..Default::default() };
-        assert_eq!(read(&report, &[ranked(1, 48), ranked(0, 0)]), 82);
-        assert_eq!(read(&report, &[ranked(1, 0), ranked(0, 0)]), 130, "nothing was cut");
-    }
-}
+mod tests;

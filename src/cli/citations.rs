@@ -1,5 +1,6 @@
 //! `rerankd citations`
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -19,12 +20,14 @@ use crate::rpc::{client, v1};
 /// Check the citations of long answers: citation recall and precision (ALCE) by the entailment model.
 ///
 /// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of
-/// objects with "text" and optional "title", in the order of their numbers; and an optional "question", which precedes every
-/// statement that is judged. Prints one JSON object with the statements of each answer, its line, and the means. Answers that are
-/// refused are told and left out; the exit code is then 2. An answer without citations counts 0 in the mean precision, as in the
+/// objects with "text" and optional "title", in the order of their numbers; and optionally "question", "id" and "system". `rerankd
+/// evaluate --task long-answer` writes such lines to answers.jsonl in its folder. Prints one JSON object with the statements of each
+/// answer, its line, and the means, also those of each system. Answers that are refused are told and left out; the exit code is
+/// then 2. An answer without citations counts 0 in the mean precision, as in the
 /// authors' program. The generator is not loaded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
+                        rerankd citations --input evaluation/answers.jsonl\n  \
                         rerankd citations --input answers.jsonl --threshold 0.5 --server 127.0.0.1:50051")]
 pub(super) struct CitationsArgs {
     /// Answers, one JSON object per line; - for standard input.
@@ -52,6 +55,12 @@ struct Entry {
     passages: Vec<PassageEntry>,
     #[serde(default)]
     question: String,
+    /// Of the question; printed with the answer.
+    #[serde(default)]
+    id: Option<Value>,
+    /// Which system's answer it is: each has means of its own.
+    #[serde(default)]
+    system: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,7 +75,7 @@ enum PassageEntry {
 }
 
 impl CitationsArgs {
-    fn request(&self, entry: Entry) -> CitationRequest {
+    fn request(&self, entry: Entry) -> (Source, CitationRequest) {
         let passage = |(index, passage): (usize, PassageEntry)| {
             let (text, title) = match passage {
                 PassageEntry::Text(text) => (text, String::new()),
@@ -74,14 +83,43 @@ impl CitationsArgs {
             };
             Passage { id: index.to_string(), title, text, retriever_score: None }
         };
-        CitationRequest {
+        let source = Source { id: entry.id, system: entry.system };
+        let request = CitationRequest {
             answer: entry.answer,
             passages: entry.passages.into_iter().enumerate().map(passage).collect(),
             question: entry.question,
             threshold: self.threshold,
             out_of_range: if self.skip_out_of_range { OutOfRange::LeftOut } else { OutOfRange::Imprecise },
-        }
+        };
+        (source, request)
     }
+}
+
+/// Where an answer comes from.
+struct Source {
+    id: Option<Value>,
+    system: Option<String>,
+}
+
+type Checked = (usize, Source, v1::CheckCitationsResponse);
+
+/// The means over some answers, with their number.
+fn means<'a>(answers: impl Iterator<Item = &'a Checked> + Clone) -> Value {
+    let all = |measure: fn(&v1::CheckCitationsResponse) -> f64| {
+        mean(&answers.clone().map(|(.., answer)| measure(answer)).collect::<Vec<_>>())
+    };
+    json!({
+        "recall": all(|answer| answer.recall), "precision": all(|answer| answer.precision.unwrap_or(0.0)),
+        "count": answers.count(),
+    })
+}
+
+/// The means of each system; null where no answer names one.
+fn systems(answers: &[Checked]) -> Value {
+    let names: BTreeSet<&str> = answers.iter().filter_map(|(_, source, _)| source.system.as_deref()).collect();
+    let of = |name| means(answers.iter().filter(|(_, source, _)| source.system.as_deref() == Some(name)));
+    let means: BTreeMap<&str, Value> = names.into_iter().map(|name| (name, of(name))).collect();
+    if means.is_empty() { Value::Null } else { json!(means) }
 }
 
 pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<(), Failure> {
@@ -92,7 +130,8 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     for (number, line) in input::lines(&text) {
         let entry: Entry =
             serde_json::from_str(line).map_err(|error| Failure::Input(format!("{name}:{number}: {error}")))?;
-        requests.push((number, args.request(entry)));
+        let (source, request) = args.request(entry);
+        requests.push((number, source, request));
     }
     if requests.is_empty() {
         return Err(Failure::Input(format!("{name}: has no answers")));
@@ -101,7 +140,7 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     let judge = if server.is_none() { app::judge(&config)? } else { None };
     let bar = output::progress(requests.len(), "answers");
     let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok(()));
-    for (number, request) in requests {
+    for (number, source, request) in requests {
         let checked = match (&server, &judge) {
             (Some(server), _) => {
                 let checked = client::check_citations(server, &request, config.server.message_bytes).await;
@@ -115,7 +154,7 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
         };
         bar.inc(1);
         match checked {
-            Ok(answer) => answers.push((number, answer)),
+            Ok(answer) => answers.push((number, source, answer)),
             // The other answers have verdicts all the same.
             Err(Failure::Input(problem)) => {
                 refused += 1;
@@ -129,13 +168,10 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     }
     bar.finish_and_clear();
     if !answers.is_empty() {
-        let all = |measure: fn(&v1::CheckCitationsResponse) -> f64| {
-            mean(&answers.iter().map(|(_, answer)| measure(answer)).collect::<Vec<_>>())
-        };
+        let of_all = means(answers.iter());
         output::json(&json!({
-            "recall": all(|answer| answer.recall),
-            "precision": all(|answer| answer.precision.unwrap_or(0.0)),
-            "answers": answers.iter().map(|(line, answer)| document(*line, answer)).collect::<Vec<_>>(),
+            "recall": of_all["recall"], "precision": of_all["precision"], "systems": systems(&answers),
+            "answers": answers.iter().map(document).collect::<Vec<_>>(),
         }))?;
     }
     ended?;
@@ -150,7 +186,7 @@ fn no_model() -> Failure {
 }
 
 /// Converts a response to JSON with the field names of the protocol.
-fn document(line: usize, answer: &v1::CheckCitationsResponse) -> Value {
+fn document((line, source, answer): &Checked) -> Value {
     let citation = |one: &v1::CheckedCitation| json!({ "number": one.number, "exists": one.exists, "precise": one.precise, "entailment": one.entailment });
     let statement = |one: &v1::CheckedStatement| {
         json!({
@@ -159,7 +195,8 @@ fn document(line: usize, answer: &v1::CheckCitationsResponse) -> Value {
         })
     };
     json!({
-        "line": line, "recall": answer.recall, "precision": answer.precision, "citations": answer.citations,
+        "line": line, "id": source.id, "system": source.system, "recall": answer.recall, "precision": answer.precision,
+        "citations": answer.citations,
         "statements": answer.statements.iter().map(statement).collect::<Vec<_>>(),
         "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,
         "model_sha256": answer.model_sha256,

@@ -42,7 +42,8 @@ pub(super) struct CompressArgs {
     method: CompressionName,
     #[command(flatten)]
     compression: CompressionArgs,
-    /// Method that ranks the passages first; by default long-llm-lingua for itself, and the given order for selective-context.
+    /// Method that ranks the passages first; by default query-generation for long-llm-lingua, whose prompts
+    /// the compression shares, and the given order for selective-context.
     #[arg(long, value_name = "METHOD", value_parser = method_parser())]
     rank: Option<String>,
     /// Number of passages to keep before they are compressed, best first; by default all.
@@ -121,7 +122,8 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let ranked_by = args.rank.as_deref().unwrap_or(match args.method {
-        CompressionName::LongLlmLingua => "long-llm-lingua",
+        // It ranks better than LongLLMLingua's own r_k (docs/ranking.md), and the compression begins with its prompts.
+        CompressionName::LongLlmLingua => "query-generation",
         CompressionName::SelectiveContext => "retriever",
     });
     let given_order = ranked_by == "retriever" && args.rank.is_none();

@@ -27,7 +27,8 @@ const ANSWER_TOKENS: usize = 32;
 /// metrics are computed over the labels. End-to-end answers are generated from the whole list in its context order, the
 /// order that a rerank response recommends for the prompt.
 ///
-/// The folder gets results.jsonl (one line a question), summary.json and report.html. An interrupted evaluation continues
+/// The folder gets results.jsonl (one line a question), summary.json and report.html; of long answers answers.jsonl, too, which
+/// `rerankd citations` reads. An interrupted evaluation continues
 /// where it stopped when the same command is given again. Several runs or methods are compared question by question.
 /// Questions that cannot be evaluated are listed, and the command then ends with 1.
 #[derive(Debug, Args)]

@@ -22,7 +22,7 @@ use crate::telemetry;
 /// and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A
 /// question that cannot be measured is reported and skipped; the command then exits with status 1.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples\n  \
+#[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples --score-references\n  \
                         rerankd utility claims.jsonl --task fact-verification\n  \
                         rerankd utility texts.jsonl --task classification --labels sports,politics,science")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command are independent of each other")]
@@ -46,6 +46,9 @@ pub(super) struct UtilityArgs {
     leave_one_out: bool,
     #[command(flatten)]
     task: TaskArgs,
+    /// Also print log P of each reference as the answer, without passages and with them: a measure without sampling error.
+    #[arg(long)]
+    score_references: bool,
     /// Print the sampled answers, grouped by cluster.
     #[arg(long)]
     samples: bool,
@@ -82,6 +85,7 @@ impl UtilityArgs {
             prefixes: self.prefixes,
             leave_one_out: self.leave_one_out,
             subsets: Vec::new(),
+            score_references: self.score_references,
             task: self.task.task(),
             sampling: SampleOptions {
                 samples: self.count,
@@ -207,6 +211,10 @@ fn table(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Str
     for utility in &answer.utilities {
         text.push_str(&labels(&label(question, utility), &utility.label_probabilities));
     }
+    text.push_str(&references(question, "no context", &answer.reference_log_likelihoods_without_context));
+    for utility in &answer.utilities {
+        text.push_str(&references(question, &label(question, utility), &utility.reference_log_likelihoods));
+    }
     for (name, belief) in beliefs.iter().filter(|(_, belief)| !belief.answers.is_empty()) {
         text.push_str(&format!("{name}\n{}", clusters(belief)));
     }
@@ -222,6 +230,16 @@ fn labels(context: &str, labels: &[v1::LabelProbability]) -> String {
         return String::new();
     }
     let shown: Vec<String> = labels.iter().map(|one| format!("{} {:.3}", one.label, one.probability)).collect();
+    format!("{context}: {}\n", shown.join(", "))
+}
+
+/// The references with their log-probabilities in a context, on one line; nothing where they were not scored.
+fn references(question: &input::Question, context: &str, scores: &[f64]) -> String {
+    if scores.is_empty() {
+        return String::new();
+    }
+    let one = |(reference, score): (&String, &f64)| format!("log P({reference}) = {score:.2}");
+    let shown: Vec<String> = question.answers.iter().zip(scores).map(one).collect();
     format!("{context}: {}\n", shown.join(", "))
 }
 
@@ -285,6 +303,7 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
                 "predictive_entropy_reduction": measured(&utility.predictive_entropy_reduction),
                 "perplexity_reduction": measured(&utility.perplexity_reduction),
                 "lexical_similarity_increase": measured(&utility.lexical_similarity_increase),
+                "reference_log_likelihoods": utility.reference_log_likelihoods,
                 "label_probabilities": task::probabilities(&utility.label_probabilities),
             })
         })
@@ -294,6 +313,7 @@ fn line(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Valu
     });
     json!({
         "question": question.question, "line": question.line, "task": answer.task().as_str_name(),
+        "reference_log_likelihoods_without_context": answer.reference_log_likelihoods_without_context,
         "label_probabilities_without_context": task::probabilities(&answer.label_probabilities_without_context),
         "without_context": answer.without_context.as_ref().map(belief), "utilities": utilities, "usage": usage,
         "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,

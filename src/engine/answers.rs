@@ -50,6 +50,8 @@ pub(super) struct Asked<'a> {
     pub passage_tokens: Option<usize>,
     /// Whether passages may be cut to fit; the server's default where `None`.
     pub truncate: Option<bool>,
+    /// Answers that are to be scored.
+    pub references: &'a [String],
 }
 
 /// A question with its passages, tokenised and cut to fit.
@@ -63,12 +65,19 @@ pub(super) struct AnswerPrompts {
     cue: Segment,
     /// The answers of a task with labels; scored.
     labels: Vec<Segment>,
+    /// The references; scored.
+    references: Vec<Segment>,
+}
+
+/// An answer whose tokens are scored.
+fn scored(language: &Language, answer: &str) -> Segment {
+    Segment::scored(language.query(answer), 0)
 }
 
 impl AnswerPrompts {
     /// For short answers, from a question ([`Language::query`]) and passages that are tokenised and fit already.
     pub fn new(language: &Language, question: &[Token], passages: impl IntoIterator<Item = Arc<[Token]>>) -> Self {
-        Self::for_task(language, &Task::default(), question, passages)
+        Self::for_task(language, &Task::default(), question, passages, &[])
     }
 
     fn for_task(
@@ -76,6 +85,7 @@ impl AnswerPrompts {
         task: &Task,
         question: &[Token],
         passages: impl IntoIterator<Item = Arc<[Token]>>,
+        references: &[String],
     ) -> Self {
         let wording = task.wording();
         let passages: Vec<Segment> = passages.into_iter().map(Segment::context).collect();
@@ -85,7 +95,8 @@ impl AnswerPrompts {
             numbers: numbers(language, &wording, passages.len()),
             passages,
             cue: cue(language, &wording, question),
-            labels: task.labels().iter().map(|label| Segment::scored(language.query(label), 0)).collect(),
+            labels: task.labels().iter().map(|label| scored(language, label)).collect(),
+            references: references.iter().map(|reference| scored(language, reference)).collect(),
         }
     }
 
@@ -101,18 +112,27 @@ impl AnswerPrompts {
     ) -> Result<(Self, Vec<usize>), EngineError> {
         let language = &model.language;
         let (question, wording) = (language.query(asked.question), asked.task.wording());
-        let labels = asked.task.labels().iter().map(|label| language.query(label).len()).max().unwrap_or(0);
+        let longest_of =
+            |answers: &[String]| answers.iter().map(|answer| language.query(answer).len()).max().unwrap_or(0);
+        let (labels, references) = (longest_of(&asked.task.labels()), longest_of(asked.references));
         let numbers: usize = numbers(language, &wording, longest).iter().map(Vec::len).sum();
         let frame = overhead_of(language, &wording) + numbers + question.len() + room.max(labels);
         let context = model.context()?;
-        let Some(available) = context.checked_sub(frame) else {
+        let wider = frame + references.saturating_sub(room.max(labels));
+        if context < frame {
             let available = context.saturating_sub(frame - question.len());
             return Err(EngineError::TooLong { field: "question".into(), needed: question.len(), available });
+        }
+        let Some(available) = context.checked_sub(wider) else {
+            let is_longest = |reference: &String| language.query(reference).len() == references;
+            let index = asked.references.iter().position(is_longest).unwrap_or(0);
+            let (field, available) = (format!("references[{index}]"), context - (frame - room.max(labels)));
+            return Err(EngineError::TooLong { field, needed: references, available });
         };
         let truncate = asked.truncate.unwrap_or(limits.truncate);
         let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate, side: CutSide::End };
         let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
-        Ok((Self::for_task(language, asked.task, &question, tokens), cut))
+        Ok((Self::for_task(language, asked.task, &question, tokens, asked.references), cut))
     }
 
     /// A passage as it stands in prompts, without a number.
@@ -133,8 +153,22 @@ impl AnswerPrompts {
 
     /// The prompts that end in a scored label, one for each label; none for tasks without labels.
     pub fn labelled(&self, order: &[usize]) -> Vec<Vec<Segment>> {
+        self.answered(order, &self.labels)
+    }
+
+    /// The prompts that end in a scored reference, one for each reference.
+    pub fn referenced(&self, order: &[usize]) -> Vec<Vec<Segment>> {
+        self.answered(order, &self.references)
+    }
+
+    /// Tokens that the references take after each prompt at least: the last of each is predicted and never read.
+    pub fn reference_tokens(&self) -> usize {
+        self.references.iter().map(|reference| reference.tokens.len().saturating_sub(1)).sum()
+    }
+
+    fn answered(&self, order: &[usize], answers: &[Segment]) -> Vec<Vec<Segment>> {
         let prompt = self.prompt(order);
-        self.labels.iter().map(|label| [&prompt[..], std::slice::from_ref(label)].concat()).collect()
+        answers.iter().map(|answer| [&prompt[..], std::slice::from_ref(answer)].concat()).collect()
     }
 }
 
@@ -186,7 +220,7 @@ mod tests {
         let of = |kind: TaskKind| {
             let passages = ["Document: a\n\n", "Document: b\n\n"].map(|passage| language.text(passage).into());
             let task = Task { kind, labels: Vec::new() };
-            AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages)
+            AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages, &[])
         };
         let long = of(TaskKind::LongAnswer);
         let shown = text(&language, &long.prompt(&[1, 0]));

@@ -62,8 +62,8 @@ impl Engine {
         let answer = generator.language.query(&task.answer);
         let (question, passages) = (task.question.as_str(), task.passages.as_slice());
         let short = Task::default();
-        let asked =
-            Asked { task: &short, question, passages, passage_tokens: task.passage_tokens, truncate: Some(true) };
+        let passage_tokens = task.passage_tokens;
+        let asked = Asked { task: &short, question, passages, passage_tokens, truncate: Some(true), references: &[] };
         let longest = orders.iter().map(Vec::len).max().unwrap_or(0);
         let (prompts, _) = AnswerPrompts::fitted(&generator, self.limits(), call, asked, longest, answer.len())?;
         let mut plan = Plan::new();

@@ -126,6 +126,7 @@ impl Engine {
             passages: &request.passages,
             passage_tokens: request.passage_tokens,
             truncate: Some(true),
+            references: &[],
         };
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let room = reference.as_ref().map_or(0, Vec::len).max(most);

@@ -156,10 +156,11 @@ impl Size {
 
     pub fn of_samples(request: &BeliefRequest, limits: usize) -> Self {
         let passage = |index: &usize| request.passages.get(*index).map_or(0, |passage| passage.text.len());
+        let scored = request.references.iter().map(String::len).fold(0, usize::saturating_add);
         let context = |context: &Vec<usize>| {
             let read =
                 context.iter().fold(request.question.len() + FRAME, |sum, index| sum.saturating_add(passage(index)));
-            read.saturating_add(grown(&request.options))
+            read.saturating_add(grown(&request.options)).saturating_add(scored)
         };
         let total = request.contexts.iter().map(context).fold(0, usize::saturating_add);
         let most = limits.min(request.token_budget.unwrap_or(usize::MAX));

@@ -4,11 +4,13 @@
 //! All contexts of a question are sampled with the same number of samples, and sample `i` draws the same random numbers in
 //! each ([`SampleOptions::seed`]). Differences between contexts therefore have paired standard errors.
 
+mod bounds;
 mod context_free;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
+use bounds::check_answers;
 pub(super) use context_free::ContextFreeCache;
 use context_free::Drawn;
 use tokio::sync::mpsc::UnboundedSender;
@@ -59,6 +61,8 @@ pub struct UtilityRequest {
     pub leave_one_out: bool,
     /// Measure these subsets, by index.
     pub subsets: Vec<Vec<usize>>,
+    /// Whether the references are scored as answers, too.
+    pub score_references: bool,
     /// What the generator is asked to do.
     pub task: Task,
     /// How answers are sampled.
@@ -89,6 +93,8 @@ pub struct Utility {
     pub answers: Vec<Answer>,
     /// The task's labels with their probabilities; empty for tasks without labels.
     pub labels: Vec<LabelProbability>,
+    /// log P(reference | context, question) of each reference, in nats, the sum over its tokens; empty unless they were scored.
+    pub references: Vec<f64>,
     /// DeltaSePer: soft SePer in this context minus context-free, in [-1, 1].
     pub delta_soft: Option<Measured>,
     /// The same for hard SePer.
@@ -117,6 +123,8 @@ pub struct UtilityReport {
     pub context_free_answers: Vec<Answer>,
     /// The task's labels without passages, with their probabilities; empty for tasks without labels.
     pub context_free_labels: Vec<LabelProbability>,
+    /// log P(reference | question) of each reference, in nats; empty unless they were scored.
+    pub context_free_references: Vec<f64>,
     /// The task that was asked.
     pub task: TaskKind,
     /// One for each context, in the order: list, each, prefixes, leave-one-out, subsets.
@@ -158,6 +166,11 @@ impl UtilityRequest {
         contexts
     }
 
+    /// The references that are scored as answers.
+    fn scored_references(&self) -> Vec<String> {
+        if self.score_references { self.references.clone() } else { Vec::new() }
+    }
+
     /// The same contexts, to be sampled only.
     pub(super) fn belief(&self) -> BeliefRequest {
         BeliefRequest {
@@ -169,6 +182,7 @@ impl UtilityRequest {
             passage_tokens: self.passage_tokens,
             truncate: self.truncate,
             token_budget: self.token_budget,
+            references: self.scored_references(),
         }
     }
 
@@ -231,7 +245,8 @@ impl Engine {
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
             if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
-        let drawn = sampled.answers.into_iter().zip(sampled.labels);
+        let drawn = sampled.answers.into_iter().zip(sampled.labels).zip(sampled.references);
+        let drawn = drawn.map(|((answers, labels), references)| Drawn { answers, labels, references });
         let mut by_context: BTreeMap<Vec<usize>, Drawn> = distinct.into_iter().zip(drawn).collect();
         let context_free_drawn = match cached {
             Some(cached) => cached,
@@ -248,8 +263,8 @@ impl Engine {
         let allowed = self.limits().pairs.min(request.pair_budget.unwrap_or(usize::MAX));
         let mut verdicts = Verdicts::new(self.models().judge_if_any(), texts, call, allowed);
         let mut measured: HashMap<&[usize], BeliefReport> = HashMap::new();
-        for (indices, (answers, _)) in &by_context {
-            let responses: Vec<Response> = answers.iter().map(|one| Response::of(one, &request.task)).collect();
+        for (indices, drawn) in &by_context {
+            let responses: Vec<Response> = drawn.answers.iter().map(|one| Response::of(one, &request.task)).collect();
             let report = report::measure(&mut verdicts, &responses, &request.references, &request.measure).await?;
             measured.insert(indices, report);
         }
@@ -273,11 +288,11 @@ impl Engine {
         }
         let mut usage = sampled.usage;
         usage.total_ms = milliseconds(started);
-        let (context_free_answers, context_free_labels) = context_free_drawn;
         Ok(UtilityReport {
             context_free,
-            context_free_answers,
-            context_free_labels,
+            context_free_answers: context_free_drawn.answers,
+            context_free_labels: context_free_drawn.labels,
+            context_free_references: context_free_drawn.references,
             task: request.task.kind,
             utilities,
             usage,
@@ -287,33 +302,11 @@ impl Engine {
     }
 }
 
-/// Most bytes of the answers of a report. Equal contexts are sampled once, but each of them has its answers in the report.
-const MOST_ANSWERS: usize = 64 << 20;
-
-/// Refuses a report whose answers are larger than any message.
-fn check_answers(
-    contexts: &[(ContextKind, Vec<usize>)],
-    drawn: &BTreeMap<Vec<usize>, Drawn>,
-) -> Result<(), EngineError> {
-    let sizes: HashMap<&[usize], usize> =
-        drawn.iter().map(|(indices, drawn)| (&indices[..], context_free::bytes(drawn))).collect();
-    let all = contexts
-        .iter()
-        .filter_map(|(_, indices)| sizes.get(&indices[..]))
-        .fold(0, |sum, size| size.saturating_add(sum));
-    if all <= MOST_ANSWERS {
-        return Ok(());
-    }
-    let problem =
-        format!("the answers of {} contexts take {all} bytes, at most {MOST_ANSWERS} allowed", contexts.len());
-    Err(EngineError::invalid("subsets", problem))
-}
-
 fn utility(
     kind: ContextKind,
     indices: Vec<usize>,
     belief: BeliefReport,
-    (answers, labels): Drawn,
+    drawn: Drawn,
     context_free: &BeliefReport,
 ) -> Utility {
     let difference = |left: &Estimate, right: &Estimate| left.minus(right, Pairing::Paired);
@@ -336,15 +329,15 @@ fn utility(
         kind,
         indices,
         belief,
-        answers,
-        labels,
+        answers: drawn.answers,
+        labels: drawn.labels,
+        references: drawn.references,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Finish;
 
     /// Subsets may be as many as the fields of a message. Each of them had a copy of all answers.
     #[test]
@@ -372,19 +365,5 @@ mod tests {
         assert_eq!(refused.to_string(), "subsets: 10 contexts to measure, at most 9 allowed");
         let all = UtilityRequest { list: true, prefixes: true, leave_one_out: true, ..request(vec![vec![1]], true) };
         assert_eq!(all.number_of_contexts(), all.contexts().len());
-    }
-
-    #[test]
-    fn answers_of_equal_contexts_are_bounded_together() {
-        let answer = Answer { text: "x".repeat(1 << 20), log_probabilities: Vec::new(), finish: Finish::Length };
-        let drawn = BTreeMap::from([(vec![0], (vec![answer], Vec::new()))]);
-        let equal = |count| vec![(ContextKind::Subset(0), vec![0]); count];
-        assert_eq!(check_answers(&equal(60), &drawn), Ok(()));
-        assert!(
-            check_answers(&equal(64), &drawn)
-                .unwrap_err()
-                .to_string()
-                .starts_with("subsets: the answers of 64 contexts")
-        );
     }
 }

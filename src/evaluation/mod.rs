@@ -8,6 +8,7 @@
 
 mod ask;
 pub(crate) mod charts;
+mod cited;
 pub(crate) mod compare;
 pub(crate) mod curves;
 pub(crate) mod data;
@@ -294,6 +295,9 @@ pub(crate) async fn run(
     let summary = Summary::new(plan, &lines, &journal.seconds()?);
     let document = json!({ "settings": manifest, "summary": summary });
     write(&folder.join("summary.json"), &format!("{document:#}\n"))?;
+    if plan.end_to_end && plan.settings.task.kind == TaskKind::LongAnswer {
+        write(&folder.join(cited::FILE), &cited::answers(&lines, &data.queries))?;
+    }
     let report = folder.join("report.html");
     write(&report, &report::html(plan, &summary, &lines, &data.queries, &manifest)?)?;
     Ok(Finished { summary, document, report })

@@ -140,6 +140,12 @@ impl Plan {
         NodeId(sample)
     }
 
+    /// Scores all tokens of a node, but for the first of a sequence.
+    pub fn score(&mut self, node: NodeId) {
+        let node = &mut self.nodes[node.0];
+        node.scored_from = Some(usize::from(node.parent.is_none()));
+    }
+
     /// Keeps the distribution over the vocabulary from which the first token of `sample` is drawn.
     pub fn keep_distribution(&mut self, sample: NodeId) {
         self.distributions.insert(sample);

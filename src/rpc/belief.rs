@@ -46,7 +46,7 @@ impl BeliefService for Service {
                 let sampled = engine.sample(&call, request, Some(listener)).await?;
                 Ok::<_, EngineError>((sampled, engine.generator()?))
             };
-            let (sampled, generator) = answer(&call, work).await?;
+            let (sampled, generator) = answer(&call, Box::pin(work)).await?;
             let done = v1::SamplesDone {
                 usage: Some(usage(&sampled.usage)),
                 model: generator.info.name.clone(),

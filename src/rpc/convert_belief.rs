@@ -105,6 +105,7 @@ pub(super) fn sample_request(wire: v1::SampleRequest) -> Result<BeliefRequest, E
         passage_tokens,
         truncate,
         token_budget: None,
+        references: Vec::new(),
     })
 }
 
@@ -130,6 +131,7 @@ pub(super) fn utility_request(wire: v1::MeasureUtilityRequest) -> Result<Utility
         prefixes: wire.measure_prefixes,
         leave_one_out: wire.measure_leave_one_out,
         subsets: wire.subsets.into_iter().map(indices).collect(),
+        score_references: wire.score_references,
         task: convert_task::task(wire.task, wire.labels)?,
         sampling: sampling(wire.sampling),
         measure: measure(wire.measure)?,
@@ -158,6 +160,7 @@ pub(super) fn utility_request_to_wire(request: &UtilityRequest, return_answers: 
         token_budget: super::convert::wide(request.token_budget.unwrap_or(0)),
         task: convert_task::kind_to_wire(request.task.kind).into(),
         labels: request.task.labels.clone(),
+        score_references: request.score_references,
     }
 }
 
@@ -231,6 +234,7 @@ fn utility(utility: &Utility, return_answers: bool) -> v1::Utility {
         predictive_entropy_reduction: Some(measured(utility.predictive_entropy_reduction)),
         perplexity_reduction: utility.perplexity_reduction.map(measured),
         lexical_similarity_increase: utility.lexical_similarity_increase.map(measured),
+        reference_log_likelihoods: utility.references.clone(),
         label_probabilities: convert_task::probabilities(&utility.labels),
     }
 }
@@ -249,6 +253,7 @@ pub(super) fn utility_response(
         model: model.name.clone(),
         model_sha256: model.sha256.clone(),
         adapter: model.adapter.as_ref().map(super::models::adapter_to_wire),
+        reference_log_likelihoods_without_context: report.context_free_references.clone(),
         label_probabilities_without_context: convert_task::probabilities(&report.context_free_labels),
         task: convert_task::kind_to_wire(report.task).into(),
     }

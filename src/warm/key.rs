@@ -7,29 +7,36 @@ use crate::plan::{NodeId, Plan, Token};
 /// SHA-256 of a generator's identity and of the segments from the root to the end of a node, in turn: the key of the
 /// segment before, then the segment's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(pub [u8; 32]);
+pub struct Key {
+    /// The hash.
+    pub hash: [u8; 32],
+    /// Whether the state holds the log-probabilities of its own tokens behind its cells.
+    pub scored: bool,
+}
 
 impl Key {
     /// The key before any token. `identity` names the generator's file, its cells, its runtime and its prompts.
     #[must_use]
     pub fn of_generator(identity: &str) -> Self {
-        Self(Sha256::digest(identity.as_bytes()).into())
+        Self { hash: Sha256::digest(identity.as_bytes()).into(), scored: false }
     }
 
     /// The key after one more segment.
     #[must_use]
     pub fn after(&self, tokens: &[Token]) -> Self {
         let mut hash = Sha256::new();
-        hash.update(self.0);
+        hash.update(self.hash);
         for token in tokens {
             hash.update(token.to_le_bytes());
         }
-        Self(hash.finalize().into())
+        Self { hash: hash.finalize().into(), scored: false }
     }
 
     /// The key of the same state with the log-probabilities of its tokens behind it.
-    fn with_scores(&self) -> Self {
-        Self(Sha256::new().chain_update(self.0).chain_update("with scores").finalize().into())
+    #[must_use]
+    pub fn with_scores(&self) -> Self {
+        let hash = Sha256::new().chain_update(self.hash).chain_update("with scores").finalize().into();
+        Self { hash, scored: true }
     }
 }
 

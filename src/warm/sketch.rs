@@ -21,7 +21,7 @@ impl Sketch {
 
     /// Places of a key's counters. The bytes of a key are a hash already.
     fn places(key: &Key) -> [usize; ROWS] {
-        let bytes = &key.0;
+        let bytes = &key.hash;
         std::array::from_fn(|row| row * WIDTH + usize::from(u16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]])))
     }
 

@@ -109,10 +109,19 @@ impl Store {
         found
     }
 
-    /// The nodes of a plan whose states can be kept, each with its key; none until the generator is loaded.
+    /// The nodes of a plan whose states can be kept, each with its key; none until the generator is loaded. Where the state of a
+    /// context is there with its scores only, that one is named: its cells are the same. Looks for files.
     #[must_use]
     pub fn keys(&self, plan: &Plan) -> Vec<(NodeId, Key)> {
-        self.generator.get().map_or_else(Vec::new, |generator| super::keys(plan, generator))
+        let Some(generator) = self.generator.get() else { return Vec::new() };
+        let mut keys = super::keys(plan, generator);
+        for (_, key) in keys.iter_mut().filter(|(_, key)| !key.scored && !self.holds(key)) {
+            let scored = key.with_scores();
+            if self.holds(&scored) {
+                *key = scored;
+            }
+        }
+        keys
     }
 
     /// What a request holds for itself: nothing yet. All requests together hold at most a quarter of the bound.

@@ -28,8 +28,8 @@ pub(in crate::engine) struct Drawing {
     stop: Arc<TextStop>,
     /// Number of tokens of the prompt before each sample.
     before: HashMap<NodeId, usize>,
-    /// Tokens of the prompts of labels without sharing.
-    label_tokens: usize,
+    /// Tokens of the prompts of labels and references without sharing.
+    scored_tokens: usize,
     /// The task's labels.
     labels: Vec<String>,
 }
@@ -47,7 +47,7 @@ impl Drawing {
         let (prompts, cut) = AnswerPrompts::fitted(model, engine.limits(), call, asked, longest, room)?;
         let stop = options.text_stop(&model.language);
         let labels = asked.task.labels().into_owned();
-        Ok(Self { plan: Plan::new(), prompts, cut, stop, before: HashMap::new(), label_tokens: 0, labels })
+        Ok(Self { plan: Plan::new(), prompts, cut, stop, before: HashMap::new(), scored_tokens: 0, labels })
     }
 
     /// Adds the prompt with these passages in this order, and its samples. Returns the nodes of the samples.
@@ -67,10 +67,19 @@ impl Drawing {
     /// Adds the prompt with these passages in this order before each of the task's labels. Returns the nodes of the labels;
     /// none for a task without labels.
     pub fn score_labels(&mut self, order: &[usize]) -> Vec<NodeId> {
-        let prompts = self.prompts.labelled(order);
+        self.score(self.prompts.labelled(order))
+    }
+
+    /// Adds the prompt with these passages in this order before each reference. Returns the nodes of the references.
+    pub fn score_references(&mut self, order: &[usize]) -> Vec<NodeId> {
+        self.score(self.prompts.referenced(order))
+    }
+
+    /// Adds prompts whose last segment is scored. Returns its node for each.
+    fn score(&mut self, prompts: Vec<Vec<Segment>>) -> Vec<NodeId> {
         let add = |segments: Vec<Segment>| {
             // The last token is predicted and never evaluated.
-            self.label_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
+            self.scored_tokens += segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() - 1;
             let path = self.plan.add(&segments);
             path[path.len() - 1]
         };
@@ -79,7 +88,7 @@ impl Drawing {
 
     /// The labels at these nodes of a finished plan, with their probabilities among each other.
     pub fn label_probabilities(&self, outcome: &Outcome, nodes: &[NodeId]) -> Vec<LabelProbability> {
-        let sums: Vec<f64> = nodes.iter().map(|node| label_scores(outcome, *node).iter().sum()).collect();
+        let sums = log_likelihoods(outcome, nodes);
         let normaliser = log_sum_exp(&sums);
         let probability = |(label, sum): (&String, &f64)| (label.clone(), (sum - normaliser).exp());
         self.labels.iter().zip(&sums).map(probability).collect()
@@ -87,10 +96,10 @@ impl Drawing {
 
     /// The likeliest label as an answer, the first of equal ones; `None` without labels.
     pub fn likeliest_label(&self, outcome: &Outcome, nodes: &[NodeId]) -> Option<Answer> {
-        let sum = |node: &NodeId| label_scores(outcome, *node).iter().sum::<f64>();
+        let sum = |node: &NodeId| token_scores(outcome, *node).iter().sum::<f64>();
         let answers = self.labels.iter().zip(nodes).rev();
         let (label, node) = answers.max_by(|(_, left), (_, right)| sum(left).total_cmp(&sum(right)))?;
-        let log_probabilities = label_scores(outcome, *node).to_vec();
+        let log_probabilities = token_scores(outcome, *node).to_vec();
         Some(Answer { text: label.clone(), log_probabilities, finish: Finish::EndOfTurn })
     }
 
@@ -109,12 +118,17 @@ impl Drawing {
     /// Tokens to evaluate if every sample read its prompt from the beginning.
     pub fn naive_tokens(&self, outcome: &Outcome) -> usize {
         let tokens = |(node, before): (&NodeId, &usize)| Some(before + outcome.samples.get(node)?.tokens.len() - 1);
-        self.label_tokens + self.before.iter().filter_map(tokens).sum::<usize>()
+        self.scored_tokens + self.before.iter().filter_map(tokens).sum::<usize>()
     }
 }
 
-/// Log-probabilities of the tokens of a label.
-fn label_scores(outcome: &Outcome, node: NodeId) -> &[f64] {
+/// log P of the answers at these nodes of a finished plan, in nats: sums over their tokens.
+pub(super) fn log_likelihoods(outcome: &Outcome, nodes: &[NodeId]) -> Vec<f64> {
+    nodes.iter().map(|node| token_scores(outcome, *node).iter().sum()).collect()
+}
+
+/// Log-probabilities of the tokens of a label or reference.
+fn token_scores(outcome: &Outcome, node: NodeId) -> &[f64] {
     outcome.scores.get(node.0).map_or(&[], |scores| &scores[..])
 }
 

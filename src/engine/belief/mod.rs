@@ -7,12 +7,13 @@ mod similarity;
 pub(in crate::engine) mod stop;
 pub(in crate::engine) mod texts;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(super) use drawing::Drawing;
+use drawing::log_likelihoods;
 pub use options::{MeasureOptions, SampleOptions};
 use report::Verdicts;
 pub(super) use stop::TextStop;
@@ -70,6 +71,8 @@ pub struct BeliefRequest {
     pub truncate: Option<bool>,
     /// Most tokens to evaluate; the server's limit if `None`.
     pub token_budget: Option<usize>,
+    /// Answers whose likelihood is scored in every context, beside those that are sampled.
+    pub references: Vec<String>,
 }
 
 /// Progress of [`Engine::sample`].
@@ -88,14 +91,20 @@ pub struct Sampled {
     pub answers: Vec<Vec<Answer>>,
     /// The labels of each context with their probabilities; empty lists for tasks without labels.
     pub labels: Vec<Vec<LabelProbability>>,
+    /// log P of each reference in each context, in nats.
+    pub references: Vec<Vec<f64>>,
     /// Number of tokens cut from each passage.
     pub cut: Vec<usize>,
     /// Cost of the generator.
     pub usage: Usage,
 }
 
-/// A plan, and the nodes of the samples and of the labels of each context.
-type LaidOut = (Drawing, Vec<Vec<NodeId>>, Vec<Vec<NodeId>>);
+/// The nodes of one context.
+struct Nodes {
+    samples: Vec<NodeId>,
+    labels: Vec<NodeId>,
+    references: Vec<NodeId>,
+}
 
 impl BeliefRequest {
     /// The request with the task's length of an answer where it names none.
@@ -110,6 +119,7 @@ impl BeliefRequest {
             return Err(EngineError::invalid("contexts", problem));
         }
         check_orders("contexts", &self.contexts, self.passages.len())?;
+        check_references(&self.references, limits)?;
         self.task.check()?;
         self.options.check()
     }
@@ -212,12 +222,12 @@ impl Engine {
         let admitted =
             self.admit_work(call, self.models().generator(None)?, Size::of_samples(&request, self.limits.tokens))?;
         let (engine, inner) = (self.clone(), request.clone());
-        let (mut drawing, nodes, labels) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
+        let (mut drawing, contexts) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
-        let numbered = |(context, nodes): (usize, &Vec<NodeId>)| {
-            nodes.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
+        let numbered = |(context, nodes): (usize, &Nodes)| {
+            nodes.samples.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
         };
-        let of: HashMap<NodeId, (usize, usize)> = nodes.iter().enumerate().flat_map(numbered).collect();
+        let of: HashMap<NodeId, (usize, usize)> = contexts.iter().enumerate().flat_map(numbered).collect();
         let plan = std::mem::take(&mut drawing.plan);
         let tell = listener.map(|listener| {
             let (drawing, of) = (&drawing, &of);
@@ -236,11 +246,12 @@ impl Engine {
         });
         let (outcome, mut usage) = self.carry_out(call, plan, request.token_budget, tell).await?;
         let decode = move |_: &Call| {
-            let context = |nodes: &Vec<NodeId>| nodes.iter().map(|node| drawing.answer_at(&outcome, *node)).collect();
-            let answers = nodes.iter().map(context).collect::<Result<_, EngineError>>()?;
+            let drawn = |nodes: &Nodes| nodes.samples.iter().map(|node| drawing.answer_at(&outcome, *node)).collect();
+            let answers = contexts.iter().map(drawn).collect::<Result<_, EngineError>>()?;
             usage.naive_tokens = drawing.naive_tokens(&outcome);
-            let labels = labels.iter().map(|nodes| drawing.label_probabilities(&outcome, nodes)).collect();
-            Ok::<_, EngineError>(Sampled { answers, labels, cut: drawing.cut, usage })
+            let labels = contexts.iter().map(|nodes| drawing.label_probabilities(&outcome, &nodes.labels)).collect();
+            let references = contexts.iter().map(|nodes| log_likelihoods(&outcome, &nodes.references)).collect();
+            Ok::<_, EngineError>(Sampled { answers, labels, references, cut: drawing.cut, usage })
         };
         let mut sampled = call.compute(decode).await?;
         self.learn_work(call, &admitted);
@@ -257,8 +268,8 @@ impl Engine {
         call.compute(move |call| Ok(engine.lay_samples_out(call, &request)?.0.plan.cost().tokens)).await
     }
 
-    /// The plan, and the nodes of the samples and of the labels of each context.
-    fn lay_samples_out(&self, call: &Call, request: &BeliefRequest) -> Result<LaidOut, EngineError> {
+    /// The plan, and the nodes of each context.
+    fn lay_samples_out(&self, call: &Call, request: &BeliefRequest) -> Result<(Drawing, Vec<Nodes>), EngineError> {
         let longest = request.contexts.iter().map(Vec::len).max().unwrap_or(0);
         let asked = Asked {
             task: &request.task,
@@ -266,13 +277,28 @@ impl Engine {
             passages: &request.passages,
             passage_tokens: request.passage_tokens,
             truncate: request.truncate,
+            references: &request.references,
         };
         let options = &request.options;
         let room = (longest, options.most_tokens());
         let mut drawing = Drawing::new(self, &*self.generator()?, call, asked, room, options)?;
-        let nodes = request.contexts.iter().map(|order| drawing.draw(&request.question, order, options)).collect();
-        let labels = request.contexts.iter().map(|order| drawing.score_labels(order)).collect();
-        Ok((drawing, nodes, labels))
+        // Long references in many contexts take seconds to lay out. Equal contexts share their nodes, so they count once.
+        let distinct: HashSet<&Vec<usize>> = request.contexts.iter().collect();
+        let allowed = self.limits.tokens;
+        let needed = drawing.prompts.reference_tokens().saturating_mul(distinct.len());
+        if needed > allowed {
+            return Err(EngineError::Budget { needed, allowed });
+        }
+        let context = |order: &Vec<usize>| {
+            call.check()?;
+            Ok(Nodes {
+                samples: drawing.draw(&request.question, order, options),
+                labels: drawing.score_labels(order),
+                references: drawing.score_references(order),
+            })
+        };
+        let contexts = request.contexts.iter().map(context).collect::<Result<_, EngineError>>()?;
+        Ok((drawing, contexts))
     }
 }
 

@@ -289,6 +289,7 @@ fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Res
         passages: &request.passages,
         passage_tokens: request.passage_tokens,
         truncate: request.truncate,
+        references: &[],
     };
     let end_to_end = request.end_to_end && request.has(Annotator::scores_answers);
     let contexts = if end_to_end { request.contexts() } else { Vec::new() };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::alone::Alone;
 use super::compressor::{Compressor, Text, longest};
 use super::{RerankRequest, Reranked};
 use crate::call::{Call, Lane, Stage};
@@ -10,7 +11,6 @@ use crate::compress::{Method, Unit, valued};
 use crate::engine::models::ServedGenerator;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::numeric::real;
-use crate::plan::NodeId;
 
 /// Share of the tokens that is kept where the request says nothing.
 const RATIO: f64 = 0.5;
@@ -60,15 +60,17 @@ pub struct CompressionReport {
     pub unit: Unit,
     /// The returned passages in their context order, with those that were dropped.
     pub passages: Vec<CompressedPassage>,
-    /// Tokens that were evaluated for it.
+    /// Tokens that were evaluated for it beside those of the ranking.
     pub tokens_evaluated: usize,
+    /// Passages whose tokens were scored for it, by the ranking or by itself.
+    pub passages_read: usize,
 }
 
 impl Reranked {
     /// Whether the request asked for a compression that then had nothing to read: it is no example of one, so its cost teaches
     /// nothing.
     pub(super) fn has_idle_compression(&self, request: &RerankRequest) -> bool {
-        request.compression_reads() && self.compression.as_ref().is_some_and(|report| report.tokens_evaluated == 0)
+        request.compression_reads() && self.compression.as_ref().is_some_and(|report| report.passages_read == 0)
     }
 }
 
@@ -153,7 +155,7 @@ impl Engine {
         &self,
         call: &Call,
         compressor: Option<Compressor>,
-        request: &RerankRequest,
+        (request, alone): (&RerankRequest, Alone),
         placed: &mut Reranked,
     ) -> Result<(), EngineError> {
         let Some(compressor) = compressor else { return Ok(()) };
@@ -164,13 +166,16 @@ impl Engine {
         let cut = ranking[..read].iter().filter(|&&index| compressor.passages[index].cut() > 0).count();
         let (mut scores, mut nodes, mut evaluated) = (Vec::new(), Vec::new(), 0);
         if read > 0 {
-            let plan;
-            (plan, nodes) = compressor.plan(&ranking[..read]);
-            placed.usage.naive_tokens += plan.cost().naive_tokens;
-            let outcome = compressor.model.scheduler.run(Arc::new(plan), call, None).await?;
-            placed.usage.add(&outcome);
-            evaluated = outcome.tokens;
-            scores = outcome.scores;
+            let (plan, spared);
+            (plan, nodes, spared) = compressor.plan(&ranking[..read], &alone);
+            placed.usage.naive_tokens += plan.cost().naive_tokens + spared;
+            // Selective-Context needs nothing where the ranking scored all of them.
+            if !plan.is_empty() {
+                let outcome = compressor.model.scheduler.run(Arc::new(plan), call, None).await?;
+                placed.usage.add(&outcome);
+                evaluated = outcome.tokens;
+                scores = outcome.scores;
+            }
         }
         let started = Instant::now();
         let _timed = call.stage(Stage::Fit);
@@ -181,10 +186,10 @@ impl Engine {
             let whole = nodes.is_empty();
             let mut left: Vec<String> = if whole { texts.clone() } else { vec![String::new(); texts.len()] };
             let mut read = Vec::with_capacity(nodes.len());
-            for (rank, (alone, asked)) in nodes.iter().enumerate() {
+            for (rank, nodes) in nodes.iter().enumerate() {
                 call.check()?;
-                let of = |node: NodeId| scores.get(node.0).map_or(&[][..], Vec::as_slice);
-                let values = compressor.values(ranking[rank], of(*alone), asked.map(of))?;
+                let (before, after) = compressor.scores(ranking[rank], *nodes, &scores, &alone);
+                let values = compressor.values(ranking[rank], before, after)?;
                 let text = Text::new(&compressor, ranking[rank], &texts[rank]);
                 let valued = valued(&text.units, &values);
                 read.push((text, valued));
@@ -216,6 +221,7 @@ impl Engine {
             unit: options.unit(),
             passages,
             tokens_evaluated: evaluated,
+            passages_read: read,
         });
         Ok(())
     }

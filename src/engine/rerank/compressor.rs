@@ -5,15 +5,17 @@
 //! P(passage | query)  [opening of question generation] [Question: query]  [passage, scored]
 //! ```
 //!
-//! The first prompt is that of `bayes-saliency` up to the end of the passage. Where the states of passages are kept with their
-//! scores, by that method or by an earlier compression, it costs one token a passage: the first of the cue, which makes the
-//! passage's state one that can be kept. Selective-Context needs the first prompt only, whatever the query. The two prompts
-//! differ in the query alone, so their difference is its doing.
+//! The first prompt is where most ranking methods begin. Where much of a list is returned, the ranking scores the passages for
+//! the compression as it reads them ([`Compressor::wanted`]), and the first prompt is not read again. Where the states of
+//! passages are kept with their scores, it costs one token a passage: the first of the cue, which makes the passage's state one
+//! that can be kept. Selective-Context needs the first prompt only, whatever the query. The two prompts differ in the query
+//! alone, so their difference is its doing.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::RerankRequest;
+use super::alone::{Alone, Wanted};
 use super::compress::Compression;
 use crate::call::Call;
 use crate::compress::{Method, Unit, Valued, lingua, selective, units};
@@ -28,6 +30,10 @@ use crate::plan::{NodeId, Plan, Segment, Token};
 /// Spread of the shares over the ranks where the request says nothing (`dynamic_context_compression_ratio` of the authors'
 /// demonstrations).
 const SPREAD: f64 = 0.3;
+
+/// One passage that is not read again pays for the logits of so many that the ranking reads: logits of all tokens cost about a
+/// quarter of reading a passage (27 % with 135 million weights), and reading it again costs that, too.
+const PAYS_FOR: usize = 5;
 
 /// Bytes behind a cut in which its word ends, if it is one.
 const LOOKAHEAD: usize = 256;
@@ -48,6 +54,15 @@ impl Tokenised {
     }
 }
 
+/// The nodes of a passage in the plan of a compression.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Nodes {
+    /// After the opening; `None` where the ranking scored it.
+    alone: Option<NodeId>,
+    /// After the query; `None` for a method that does not look at it.
+    asked: Option<NodeId>,
+}
+
 /// A request's passages, ready to be compressed once it is known which are returned.
 pub(super) struct Compressor {
     pub options: Compression,
@@ -63,6 +78,7 @@ pub(super) struct Compressor {
     returned: usize,
     /// Whether all of the texts stay whatever the ranking: nothing is read.
     whole: bool,
+    wanted: Option<Arc<Wanted>>,
 }
 
 impl Compressor {
@@ -107,7 +123,49 @@ impl Compressor {
             Tokenised { prompt, body: text.into_body(), place }
         };
         let passages = tokens.into_iter().zip(prompts).map(tokenised).collect();
-        Ok(Self { options, model, passages, tokenise_ms: 0.0, opening, question, after, returned, whole })
+        let tokenise_ms = 0.0;
+        let mut compressor =
+            Self { options, model, passages, tokenise_ms, opening, question, after, returned, whole, wanted: None };
+        compressor.wanted = compressor.worth_scoring().map(Arc::new);
+        Ok(compressor)
+    }
+
+    /// Passages that the ranking should score beside its own prompts, if it begins with them; `None` where that does not pay.
+    pub fn wanted(&self) -> Option<Arc<Wanted>> {
+        self.wanted.clone()
+    }
+
+    /// The passages that the ranking should score, if enough are read for the compression that it pays. A passage that is kept
+    /// from earlier requests without scores, and not with them, is left out: the ranking would read it for its scores.
+    fn worth_scoring(&self) -> Option<Wanted> {
+        if self.whole || self.read_at_most() * PAYS_FOR < self.passages.len() {
+            return None;
+        }
+        let store = self.model.scheduler.store();
+        let kept = |passage: Segment| {
+            let mut plan = Plan::new();
+            let node = plan.add(&[self.opening.clone(), passage, self.after.clone()]).get(1).copied();
+            let keys = store.map_or_else(Vec::new, |store| store.keys(&plan));
+            let key = keys.into_iter().find(|(of, _)| Some(*of) == node);
+            key.zip(store).is_some_and(|((_, key), store)| store.holds(&key))
+        };
+        let wanted = |prompt: &Arc<[Token]>| {
+            !kept(Segment::context(Arc::clone(prompt))) || kept(Segment::scored(Arc::clone(prompt), 0))
+        };
+        let prompts = self.passages.iter().map(|passage| Arc::clone(&passage.prompt));
+        Some(Wanted { opening: Arc::clone(&self.opening.tokens), passages: prompts.filter(wanted).collect() })
+    }
+
+    /// Most passages that are read for the compression, whatever the ranking: of LongLLMLingua the shortest.
+    fn read_at_most(&self) -> usize {
+        if self.options.method == Method::SelectiveContext {
+            return self.returned;
+        }
+        let mut lengths: Vec<usize> = self.passages.iter().map(|passage| passage.place.len()).collect();
+        lengths.sort_unstable();
+        let most: usize = lengths.iter().rev().take(self.returned).sum();
+        lengths.truncate(self.returned);
+        lingua::coarse(&lengths, self.options.share(most) * real(most))
     }
 
     /// Upper bound on the tokens that the compression evaluates: the longest passages may be those that are returned.
@@ -136,19 +194,38 @@ impl Compressor {
         (target, read)
     }
 
-    /// The prompts of these passages, and the nodes of each: alone, and after the query.
-    pub fn plan(&self, read: &[usize]) -> (Plan, Vec<(NodeId, Option<NodeId>)>) {
-        let mut plan = Plan::new();
+    /// The prompts of these passages, and the nodes of each: alone, unless the ranking scored it, and after the query. Beside
+    /// them what the prompts that the ranking spared would have taken without sharing.
+    pub fn plan(&self, read: &[usize], known: &Alone) -> (Plan, Vec<Nodes>, usize) {
+        let (mut plan, mut spared) = (Plan::new(), 0);
         let nodes = read.iter().map(|&index| {
             let passage = Segment::scored(Arc::clone(&self.passages[index].prompt), 0);
-            let alone = plan.add(&[self.opening.clone(), passage.clone(), self.after.clone()]);
+            let alone = if known.of(&passage.tokens).is_some() {
+                spared += self.opening.tokens.len() + passage.tokens.len() + self.after.tokens.len();
+                None
+            } else {
+                // The opening always has tokens: the instruction.
+                Some(plan.add(&[self.opening.clone(), passage.clone(), self.after.clone()])[1])
+            };
             let ask = |question: &Segment| plan.add(&[self.opening.clone(), question.clone(), passage]);
             let asked = self.question.as_ref().map(ask);
-            // The opening always has tokens: the instruction.
-            (alone[1], asked.and_then(|path| path.last().copied()))
+            Nodes { alone, asked: asked.and_then(|path| path.last().copied()) }
         });
         let nodes = nodes.collect();
-        (plan, nodes)
+        (plan, nodes, spared)
+    }
+
+    /// A passage's log-probabilities in both prompts, by the scores of their nodes and what the ranking knows.
+    pub fn scores<'a>(
+        &self,
+        index: usize,
+        nodes: Nodes,
+        scores: &'a [Vec<f64>],
+        known: &'a Alone,
+    ) -> (&'a [f64], Option<&'a [f64]>) {
+        let of = |node: NodeId| scores.get(node.0).map_or(&[][..], Vec::as_slice);
+        let ranked = || known.of(&self.passages[index].prompt).unwrap_or_default();
+        (nodes.alone.map_or_else(ranked, of), nodes.asked.map(of))
     }
 
     /// What each token of a passage's text is worth: its self-information, or what the query adds to its log-probability.

@@ -4,13 +4,15 @@
 //! All work of a method runs through [`Call::compute`], off the reactor. While prompts are scored, one interim order at a time
 //! may be computed beside them; it is cancelled when the scores are complete.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use super::alone::Alone;
 use super::pending::Pending;
+use super::quota::Quota;
 use super::{RerankEvent, RerankRequest, Usage};
 use crate::call::{Call, Lane, Stage};
 use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task};
@@ -44,37 +46,10 @@ pub(super) struct Driver<'a> {
     pub quota: Quota,
     /// What the rounds of the method share; `None` before the first.
     pub rounds: Option<Rounds>,
+    /// Log-probabilities of passages that a compression takes from the method's prompts.
+    pub alone: Alone,
     /// Passages of the request: the first interim order comes when so many prompts are scored, or half of them all.
     pub passages: usize,
-}
-
-/// What the lists of one request have taken together. Clones share it.
-#[derive(Clone, Default)]
-pub(super) struct Quota {
-    tokens: Arc<AtomicUsize>,
-    pairs: Arc<AtomicUsize>,
-}
-
-impl Quota {
-    /// Tokens planned so far.
-    pub fn planned(&self) -> usize {
-        self.tokens.load(Ordering::Relaxed)
-    }
-
-    /// Adds tokens. Returns the sum.
-    pub fn add(&self, tokens: usize) -> usize {
-        self.tokens.fetch_add(tokens, Ordering::Relaxed).saturating_add(tokens)
-    }
-
-    /// Pairs of texts that the entailment model was asked about so far.
-    pub fn pairs(&self) -> usize {
-        self.pairs.load(Ordering::Relaxed)
-    }
-
-    /// Adds pairs of texts. Returns the sum.
-    pub fn add_pairs(&self, pairs: usize) -> usize {
-        self.pairs.fetch_add(pairs, Ordering::Relaxed).saturating_add(pairs)
-    }
 }
 
 /// What a method gave.
@@ -109,10 +84,12 @@ pub(super) struct Round {
     grown: Vec<Option<NodeId>>,
     /// [`Ranking::shares`].
     shares: usize,
+    /// Nodes that are scored for the compression only. The method does not see them.
+    beside: HashSet<NodeId>,
 }
 
 enum Step {
-    Score(Round),
+    Score(Box<Round>),
     ScorePassages(Role),
     Judge(Vec<TextPair>),
     Done(Box<Scored>),
@@ -154,7 +131,7 @@ impl Driver<'_> {
                     scored.warnings = warnings;
                     return Ok(Driven { scored: *scored, cut });
                 }
-                Step::Score(round) => scores = Some(self.score(&ranking, round, allowed).await?),
+                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
                 Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
                 Step::ScorePassages(role) if signal == Some(role) => {
                     scores = Some(self.mix_in(role, &task, &mut warnings).await?);
@@ -212,6 +189,7 @@ impl Driver<'_> {
             other => other,
         };
         let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context });
+        let wanted = self.alone.wanted();
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
             if let Some(scores) = scores {
@@ -225,7 +203,9 @@ impl Driver<'_> {
             };
             let mut plan = Plan::new();
             let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
-            Ok(Step::Score(Round { cost: plan.cost(), plan, paths, grown, shares: ranking.shares() }))
+            let beside = wanted.map_or_else(HashSet::new, |wanted| wanted.score(&mut plan));
+            let round = Round { cost: plan.cost(), plan, paths, grown, shares: ranking.shares(), beside };
+            Ok(Step::Score(Box::new(round)))
         };
         self.call.compute_in(Lane::Fit, work).await
     }
@@ -241,14 +221,16 @@ impl Driver<'_> {
             return Err(EngineError::Budget { needed: together, allowed: self.limits.tokens });
         }
         let model = self.model.clone().ok_or_else(|| EngineError::Internal("a method without a model".into()))?;
-        let mut scores = Scores::awaited(&round.plan, round.paths);
+        let mut scores = Scores::awaited(&round.plan, round.paths, &round.beside);
         self.tell(RerankEvent::Planned(round.cost));
         let plan = Arc::new(round.plan);
         let rounds = self.rounds.get_or_insert_with(|| model.scheduler.rounds()).of(round.shares);
-        let outcome = match &self.listener {
-            None => model.scheduler.run_round(plan, self.call, None, rounds).await?,
-            Some(_) => self.watch(ranking, &model, (plan, rounds), &mut scores).await?,
+        let mut outcome = match &self.listener {
+            None => model.scheduler.run_round(Arc::clone(&plan), self.call, None, rounds).await?,
+            Some(_) => self.watch(ranking, &model, (Arc::clone(&plan), rounds), &mut scores, &round.beside).await?,
         };
+        self.alone.learn(&plan, &outcome.scores);
+        round.beside.iter().for_each(|node| outcome.scores[node.0].clear());
         if round.shares == 0 {
             // Nothing that follows begins with these prompts.
             self.rounds = None;
@@ -271,11 +253,12 @@ impl Driver<'_> {
         model: &ServedGenerator,
         (plan, rounds): (Arc<Plan>, Rounds),
         scores: &mut Scores,
+        beside: &HashSet<NodeId>,
     ) -> Result<Outcome, EngineError> {
         let passages = self.passages;
         let (sender, mut events) = unbounded_channel();
         let mut work = std::pin::pin!(model.scheduler.run_round(plan, self.call, Some(sender), rounds));
-        let beside = self.call.child();
+        let child = self.call.child();
         let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
         let mut pending = Pending::new(scores);
         let mut due = passages.min(scores.len() / 2).max(2);
@@ -284,12 +267,13 @@ impl Driver<'_> {
                 biased;
                 Some(event) = events.recv() => match event {
                     Event::Progress { done, total } => self.tell(RerankEvent::Progress { done, total }),
+                    Event::Scored(node, _) if beside.contains(&node) => {}
                     Event::Scored(node, values) => {
                         scores.nodes.insert(node, values);
                         let complete = pending.scored(node, scores);
                         if complete >= due && complete < scores.len() && interim.is_none() {
                             due = complete + complete.div_ceil(2);
-                            interim = Some(Box::pin(interim_order(&beside, ranking, scores.clone())));
+                            interim = Some(Box::pin(interim_order(&child, ranking, scores.clone())));
                         }
                     }
                     Event::Sampled(..) => {}
@@ -306,7 +290,7 @@ impl Driver<'_> {
                 }
             }
         };
-        beside.cancel();
+        child.cancel();
         // The answer may have overtaken events that were sent before it.
         while let Ok(event) = events.try_recv() {
             if let Event::Progress { done, total } = event {
@@ -379,8 +363,9 @@ pub(super) fn shortened(cut: &[usize]) -> Option<String> {
 
 impl Scores {
     /// The scores of a plan before any is there.
-    fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>) -> Self {
-        let scored = |path: &Vec<NodeId>| path.iter().filter(|node| plan.scored_tokens(**node) > 0).count();
+    fn awaited(plan: &Plan, paths: Vec<Vec<NodeId>>, beside: &HashSet<NodeId>) -> Self {
+        let wanted = |node: &NodeId| plan.scored_tokens(*node) > 0 && !beside.contains(node);
+        let scored = |path: &Vec<NodeId>| path.iter().filter(|node| wanted(node)).count();
         let missing = paths.iter().map(scored).collect();
         Self { paths: Arc::new(paths), missing, ..Self::default() }
     }

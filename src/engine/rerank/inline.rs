@@ -1,6 +1,6 @@
 //! Inline utility: measures how the returned passages change the generator's belief, in the given and in the new order.
 
-use super::driver::Quota;
+use super::quota::Quota;
 use super::{RerankRequest, Reranked};
 use crate::belief::{Estimate, Measured};
 use crate::call::Call;

@@ -1,8 +1,10 @@
 //! Reranking: `check` refuses invalid requests, `scorer` says which generator scores, `driver` runs the method (`super::methods`),
 //! `passages` asks the models beside the generator, `verdicts` the entailment model, `inline` measures utility and `compress`
-//! (`compressor`) shortens what is returned. `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of their
-//! own, and `cost` says what a request would take.
+//! (`compressor`) shortens what is returned, by log-probabilities that the ranking read beside its own where it can (`alone`).
+//! `place` mixes, scores, cuts and arranges. `pairs` scores pairs with queries of their own, `quota` bounds lists together, and
+//! `cost` says what a request would take.
 
+mod alone;
 mod check;
 mod compress;
 mod compressor;
@@ -13,6 +15,7 @@ mod pairs;
 mod passages;
 mod pending;
 mod place;
+mod quota;
 mod scorer;
 mod usage;
 mod verdicts;
@@ -23,11 +26,14 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
+use alone::Alone;
 pub use compress::{CompressedPassage, Compression, CompressionReport};
-use driver::{Driven, Driver, Quota};
+use compressor::Compressor;
+use driver::{Driven, Driver};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
 pub(crate) use passages::RANKED_WITHOUT;
+use quota::Quota;
 pub use usage::Usage;
 
 use super::calibrations::{Applicable, WITHOUT_EMBEDDING};
@@ -300,15 +306,19 @@ impl Engine {
         let works = method.asks_generator() || request.compression_reads();
         let admitted = works.then(|| self.admit_ranking(call, reading, &request)).transpose()?;
         let compressor = self.compressor(call, &reader, &request).await?;
-        let compression_cost = compressor.as_ref().map_or(0, compressor::Compressor::cost);
+        let compression_cost = compressor.as_ref().map_or(0, Compressor::cost);
         let (inline_cost, elsewhere) = self.inline_reserve(call, reading, &request).await?;
         let mut driver = self.driver(call, &request, &reader);
         driver.reserved = inline_cost + compression_cost;
         driver.elsewhere = elsewhere;
         driver.quota = quota.clone();
         driver.listener = listener;
+        // Another model's log-probabilities are of no use to what compresses.
+        if std::ptr::eq(reading, scoring) {
+            driver.alone = Alone::wanting(compressor.as_ref().and_then(Compressor::wanted));
+        }
         let mut driven = driver.drive(request.clone()).await?;
-        let usage = driver.usage;
+        let (usage, alone) = (driver.usage, driver.alone);
         // Those of a model beside the generator are not its work.
         let beside = if method.beside().is_some() { usage.tokens } else { 0 };
         if let Some(fit) = &driven.scored.fit {
@@ -355,7 +365,7 @@ impl Engine {
             self.measure_inline(call, &request, &mut placed, &quota).await?;
         }
         let measured = placed.usage.tokens - ranked;
-        self.compress(call, compressor, &request, &mut placed).await?;
+        self.compress(call, compressor, (&request, alone), &mut placed).await?;
         if let Some(admitted) = admitted.filter(|_| !placed.has_idle_compression(&request)) {
             let apart = reading.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };
@@ -380,6 +390,7 @@ impl Engine {
             planned: 0,
             quota: Quota::default(),
             rounds: None,
+            alone: Alone::default(),
             passages: request.passages.len(),
         }
     }

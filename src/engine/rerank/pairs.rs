@@ -7,7 +7,8 @@ use std::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use super::driver::{Quota, shortened};
+use super::driver::shortened;
+use super::quota::Quota;
 use super::{Passage, RerankRequest, Usage, check};
 use crate::call::{Call, Place};
 use crate::engine::estimate::Size;

@@ -8,28 +8,37 @@ use super::UtilityRequest;
 use crate::engine::belief::Answer;
 use crate::engine::task::{LabelProbability, Task};
 
-/// What was drawn in one context: the answers, and the labels with their probabilities.
-pub(super) type Drawn = (Vec<Answer>, Vec<LabelProbability>);
-
-/// Bytes of the answers, about.
-pub(super) fn bytes((answers, _): &Drawn) -> usize {
-    let of =
-        |answer: &Answer| size_of::<Answer>() + answer.text.len() + size_of_val(answer.log_probabilities.as_slice());
-    answers.iter().map(of).sum()
+/// What the generator said in one context.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Drawn {
+    pub answers: Vec<Answer>,
+    /// The task's labels with their probabilities.
+    pub labels: Vec<LabelProbability>,
+    /// log P of each reference, in nats; empty unless they were scored.
+    pub references: Vec<f64>,
 }
 
-/// Everything that context-free answers depend on: the question, the task and the sampling options.
+/// Bytes of the answers, about.
+pub(super) fn bytes(drawn: &Drawn) -> usize {
+    let of =
+        |answer: &Answer| size_of::<Answer>() + answer.text.len() + size_of_val(answer.log_probabilities.as_slice());
+    drawn.answers.iter().map(of).sum::<usize>() + size_of_val(drawn.references.as_slice())
+}
+
+/// Everything that context-free answers depend on: the question, the task, the sampling options, and the references where they
+/// are scored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key(String, Task, String);
+pub(super) struct Key(String, Task, String, Vec<String>);
 
 impl Key {
     pub fn of(request: &UtilityRequest) -> Self {
         let sampling = request.task.sampling(request.sampling.clone());
-        Self(request.question.clone(), request.task.clone(), format!("{sampling:?}"))
+        let references = request.scored_references();
+        Self(request.question.clone(), request.task.clone(), format!("{sampling:?}"), references)
     }
 
     fn bytes(&self) -> usize {
-        self.0.len() + self.2.len()
+        self.0.len() + self.2.len() + self.3.iter().map(String::len).sum::<usize>()
     }
 }
 
@@ -78,12 +87,13 @@ mod tests {
     use crate::plan::Finish;
 
     fn key(number: usize) -> Key {
-        Key(number.to_string(), Task::default(), String::new())
+        Key(number.to_string(), Task::default(), String::new(), Vec::new())
     }
 
     fn drawn(length: usize) -> Drawn {
         let log_probabilities = vec![0.0; 4];
-        (vec![Answer { text: "x".repeat(length), log_probabilities, finish: Finish::Length }], Vec::new())
+        let answers = vec![Answer { text: "x".repeat(length), log_probabilities, finish: Finish::Length }];
+        Drawn { answers, ..Drawn::default() }
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl Stepper<'_> {
                 Some(state)
             };
             if let Some(state) = state.or_else(own) {
-                let Some((cells, scores)) = scores::split(&state, active.job.plan.scored_tokens(node)) else {
+                let behind = if key.scored { active.job.plan.length(node) } else { 0 };
+                let Some((cells, scores)) = scores::split(&state, behind) else {
                     store.drop_state(&key);
                     active.job.held.remove(&key);
                     continue;
@@ -35,7 +36,9 @@ impl Stepper<'_> {
                     continue;
                 }
                 active.reused(tokens);
-                active.record(node, &scores);
+                if active.job.plan.scored_tokens(node) > 0 {
+                    active.record(node, &scores);
+                }
                 let cells = cells.len();
                 active.states.insert(node, Restorable { key, state, cells });
             }
@@ -98,6 +101,10 @@ impl Stepper<'_> {
                 continue;
             }
             let Some(key) = active.key(node) else { continue };
+            // It was named by a state with scores, which is gone: this one has none.
+            if key.scored && plan.scored_tokens(node) == 0 {
+                continue;
+            }
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
             let (to_disk, own) = (active.job.fills, &active.job.held);
