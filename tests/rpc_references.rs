@@ -54,6 +54,12 @@ fn request(score_references: bool) -> v1::MeasureUtilityRequest {
     }
 }
 
+/// The tokens that a refusal says are needed.
+fn said(status: &tonic::Status) -> usize {
+    let number = status.message().split(' ').find_map(|word| word.parse::<usize>().ok());
+    number.unwrap_or_else(|| panic!("{}", status.message()))
+}
+
 /// log P of each reference after a prompt, by the script itself.
 fn expected(prompt: &str) -> Vec<f64> {
     let script = overlap_script();
@@ -121,8 +127,7 @@ async fn no_references_are_no_scores_and_their_tokens_count() {
             let mut client = UtilityServiceClient::new(server.channel().await);
             let status = client.measure_utility(bounded).await.unwrap_err();
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-            let said = status.message().split(' ').find_map(|word| word.parse::<usize>().ok());
-            said.unwrap_or_else(|| panic!("{}", status.message()))
+            said(&status)
         }
     };
     let (without, with) = (needed(false).await, needed(true).await);
@@ -132,20 +137,21 @@ async fn no_references_are_no_scores_and_their_tokens_count() {
     server.stop().await;
 }
 
-/// 64 references of 16 KiB in a thousand contexts were laid out for many seconds before the budget was looked at: what the references
-/// take alone refuses them.
+/// 64 references of 16 KiB in a thousand contexts were laid out for many seconds before the budget was looked at: what is drawn and
+/// the references of the distinct contexts refuse them.
 #[tokio::test]
 async fn many_long_references_are_refused_before_they_are_laid_out() {
     let server = server().await;
     let references: Vec<String> = (0..64).map(|number| format!("{number} {}", "a b ".repeat(200))).collect();
     // The list, each passage and none: equal contexts count once.
-    let needed = 4 * references.iter().map(|reference| reference.trim().len()).sum::<usize>();
+    let least = 4 * references.iter().map(|reference| reference.trim().len()).sum::<usize>();
     let subsets = vec![v1::PassageSubset { indices: vec![0] }; 15];
     let hostile = v1::MeasureUtilityRequest { references, subsets, ..request(true) };
     let mut client = UtilityServiceClient::new(server.channel().await);
     let status = client.measure_utility(hostile).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-    assert!(status.message().contains(&needed.to_string()), "{needed}: {status}");
+    let needed = said(&status);
+    assert!(needed > least && needed < least + 10_000, "{needed}, {least} by the references: {status}");
     server.stop().await;
 }
 

@@ -10,7 +10,7 @@ use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::methods;
-use rerankd::engine::rerank::{MoiOptions, RerankRequest, Scheme};
+use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
 use rerankd::engine::utility::UtilityRequest;
 use rerankd::metrics::lexical::{contains, token_f1};
 
@@ -90,10 +90,13 @@ fn request(list: &List, settings: Settings) -> RerankRequest {
     }
 }
 
-/// The first passages of the default order, in the order that the server gives their context.
-async fn arranged(engine: &Engine, list: &List, size: usize, settings: Settings) -> anyhow::Result<Vec<usize>> {
-    let request = RerankRequest { top_n: Some(size), ..request(list, settings) };
-    Ok(engine.rerank(&Call::local(), request, None).await?.arrangement.order)
+/// These passages, best first, in the order that the server gives their context.
+async fn arranged(engine: &Engine, list: &List, best: &[usize], settings: Settings) -> anyhow::Result<Vec<usize>> {
+    let passages =
+        best.iter().map(|&index| Passage { retriever_score: None, ..list.passages[index].clone() }).collect();
+    let request = RerankRequest { passages, method: methods::find("retriever"), ..request(list, settings) };
+    let order = engine.rerank(&Call::local(), request, None).await?.arrangement.order;
+    Ok(order.into_iter().map(|place| best[place]).collect())
 }
 
 /// Measures every order of a list at every size.
@@ -110,12 +113,11 @@ pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Setting
         }
     }
     // What a caller reads who takes so many results: by the calibrated profile where the store has one, else best first.
-    for (at, size) in SIZES.iter().enumerate().filter_map(|(at, size)| Some((at, (*size)?))) {
-        wanted.push((
-            "default, as the server arranges it".to_owned(),
-            at,
-            arranged(engine, list, size, settings).await?,
-        ));
+    let default: Vec<(usize, Vec<usize>)> =
+        wanted.iter().filter(|one| one.0 == "default").map(|(_, at, context)| (*at, context.clone())).collect();
+    for (at, context) in default {
+        let order = arranged(engine, list, &context, settings).await?;
+        wanted.push(("default, as the server arranges it".to_owned(), at, order));
     }
     let mut contexts: Vec<Vec<usize>> = wanted.iter().map(|one| one.2.clone()).collect();
     contexts.sort();

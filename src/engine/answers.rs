@@ -4,6 +4,7 @@
 //! [opening: chat frame, instruction] [passage]* [question, closing of the frame, cue] [answer or label, scored or sampled]
 //! ```
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::models::ServedGenerator;
@@ -161,9 +162,10 @@ impl AnswerPrompts {
         self.answered(order, &self.references)
     }
 
-    /// Tokens that the references take after each prompt at least: the last of each is predicted and never read.
+    /// Tokens that the references take after each prompt: the last of each is predicted and never read. Equal ones are one.
     pub fn reference_tokens(&self) -> usize {
-        self.references.iter().map(|reference| reference.tokens.len().saturating_sub(1)).sum()
+        let distinct: HashSet<&[Token]> = self.references.iter().map(|reference| &*reference.tokens).collect();
+        distinct.into_iter().map(|tokens| tokens.len().saturating_sub(1)).sum()
     }
 
     fn answered(&self, order: &[usize], answers: &[Segment]) -> Vec<Vec<Segment>> {

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::data::Query;
 use super::line::Line;
+use crate::metrics::citation::statements;
 
 /// File of the answers in the folder of an evaluation of long answers.
 pub(super) const FILE: &str = "answers.jsonl";
@@ -18,8 +19,8 @@ pub(super) fn answers(lines: &[Line], queries: &[Query]) -> String {
     for line in lines {
         let Some(query) = by_id.get(line.id.as_str()) else { continue };
         for (system, ranked) in &line.systems {
-            // An answer without words or without passages has no citations to check.
-            let answer = ranked.answer.as_ref().filter(|answer| !answer.trim().is_empty());
+            // An answer without a statement or without passages has no citations to check.
+            let answer = ranked.answer.as_ref().filter(|answer| !statements(answer).is_empty());
             let Some(answer) = answer.filter(|_| !ranked.context.is_empty()) else { continue };
             let passage = |index: &u32| query.passages.get(usize::try_from(*index).ok()?);
             let passages = ranked.context.iter().filter_map(passage);
@@ -51,7 +52,7 @@ mod tests {
             answer: answer.map(str::to_owned),
             ..Ranked::default()
         };
-        let answers = [("given", Some("It is [1].")), ("moi", None), ("retriever", Some(" "))];
+        let answers = [("given", Some("It is [1].")), ("moi", None), ("retriever", Some(" [1]."))];
         let systems = answers.map(|(system, answer)| (system.to_owned(), ranked(answer))).into();
         let lines = [
             Line { id: "b".into(), systems, ..Line::default() },

@@ -297,6 +297,9 @@ pub(crate) async fn run(
     write(&folder.join("summary.json"), &format!("{document:#}\n"))?;
     if plan.end_to_end && plan.settings.task.kind == TaskKind::LongAnswer {
         write(&folder.join(cited::FILE), &cited::answers(&lines, &data.queries))?;
+    } else {
+        // Those of an evaluation that was restarted as another one. Mostly there are none.
+        let _ = std::fs::remove_file(folder.join(cited::FILE));
     }
     let report = folder.join("report.html");
     write(&report, &report::html(plan, &summary, &lines, &data.queries, &manifest)?)?;

@@ -81,6 +81,8 @@ pub struct Plan {
     roots: Vec<usize>,
     known: HashMap<(Option<usize>, Arc<[Token]>), usize>,
     naive_tokens: usize,
+    /// Sequences that end at a node and that no sample continues yet.
+    ended: HashMap<usize, usize>,
     /// Samples whose first token's distribution is kept.
     distributions: std::collections::BTreeSet<NodeId>,
 }
@@ -102,6 +104,9 @@ impl Plan {
             let node = self.child(parent, segment);
             path.push(NodeId(node));
             parent = Some(node);
+        }
+        if let Some(last) = parent {
+            *self.ended.entry(last).or_default() += 1;
         }
         path
     }
@@ -127,12 +132,18 @@ impl Plan {
     }
 
     /// Adds a sampled continuation after the end of `node` and returns its node. Every call adds a new node, because
-    /// samples are never shared. `naive_tokens` counts the prompt again for each sample.
+    /// samples are never shared. `naive_tokens` counts the prompt again, unless a call of [`Plan::add`] that no
+    /// other sample belongs to has counted it.
     pub fn sample(&mut self, node: NodeId, grow: Grow) -> NodeId {
         let above = &self.nodes[node.0];
         let start = above.start + above.tokens.len();
         let sample = self.nodes.len();
-        self.naive_tokens += start + grow.most.saturating_sub(1);
+        let counted = self.ended.get_mut(&node.0).filter(|ended| **ended > 0);
+        let prompt = counted.map_or(start, |ended| {
+            *ended -= 1;
+            0
+        });
+        self.naive_tokens += prompt + grow.most.saturating_sub(1);
         let (parent, tokens) = (Some(node.0), Arc::default());
         let grown = Node { parent, children: Vec::new(), tokens, scored_from: None, start, grow: Some(grow) };
         self.nodes.push(grown);
@@ -335,60 +346,4 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tokens(text: &str) -> Vec<Token> {
-        text.bytes().map(Token::from).collect()
-    }
-
-    fn order(plan: &mut Plan, passages: &[&str], query: &str) -> Vec<NodeId> {
-        let mut segments = vec![Segment::context(tokens("inst"))];
-        segments.extend(passages.iter().map(|p| Segment::context(tokens(p))));
-        segments.push(Segment::scored(tokens(query), 1));
-        plan.add(&segments)
-    }
-
-    #[test]
-    fn leading_segments_are_shared_and_the_rest_is_not() {
-        let mut plan = Plan::new();
-        order(&mut plan, &["aaaa", "bbb", "cc"], "?q");
-        order(&mut plan, &["aaaa", "cc", "bbb"], "?q");
-        order(&mut plan, &["bbb", "cc", "aaaa"], "?q");
-        let cost = plan.cost();
-        // inst 4 + {aaaa 4: bbb 3, cc 2 | cc 2, bbb 3} + {bbb 3, cc 2, aaaa 4} + three queries of 2 without their last
-        // token.
-        assert_eq!(cost.tokens, 4 + (4 + 5 + 5) + 9 + 3);
-        assert_eq!(cost.naive_tokens, 3 * (4 + 9 + 2));
-        assert_eq!(cost.path_cells, 15);
-        assert_eq!(cost.rows, 3);
-    }
-
-    #[test]
-    fn the_same_sequence_twice_costs_once() {
-        let mut plan = Plan::new();
-        let first = order(&mut plan, &["a", "b"], "?q");
-        assert_eq!(first, order(&mut plan, &["a", "b"], "?q"));
-        assert_eq!(plan.len(), 4);
-    }
-
-    #[test]
-    fn a_child_scored_from_its_first_token_reads_its_parents_last_row() {
-        let mut plan = Plan::new();
-        let path = plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("cd"), 0)]);
-        plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("xyz"), 0)]);
-        assert_eq!(plan.targets(path[0].0, 1).len(), 2);
-        assert_eq!(plan.scored_tokens(path[1]), 2);
-        // One shared row at 'b', then rows at c, x and y. d and z are predicted but not evaluated.
-        assert_eq!((plan.cost().rows, plan.cost().tokens), (4, 5));
-    }
-
-    #[test]
-    fn scoring_a_node_that_was_context_keeps_it_one_node() {
-        let mut plan = Plan::new();
-        let context = plan.add(&[Segment::context(tokens("ab")), Segment::context(tokens("cd"))]);
-        let scored = plan.add(&[Segment::context(tokens("ab")), Segment::scored(tokens("cd"), 0)]);
-        assert_eq!(context, scored);
-        assert_eq!(plan.scored_tokens(scored[1]), 2);
-    }
-}
+mod tests;

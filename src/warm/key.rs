@@ -8,7 +8,7 @@ use crate::plan::{NodeId, Plan, Token};
 /// segment before, then the segment's tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// The hash.
+    /// The hash of the tokens, the same with scores and without.
     pub hash: [u8; 32],
     /// Whether the state holds the log-probabilities of its own tokens behind its cells.
     pub scored: bool,
@@ -34,9 +34,23 @@ impl Key {
 
     /// The key of the same state with the log-probabilities of its tokens behind it.
     #[must_use]
-    pub fn with_scores(&self) -> Self {
-        let hash = Sha256::new().chain_update(self.hash).chain_update("with scores").finalize().into();
-        Self { hash, scored: true }
+    pub const fn with_scores(self) -> Self {
+        Self { scored: true, ..self }
+    }
+
+    /// The key of the same state without them.
+    #[must_use]
+    pub const fn without_scores(self) -> Self {
+        Self { scored: false, ..self }
+    }
+
+    /// What a file of the state is called and says of its owner: differs with the scores.
+    #[must_use]
+    pub fn name(&self) -> [u8; 32] {
+        if !self.scored {
+            return self.hash;
+        }
+        Sha256::new().chain_update(self.hash).chain_update("with scores").finalize().into()
     }
 }
 
@@ -56,10 +70,11 @@ pub fn keys(plan: &Plan, generator: &Key) -> Vec<(NodeId, Key)> {
         if parent.is_none() {
             continue;
         }
-        if plan.is_context(node) {
-            found.push((node, key));
-        } else if plan.is_scored_context(node) {
+        // First, because a single token can be scored by the row of its parent: none of its own is read, as of a context.
+        if plan.is_scored_context(node) {
             found.push((node, key.with_scores()));
+        } else if plan.is_context(node) && plan.scored_tokens(node) == 0 {
+            found.push((node, key));
         }
     }
     found

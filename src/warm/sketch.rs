@@ -21,7 +21,7 @@ impl Sketch {
 
     /// Places of a key's counters. The bytes of a key are a hash already.
     fn places(key: &Key) -> [usize; ROWS] {
-        let bytes = &key.hash;
+        let bytes = &key.hash[if key.scored { 16 } else { 0 }..];
         std::array::from_fn(|row| row * WIDTH + usize::from(u16::from_le_bytes([bytes[2 * row], bytes[2 * row + 1]])))
     }
 

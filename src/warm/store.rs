@@ -115,13 +115,28 @@ impl Store {
     pub fn keys(&self, plan: &Plan) -> Vec<(NodeId, Key)> {
         let Some(generator) = self.generator.get() else { return Vec::new() };
         let mut keys = super::keys(plan, generator);
-        for (_, key) in keys.iter_mut().filter(|(_, key)| !key.scored && !self.holds(key)) {
-            let scored = key.with_scores();
-            if self.holds(&scored) {
-                *key = scored;
+        // Only passages right after the opening are scored; looking for others costs files' times.
+        let passage = |node: &NodeId| plan.parent(*node).is_some_and(|parent| plan.parent(parent).is_none());
+        for (_, key) in keys.iter_mut().filter(|(node, key)| !key.scored && passage(node)) {
+            if self.prefers_scored(key) {
+                *key = key.with_scores();
             }
         }
         keys
+    }
+
+    /// Whether the state of a context is nearer with its scores: in memory before on disk.
+    fn prefers_scored(&self, key: &Key) -> bool {
+        let scored = key.with_scores();
+        let inner = self.lock();
+        let in_memory = [key, &scored].map(|key| inner.states.contains_key(key));
+        drop(inner);
+        match (in_memory, &self.disk) {
+            ([true, _], _) => false,
+            ([false, true], _) => true,
+            (_, Some(disk)) => !disk.holds(key) && disk.holds(&scored),
+            (_, None) => false,
+        }
     }
 
     /// What a request holds for itself: nothing yet. All requests together hold at most a quarter of the bound.

@@ -282,22 +282,25 @@ impl Engine {
         let options = &request.options;
         let room = (longest, options.most_tokens());
         let mut drawing = Drawing::new(self, &*self.generator()?, call, asked, room, options)?;
-        // Long references in many contexts take seconds to lay out. Equal contexts share their nodes, so they count once.
+        let draw = |order: &Vec<usize>| {
+            call.check()?;
+            Ok(drawing.draw(&request.question, order, options))
+        };
+        let samples = request.contexts.iter().map(draw).collect::<Result<Vec<_>, EngineError>>()?;
+        // Before every reference is laid out after every context, which takes seconds where both are many: what is drawn, and the
+        // tokens of the references in each distinct context. Equal contexts share their nodes, and so do equal references.
         let distinct: HashSet<&Vec<usize>> = request.contexts.iter().collect();
-        let allowed = self.limits.tokens;
-        let needed = drawing.prompts.reference_tokens().saturating_mul(distinct.len());
+        let scored = drawing.prompts.reference_tokens().saturating_mul(distinct.len());
+        let (needed, allowed) = (drawing.plan.cost().tokens.saturating_add(scored), self.limits.tokens);
         if needed > allowed {
             return Err(EngineError::Budget { needed, allowed });
         }
-        let context = |order: &Vec<usize>| {
+        let mut contexts = Vec::with_capacity(samples.len());
+        for (samples, order) in samples.into_iter().zip(&request.contexts) {
             call.check()?;
-            Ok(Nodes {
-                samples: drawing.draw(&request.question, order, options),
-                labels: drawing.score_labels(order),
-                references: drawing.score_references(order),
-            })
-        };
-        let contexts = request.contexts.iter().map(context).collect::<Result<_, EngineError>>()?;
+            let (labels, references) = (drawing.score_labels(order), drawing.score_references(order));
+            contexts.push(Nodes { samples, labels, references });
+        }
         Ok((drawing, contexts))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::plan::{NodeId, Plan, Token};
 
-/// The passages whose log-probabilities are wanted, and what they follow.
+/// The opening that passages follow, and the passages that are to be scored there beside what the method scores.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub opening: Arc<[Token]>,
@@ -16,19 +16,19 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// The nodes of a plan that hold such a passage.
-    fn nodes<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
+    /// The nodes of a plan right after the opening.
+    fn after_opening<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = NodeId> + 'a {
         let after_opening = |node: &NodeId| {
             let parent = plan.parent(*node);
             parent.is_some_and(|parent| plan.parent(parent).is_none() && plan.tokens(parent) == &*self.opening)
         };
-        (0..plan.len()).map(NodeId).filter(after_opening).filter(|node| self.passages.contains(plan.tokens(*node)))
+        (0..plan.len()).map(NodeId).filter(after_opening)
     }
 
     /// Has these passages of a plan scored as a whole. Returns the nodes that were not scored before.
     pub fn score(&self, plan: &mut Plan) -> HashSet<NodeId> {
-        let unscored = self.nodes(plan).filter(|node| plan.scored_tokens(*node) == 0);
-        let unscored: HashSet<NodeId> = unscored.collect();
+        let wanted = self.after_opening(plan).filter(|node| self.passages.contains(plan.tokens(*node)));
+        let unscored: HashSet<NodeId> = wanted.filter(|node| plan.scored_tokens(*node) == 0).collect();
         for node in &unscored {
             plan.score(*node);
         }
@@ -49,18 +49,17 @@ impl Alone {
         Self { wanted, known: HashMap::new() }
     }
 
-    /// What is wanted, if anything.
+    /// What is wanted, if a compression follows.
     pub fn wanted(&self) -> Option<Arc<Wanted>> {
         self.wanted.clone()
     }
 
-    /// Takes in the scores of a plan, by node, as far as they are wanted.
+    /// Takes in the scores of a plan, by node: those of passages that are scored as a whole, also by the method itself.
     pub fn learn(&mut self, plan: &Plan, scores: &[Vec<f64>]) {
         let Some(wanted) = &self.wanted else { return };
-        for node in wanted.nodes(plan) {
-            let whole = scores.get(node.0).filter(|scores| scores.len() == plan.length(node));
-            if let (Some(scores), Some(passage)) = (whole, wanted.passages.get(plan.tokens(node))) {
-                self.known.insert(Arc::clone(passage), scores.clone());
+        for node in wanted.after_opening(plan) {
+            if let Some(scores) = scores.get(node.0).filter(|scores| scores.len() == plan.length(node)) {
+                self.known.insert(plan.tokens(node).into(), scores.clone());
             }
         }
     }
@@ -106,7 +105,7 @@ mod tests {
         let (mut plan, _) = plan(&[&[1, 2], &[3, 4], &[7, 8]]);
         let mut alone = Alone::wanting(Some(wanted()));
         alone.learn(&plan, &[vec![], vec![], vec![-1.0, -2.0]]);
-        assert_eq!(alone.of(&[3, 4]), None, "the method did not score it, and nobody else did");
+        assert_eq!(alone.of(&[3, 4]), None, "nobody scored it");
         alone.wanted().unwrap().score(&mut plan);
         alone.learn(&plan, &[vec![], vec![-0.5, -0.25], vec![-1.0, -2.0]]);
         assert_eq!((alone.of(&[3, 4]), alone.of(&[5, 6])), (Some(&[-0.5, -0.25][..]), None));

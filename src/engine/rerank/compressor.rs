@@ -11,6 +11,7 @@
 //! that can be kept. Selective-Context needs the first prompt only, whatever the query. The two prompts differ in the query
 //! alone, so their difference is its doing.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -126,20 +127,22 @@ impl Compressor {
         let tokenise_ms = 0.0;
         let mut compressor =
             Self { options, model, passages, tokenise_ms, opening, question, after, returned, whole, wanted: None };
-        compressor.wanted = compressor.worth_scoring().map(Arc::new);
+        let passages = compressor.worth_scoring();
+        let opening = Arc::clone(&compressor.opening.tokens);
+        compressor.wanted = (!compressor.whole).then(|| Arc::new(Wanted { opening, passages }));
         Ok(compressor)
     }
 
-    /// Passages that the ranking should score beside its own prompts, if it begins with them; `None` where that does not pay.
+    /// Passages that the ranking should score beside its own prompts, if it begins with them; `None` where nothing is read.
     pub fn wanted(&self) -> Option<Arc<Wanted>> {
         self.wanted.clone()
     }
 
-    /// The passages that the ranking should score, if enough are read for the compression that it pays. A passage that is kept
+    /// The passages that the ranking should score, none unless enough are read for the compression that it pays. A passage that is kept
     /// from earlier requests without scores, and not with them, is left out: the ranking would read it for its scores.
-    fn worth_scoring(&self) -> Option<Wanted> {
+    fn worth_scoring(&self) -> HashSet<Arc<[Token]>> {
         if self.whole || self.read_at_most() * PAYS_FOR < self.passages.len() {
-            return None;
+            return HashSet::new();
         }
         let store = self.model.scheduler.store();
         let kept = |passage: Segment| {
@@ -152,8 +155,7 @@ impl Compressor {
         let wanted = |prompt: &Arc<[Token]>| {
             !kept(Segment::context(Arc::clone(prompt))) || kept(Segment::scored(Arc::clone(prompt), 0))
         };
-        let prompts = self.passages.iter().map(|passage| Arc::clone(&passage.prompt));
-        Some(Wanted { opening: Arc::clone(&self.opening.tokens), passages: prompts.filter(wanted).collect() })
+        self.passages.iter().map(|passage| Arc::clone(&passage.prompt)).filter(wanted).collect()
     }
 
     /// Most passages that are read for the compression, whatever the ranking: of LongLLMLingua the shortest.

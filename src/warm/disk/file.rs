@@ -46,7 +46,7 @@ fn checksum(start: &[u8], state: &[u8]) -> [u8; 32] {
 /// The header of a file with this state.
 pub(super) fn header(key: &Key, state: &[u8]) -> Vec<u8> {
     let length = u64::try_from(state.len()).unwrap_or(u64::MAX);
-    let mut header = [&MAGIC[..], &VERSION.to_le_bytes(), &key.hash, &length.to_le_bytes()].concat();
+    let mut header = [&MAGIC[..], &VERSION.to_le_bytes(), &key.name(), &length.to_le_bytes()].concat();
     let sum = checksum(&header, state);
     header.extend(sum);
     header
@@ -91,7 +91,7 @@ fn state(mut file: Vec<u8>, key: &Key) -> Result<Vec<u8>, Damage> {
     if version != VERSION.to_le_bytes() {
         return Err(Damage::Version);
     }
-    if owner != key.hash {
+    if owner != key.name() {
         return Err(Damage::Key);
     }
     if length != u64::try_from(state.len()).unwrap_or(u64::MAX).to_le_bytes() {

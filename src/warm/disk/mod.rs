@@ -216,7 +216,7 @@ impl Drop for Disk {
 }
 
 fn path(folder: &Path, key: &Key) -> PathBuf {
-    let digits = key.hash.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let digits = key.name().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let name: String = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
     folder.join(name).with_extension(EXTENSION)
 }

@@ -101,10 +101,8 @@ impl Stepper<'_> {
                 continue;
             }
             let Some(key) = active.key(node) else { continue };
-            // It was named by a state with scores, which is gone: this one has none.
-            if key.scored && plan.scored_tokens(node) == 0 {
-                continue;
-            }
+            // It may be named by a state with scores that could not be had: this one has none.
+            let key = if plan.scored_tokens(node) == 0 { key.without_scores() } else { key };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
             let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
             let (to_disk, own) = (active.job.fills, &active.job.held);
