@@ -126,46 +126,32 @@ impl Analysis for UtilityOfCompression {
             report
                 .charts
                 .push(Chart { caption: format!("DeltaSePer ({name}) by the share of tokens that is kept"), svg });
-            let cells = |row: &Row| {
+            let caption = format!("DeltaSePer ({name}) of the passages, {} questions", answers.len());
+            let cells = |report: &mut Report, row: &Row| {
                 let figure = row.name();
-                let mut cells = vec![figure.clone()];
-                cells.push(match kind {
-                    Kind::Soft => report.number(format!("{figure}, tokens"), "tokens", row.tokens),
-                    Kind::Hard => cell(&row.tokens),
-                });
-                cells.push(row.share.map_or_else(|| "–".to_owned(), |share| format!("{share:.2}")));
-                cells.push(report.number(format!("{figure}, {name}, DeltaSePer"), "probability", *row.delta(kind)));
-                cells.push(match row.difference(kind) {
-                    None => "–".to_owned(),
-                    Some(mean) => report.number(format!("{figure}, {name}, less whole"), "probability", *mean),
-                });
-                cells
+                let value = report.number(format!("{figure}, {name}, DeltaSePer"), "probability", *row.delta(kind));
+                let less = row.difference(kind);
+                [
+                    Some(value),
+                    less.map(|mean| report.number(format!("{figure}, {name}, less whole"), "probability", *mean)),
+                ]
             };
-            let cells = rows.iter().map(cells).collect();
-            report.tables.push(Table {
-                caption: format!("DeltaSePer ({name}) of the passages, {} questions", answers.len()),
-                head: ["context", "tokens", "share", "DeltaSePer", "less whole passages"].map(str::to_owned).to_vec(),
-                rows: cells,
-            });
+            // Their tokens are figures of the first table only.
+            let table = table(&mut report, &rows, (caption, "DeltaSePer"), kind == Kind::Soft, cells);
+            report.tables.push(table);
         }
-        let cells = |row: &Row| {
+        let caption = format!("Log-likelihood of the first reference in nats, {} questions", answers.len());
+        let cells = |report: &mut Report, row: &Row| {
             let figure = row.name();
-            let mut cells = vec![figure.clone(), cell(&row.tokens)];
-            cells.push(row.share.map_or_else(|| "–".to_owned(), |share| format!("{share:.2}")));
-            cells.push(report.number(format!("{figure}, log P(reference)"), "nats", row.likelihood));
-            cells.push(if row.is_whole() {
-                "–".to_owned()
-            } else {
-                report.number(format!("{figure}, log P(reference), less whole"), "nats", row.likelier)
-            });
-            cells
+            let value = report.number(format!("{figure}, log P(reference)"), "nats", row.likelihood);
+            let less = (!row.is_whole()).then_some(row.likelier);
+            [
+                Some(value),
+                less.map(|mean| report.number(format!("{figure}, log P(reference), less whole"), "nats", mean)),
+            ]
         };
-        let cells = rows.iter().map(cells).collect();
-        report.tables.push(Table {
-            caption: format!("Log-likelihood of the first reference in nats, {} questions", answers.len()),
-            head: ["context", "tokens", "share", "log P(reference)", "less whole passages"].map(str::to_owned).to_vec(),
-            rows: cells,
-        });
+        let table = table(&mut report, &rows, (caption, "log P(reference)"), false, cells);
+        report.tables.push(table);
         report.notes.push(format!(
             "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
             settings.samples,
@@ -177,6 +163,28 @@ impl Analysis for UtilityOfCompression {
         );
         Ok(report)
     }
+}
+
+/// A row a context: its tokens, which become figures where `first`, a measure, and that less the whole passages'.
+fn table(
+    report: &mut Report,
+    rows: &[Row],
+    (caption, measure): (String, &str),
+    first: bool,
+    cells: impl Fn(&mut Report, &Row) -> [Option<String>; 2],
+) -> Table {
+    let none = || "–".to_owned();
+    let mut row = |row: &Row| {
+        let figure = row.name();
+        let tokens =
+            if first { report.number(format!("{figure}, tokens"), "tokens", row.tokens) } else { cell(&row.tokens) };
+        let share = row.share.map_or_else(none, |share| format!("{share:.2}"));
+        let [value, less] = cells(report, row).map(|cell| cell.unwrap_or_else(none));
+        vec![figure, tokens, share, value, less]
+    };
+    let rows = rows.iter().map(&mut row).collect();
+    let head = ["context", "tokens", "share", measure, "less whole passages"].map(str::to_owned).to_vec();
+    Table { caption, head, rows }
 }
 
 /// A context after a compression.

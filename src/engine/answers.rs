@@ -78,7 +78,7 @@ fn scored(language: &Language, answer: &str) -> Segment {
 impl AnswerPrompts {
     /// For short answers, from a question ([`Language::query`]) and passages that are tokenised and fit already.
     pub fn new(language: &Language, question: &[Token], passages: impl IntoIterator<Item = Arc<[Token]>>) -> Self {
-        Self::for_task(language, &Task::default(), question, passages, &[])
+        Self::for_task(language, &Task::default(), question, passages, Vec::new())
     }
 
     fn for_task(
@@ -86,7 +86,7 @@ impl AnswerPrompts {
         task: &Task,
         question: &[Token],
         passages: impl IntoIterator<Item = Arc<[Token]>>,
-        references: &[String],
+        references: Vec<Segment>,
     ) -> Self {
         let wording = task.wording();
         let passages: Vec<Segment> = passages.into_iter().map(Segment::context).collect();
@@ -97,7 +97,7 @@ impl AnswerPrompts {
             passages,
             cue: cue(language, &wording, question),
             labels: task.labels().iter().map(|label| scored(language, label)).collect(),
-            references: references.iter().map(|reference| scored(language, reference)).collect(),
+            references,
         }
     }
 
@@ -113,27 +113,24 @@ impl AnswerPrompts {
     ) -> Result<(Self, Vec<usize>), EngineError> {
         let language = &model.language;
         let (question, wording) = (language.query(asked.question), asked.task.wording());
-        let longest_of =
-            |answers: &[String]| answers.iter().map(|answer| language.query(answer).len()).max().unwrap_or(0);
-        let (labels, references) = (longest_of(&asked.task.labels()), longest_of(asked.references));
+        let labels = asked.task.labels().iter().map(|label| language.query(label).len()).max().unwrap_or(0);
+        let references: Vec<Segment> = asked.references.iter().map(|reference| scored(language, reference)).collect();
+        let needed = references.iter().map(|reference| reference.tokens.len()).max().unwrap_or(0);
         let numbers: usize = numbers(language, &wording, longest).iter().map(Vec::len).sum();
-        let frame = overhead_of(language, &wording) + numbers + question.len() + room.max(labels);
+        let (before, room) = (overhead_of(language, &wording) + numbers + question.len(), room.max(labels));
         let context = model.context()?;
-        let wider = frame + references.saturating_sub(room.max(labels));
-        if context < frame {
-            let available = context.saturating_sub(frame - question.len());
+        let Some(left) = context.checked_sub(before).filter(|left| *left >= room) else {
+            let available = context.saturating_sub(before + room - question.len());
             return Err(EngineError::TooLong { field: "question".into(), needed: question.len(), available });
-        }
-        let Some(available) = context.checked_sub(wider) else {
-            let is_longest = |reference: &String| language.query(reference).len() == references;
-            let index = asked.references.iter().position(is_longest).unwrap_or(0);
-            let (field, available) = (format!("references[{index}]"), context - (frame - room.max(labels)));
-            return Err(EngineError::TooLong { field, needed: references, available });
+        };
+        let Some(available) = left.checked_sub(room.max(needed)) else {
+            let longest = references.iter().position(|reference| reference.tokens.len() == needed).unwrap_or(0);
+            return Err(EngineError::TooLong { field: format!("references[{longest}]"), needed, available: left });
         };
         let truncate = asked.truncate.unwrap_or(limits.truncate);
         let fit = Fit { available, longest, passage_tokens: asked.passage_tokens, truncate, side: CutSide::End };
         let FittedPassages { tokens, cut } = fit_passages(language, asked.passages, fit, call)?;
-        Ok((Self::for_task(language, asked.task, &question, tokens, asked.references), cut))
+        Ok((Self::for_task(language, asked.task, &question, tokens, references), cut))
     }
 
     /// A passage as it stands in prompts, without a number.
@@ -222,7 +219,7 @@ mod tests {
         let of = |kind: TaskKind| {
             let passages = ["Document: a\n\n", "Document: b\n\n"].map(|passage| language.text(passage).into());
             let task = Task { kind, labels: Vec::new() };
-            AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages, &[])
+            AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages, Vec::new())
         };
         let long = of(TaskKind::LongAnswer);
         let shown = text(&language, &long.prompt(&[1, 0]));

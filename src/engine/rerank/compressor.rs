@@ -6,12 +6,12 @@
 //! ```
 //!
 //! The first prompt is where most ranking methods begin. Where much of a list is returned, the ranking scores the passages for
-//! the compression as it reads them ([`Compressor::wanted`]), and the first prompt is not read again. Where the states of
+//! the compression as it reads them (`alone`), and the first prompt is not read again. Where the states of
 //! passages are kept with their scores, it costs one token a passage: the first of the cue, which makes the passage's state one
 //! that can be kept. Selective-Context needs the first prompt only, whatever the query. The two prompts differ in the query
 //! alone, so their difference is its doing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -79,7 +79,9 @@ pub(super) struct Compressor {
     returned: usize,
     /// Whether all of the texts stay whatever the ranking: nothing is read.
     whole: bool,
-    wanted: Option<Arc<Wanted>>,
+    /// What the ranking should score beside its own prompts, if it begins with them; `None` where nothing is read, or the ranking
+    /// asks no generator. One that does asks the generator that reads for the compression.
+    pub wanted: Option<Arc<Wanted>>,
 }
 
 impl Compressor {
@@ -127,35 +129,30 @@ impl Compressor {
         let tokenise_ms = 0.0;
         let mut compressor =
             Self { options, model, passages, tokenise_ms, opening, question, after, returned, whole, wanted: None };
-        let passages = compressor.worth_scoring();
-        let opening = Arc::clone(&compressor.opening.tokens);
-        compressor.wanted = (!compressor.whole).then(|| Arc::new(Wanted { opening, passages }));
+        if !whole && request.method().asks_generator() {
+            let (opening, passages) = (Arc::clone(&compressor.opening.tokens), compressor.worth_scoring());
+            compressor.wanted = Some(Arc::new(Wanted { opening, passages }));
+        }
         Ok(compressor)
-    }
-
-    /// Passages that the ranking should score beside its own prompts, if it begins with them; `None` where nothing is read.
-    pub fn wanted(&self) -> Option<Arc<Wanted>> {
-        self.wanted.clone()
     }
 
     /// The passages that the ranking should score, none unless enough are read for the compression that it pays. A passage that is kept
     /// from earlier requests without scores, and not with them, is left out: the ranking would read it for its scores.
     fn worth_scoring(&self) -> HashSet<Arc<[Token]>> {
-        if self.whole || self.read_at_most() * PAYS_FOR < self.passages.len() {
+        if self.read_at_most() * PAYS_FOR < self.passages.len() {
             return HashSet::new();
         }
-        let store = self.model.scheduler.store();
-        let kept = |passage: Segment| {
-            let mut plan = Plan::new();
-            let node = plan.add(&[self.opening.clone(), passage, self.after.clone()]).get(1).copied();
-            let keys = store.map_or_else(Vec::new, |store| store.keys(&plan));
-            let key = keys.into_iter().find(|(of, _)| Some(*of) == node);
-            key.zip(store).is_some_and(|((_, key), store)| store.holds(&key))
+        let prompts = || self.passages.iter().map(|passage| Arc::clone(&passage.prompt));
+        let Some(store) = self.model.scheduler.store() else { return prompts().collect() };
+        let mut plan = Plan::new();
+        let mut add = |passage| plan.add(&[self.opening.clone(), Segment::context(passage), self.after.clone()]);
+        let nodes: Vec<Option<NodeId>> = prompts().map(|passage| add(passage).get(1).copied()).collect();
+        let keys: HashMap<_, _> = store.keys(&plan).into_iter().collect();
+        let is_worth = |node: &Option<NodeId>| {
+            let key = node.and_then(|node| keys.get(&node));
+            key.is_none_or(|key| store.holds(&key.with_scores()) || !store.holds(&key.without_scores()))
         };
-        let wanted = |prompt: &Arc<[Token]>| {
-            !kept(Segment::context(Arc::clone(prompt))) || kept(Segment::scored(Arc::clone(prompt), 0))
-        };
-        self.passages.iter().map(|passage| Arc::clone(&passage.prompt)).filter(wanted).collect()
+        prompts().zip(&nodes).filter(|(_, node)| is_worth(node)).map(|(passage, _)| passage).collect()
     }
 
     /// Most passages that are read for the compression, whatever the ranking: of LongLLMLingua the shortest.

@@ -313,10 +313,7 @@ impl Engine {
         driver.elsewhere = elsewhere;
         driver.quota = quota.clone();
         driver.listener = listener;
-        // Another model's log-probabilities are of no use to what compresses.
-        if std::ptr::eq(reading, scoring) {
-            driver.alone = Alone::wanting(compressor.as_ref().and_then(Compressor::wanted));
-        }
+        driver.alone = Alone::wanting(compressor.as_ref().and_then(|compressor| compressor.wanted.clone()));
         let mut driven = driver.drive(request.clone()).await?;
         let (usage, alone) = (driver.usage, driver.alone);
         // Those of a model beside the generator are not its work.
