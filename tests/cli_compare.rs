@@ -88,6 +88,10 @@ fn a_comparison_says_which_method_to_take() {
     let other = asked(&["--out", place, "--max-passage-tokens", "8"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(error(&other).contains("passage_tokens (stored null, now 8)"), "{}", error(&other));
+    let other = asked(&["--out", place, "--latency-budget-ms", "500"]);
+    assert!(error(&other).contains("latency_budget_ms"), "{}", error(&other));
+    let bad = asked(&["--latency-budget-ms", "nan"]);
+    assert!(bad.status.code() == Some(2) && error(&bad).contains("must be a number above 0"), "{}", error(&bad));
     assert!(error(&asked(&["--out", place, "--questions", "3"])).contains("there are only 3 questions"));
     // An interrupted comparison continues where it stopped.
     let text = String::from_utf8(before).unwrap();

@@ -39,6 +39,7 @@ use crate::telemetry;
 #[command(after_help = "Examples:\n  rerankd compare --data labelled.jsonl --out comparison\n  \
                         rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
                         rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json\n  \
+                        rerankd compare --data labelled.jsonl --methods cascade --latency-budget-ms 500\n  \
                         rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl\n  \
                         rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain")]
 pub(super) struct CompareArgs {
@@ -78,6 +79,10 @@ pub(super) struct CompareArgs {
     /// Most tokens of a passage.
     #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
     passage_tokens: Option<usize>,
+    /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages, or refuse.
+    /// The first list is ranked once without a budget, so that the models show their speed.
+    #[arg(long, value_name = "MILLISECONDS", value_parser = milliseconds)]
+    latency_budget_ms: Option<f64>,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
     relevance_threshold: f64,
@@ -95,6 +100,11 @@ pub(super) struct CompareArgs {
 fn frame(name: &str) -> Result<Frame, String> {
     let known = || Frame::ALL.map(Frame::name).join(", ");
     Frame::ALL.into_iter().find(|frame| frame.name() == name).ok_or_else(|| format!("must be one of {}", known()))
+}
+
+fn milliseconds(text: &str) -> Result<f64, String> {
+    let budget = text.parse::<f64>().ok().filter(|budget| budget.is_finite() && *budget > 0.0);
+    budget.ok_or_else(|| "must be a number above 0".to_owned())
 }
 
 impl CompareArgs {
@@ -115,6 +125,7 @@ impl CompareArgs {
             opening: self.opening.opening()?,
             frames: distinct(self.frames.clone()),
             passage_tokens: self.passage_tokens,
+            latency_budget_ms: self.latency_budget_ms,
             seed: self.seed,
             threshold: self.relevance_threshold,
             statistics,

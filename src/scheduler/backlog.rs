@@ -81,6 +81,16 @@ impl Open {
     }
 }
 
+impl Lists {
+    /// A list of this size, and the tokens of others that get done before it ends.
+    fn estimate(&self, size: Size) -> (Open, usize) {
+        let open = Open::new(count(real(size.bytes) * self.ratio).min(size.most), size);
+        let turns = open.turns();
+        let ahead = |other: &Open| other.left.min(other.turn.saturating_mul(turns));
+        (open, self.open.values().map(ahead).fold(0, usize::saturating_add))
+    }
+}
+
 impl Backlog {
     pub fn new(longest_wait: Option<Duration>) -> Self {
         let lists = Lists { open: BTreeMap::new(), next: 0, ratio: PRIOR };
@@ -105,10 +115,7 @@ impl Backlog {
         now: Instant,
     ) -> Result<Entry, ScheduleError> {
         let mut lists = self.lists();
-        let open = Open::new(count(real(size.bytes) * lists.ratio).min(size.most), size);
-        let turns = open.turns();
-        let ahead = |other: &Open| other.left.min(other.turn.saturating_mul(turns));
-        let ahead = lists.open.values().map(ahead).fold(0, usize::saturating_add);
+        let (open, ahead) = lists.estimate(size);
         if size.refusable && ahead > 0 && !call.is_local() {
             let time = due.map(|due| due.saturating_duration_since(now));
             self.pace.admit(open.left, ahead, time, self.longest_wait)?;
@@ -117,6 +124,13 @@ impl Backlog {
         lists.next += 1;
         lists.open.insert(number, open);
         Ok(Entry { backlog: Arc::clone(self), number, size })
+    }
+
+    /// How long a list of this size takes behind those that are there, at the present speed; `None` before the first turn.
+    pub fn expected(&self, size: Size) -> Option<Duration> {
+        let (open, ahead) = self.lists().estimate(size);
+        let tokens = real(ahead.saturating_add(open.left));
+        Duration::try_from_secs_f64(tokens / self.pace.speed()?).ok()
     }
 
     /// Tokens of all lists.
@@ -224,6 +238,8 @@ mod tests {
         assert_eq!(bench.backlog.total(), 2_000);
         // One turn of 1,000 tokens and 300 of its own: 1.3 seconds.
         assert_eq!(bench.enter(size(1_200), 1_500).unwrap_err(), later(100), "1.3 of 1.2 seconds");
+        assert_eq!(bench.backlog.expected(size(1_200)), Some(Duration::from_millis(1_300)));
+        assert_eq!(Backlog::new(None).expected(size(1_200)), None, "nothing was measured");
         let short = bench.enter(size(1_200), 1_700).unwrap();
         assert_eq!(bench.backlog.total(), 2_300);
         drop((long, short));

@@ -177,6 +177,12 @@ impl PassageScorer {
         self.worker.restarts()
     }
 
+    /// How long a list will take, behind those that are there; `None` before the model has worked.
+    #[must_use]
+    pub fn expected(&self, list: &List) -> Option<Duration> {
+        self.backlog.expected(list.size(self.info()?.most_tokens))
+    }
+
     /// Passages that the model scored since the start.
     #[must_use]
     pub fn scored(&self) -> u64 {

@@ -266,7 +266,11 @@ pub fn with_scripted_reranker(engine: &Engine, name: &str) -> Engine {
 
 /// The same with one that takes this long for a passage.
 pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engine {
-    use rerankd::engine::models::Role;
+    with_slow_scorer(engine, rerankd::engine::models::Role::Reranker, name, delay)
+}
+
+/// The same with a model of this role.
+pub fn with_slow_scorer(engine: &Engine, role: rerankd::engine::models::Role, name: &str, delay: Duration) -> Engine {
     use rerankd::scheduler::entailment::ConfiguredModel;
     use rerankd::scheduler::reranker::PassageScorer;
     let scored = Arc::default();
@@ -277,7 +281,7 @@ pub fn with_slow_reranker(engine: &Engine, name: &str, delay: Duration) -> Engin
     });
     let configured = ConfiguredModel { name: name.to_owned(), sha256: "2".repeat(64) };
     let scorer = PassageScorer::start("reranker", configured, None, loader).unwrap();
-    Engine::new(engine.models().clone().with_scorer(Role::Reranker, scorer), *engine.limits())
+    Engine::new(engine.models().clone().with_scorer(role, scorer), *engine.limits())
 }
 
 /// A copy of the engine with scripted entailment, and the counter of judged pairs.

@@ -9,7 +9,8 @@
 //! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
 //!    utilities and position bias fitted, and the refined utilities take the place of those of stage 2.
 //!
-//! A passage that was not read comes after those that were, in the order of the scores that chose them.
+//! A passage that was not read comes after those that were, in the order of the scores that chose them. Where a latency budget does
+//! not suffice to read one, that is the order of all.
 
 use std::sync::Arc;
 
@@ -130,8 +131,9 @@ impl Running {
         utilities
     }
 
-    /// Reads fewer passages where the budget does not suffice for all: the most of the first by the scores that chose them.
-    fn within(&mut self, budget: &Budget) -> Result<Vec<Prompt>, EngineError> {
+    /// Reads fewer passages where the budget does not suffice for all: the most of the first by the scores that chose them. `None`
+    /// where the time does not suffice for one: a caller in a hurry wants the order that is known, not an error.
+    fn within(&mut self, budget: &Budget) -> Result<Option<Vec<Prompt>>, EngineError> {
         let all = std::mem::take(&mut self.read);
         // The cost grows with the passages. All are tried first, because they mostly fit.
         let (mut most, mut too_many, mut tried) = (Vec::new(), all.len() + 1, all.len().max(1));
@@ -141,6 +143,9 @@ impl Running {
             let cost = Budget::cost(&prompts);
             if budget.allows(&cost) {
                 most = prompts;
+            } else if tried == 1 && budget.by_time && cost.tokens > budget.tokens {
+                self.read.clear();
+                return Ok(None);
             } else if tried == 1 {
                 return Err(EngineError::Budget { needed: cost.tokens, allowed: budget.tokens });
             } else {
@@ -150,7 +155,7 @@ impl Running {
             let fitting = most.len().saturating_sub(1);
             if too_many - fitting <= 1 {
                 self.read = all.into_iter().take(fitting).collect();
-                return Ok(most);
+                return Ok(Some(most));
             }
             tried = fitting.midpoint(too_many);
         }
@@ -175,6 +180,23 @@ impl Running {
         let (values, _) = self.values(utilities);
         let order = descending(&values).into_iter().map(|place| self.read[place]).collect();
         (values, order)
+    }
+
+    /// All passages in the order of what is known without the generator.
+    fn unread(&mut self) -> Scored {
+        let utilities = vec![0.0; self.free.len()];
+        let fusion = self.fusion.take();
+        let warnings = fusion.iter().filter_map(|fusion| fusion.warning.clone()).chain([UNREAD.to_owned()]).collect();
+        let fusion = fusion.map(|fusion| FusionReport { weight: 0.0, ..fusion.values(&utilities, false, 1.0).1 });
+        Scored {
+            fusion,
+            stages: vec![Stage::Retriever; utilities.len()],
+            ranking: std::mem::take(&mut self.free),
+            unit: self.unit(),
+            utilities,
+            warnings,
+            ..Scored::default()
+        }
     }
 
     /// MOI on the first places, unless they are settled.
@@ -210,6 +232,10 @@ impl Running {
     }
 }
 
+/// What a ranking is told that no passage was read for.
+const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the order is that of what is known without the \
+                      generator, and utilities and scores say nothing";
+
 /// Utilities with those of passages that were not read at the lowest that was, and not above 0.
 fn complete(utilities: &[f64]) -> Vec<f64> {
     let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
@@ -226,7 +252,7 @@ impl Ranking for Running {
 
     fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
         if self.utilities.is_empty() {
-            return Ok(Some(self.within(budget)?));
+            return self.within(budget);
         }
         if self.together.is_none() && self.done.is_none() {
             self.together = self.begin_together()?;
@@ -278,6 +304,9 @@ impl Ranking for Running {
     }
 
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
+        if self.utilities.is_empty() {
+            return Ok(self.unread());
+        }
         let (_, before) = self.places(&self.utilities);
         let mut errors = None;
         let mut fit = None;

@@ -279,6 +279,12 @@ pub struct Scored {
 }
 
 impl Scored {
+    /// Whether any passage was placed by a model, and not by what is known without one.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != Stage::Retriever)
+    }
+
     /// A ranking by descending utility, without errors or a fit.
     #[must_use]
     pub fn by_utility(utilities: Vec<f64>, unit: f64) -> Self {
@@ -308,6 +314,14 @@ impl Scored {
 /// A method of the registry.
 #[derive(Clone, Copy)]
 pub struct MethodRef(&'static dyn Method);
+
+impl MethodRef {
+    /// Whether a latency budget bounds it. It is measured at the speed of the generator, and says nothing of other models.
+    #[must_use]
+    pub fn takes_latency_budget(self) -> bool {
+        self.beside().is_none() && !self.asks_judge()
+    }
+}
 
 impl Default for MethodRef {
     fn default() -> Self {

@@ -173,7 +173,8 @@ mod tests {
     fn ranked(passages: usize, tokens: &[usize]) -> Scored {
         let mut sliding = Sliding::new(ByNumber, vec![(0..passages).collect()]);
         let mut budgets = tokens.iter().copied().chain(std::iter::repeat(1_000));
-        while sliding.next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000 }).is_some() {
+        while sliding.next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000, by_time: false }).is_some()
+        {
             sliding.sort_window(&Scores::default());
         }
         sliding.finish(&Call::local()).unwrap()

@@ -47,7 +47,7 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         return invalid("latency_budget_ms".into(), "must be a finite number above 0".into());
     }
     let method = request.method();
-    if request.latency_budget_ms.is_some() && (method.beside().is_some() || method.asks_judge()) {
+    if request.latency_budget_ms.is_some() && !method.takes_latency_budget() {
         let problem = format!("is measured at the speed of the generator, and {} asks another model", method.name());
         return invalid("latency_budget_ms".into(), problem);
     }

@@ -4,8 +4,15 @@ use super::{RerankRequest, check};
 use crate::call::Call;
 use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::{Engine, EngineError};
-use crate::numeric::real;
+use crate::numeric::{count, real};
 use crate::plan::Cost;
+
+/// Tokens that a generator of this speed reads in what is left of the latency budget of a request, `elsewhere` milliseconds less;
+/// `None` without a budget, or without a speed.
+pub(super) fn tokens_in_time(request: &RerankRequest, speed: Option<f64>, elsewhere: f64) -> Option<usize> {
+    let (budget, speed) = request.latency_budget_ms.zip(speed)?;
+    Some(count(speed * (budget - elsewhere).max(0.0) / 1e3))
+}
 
 impl Engine {
     /// Tokens reserved for the utility, and what of them is not the work of the model that scores: tokens, and milliseconds of the

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::alone::Alone;
+use super::cost::tokens_in_time;
 use super::pending::Pending;
 use super::quota::Quota;
 use super::{RerankEvent, RerankRequest, Usage};
@@ -20,7 +21,6 @@ use crate::engine::models::{Models, Role, ServedGenerator};
 use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
 use crate::engine::{EngineError, Limits, milliseconds};
 use crate::model::entailment::TextPair;
-use crate::numeric;
 use crate::plan::{Cost, NodeId, Plan};
 use crate::scheduler::generator::{Event, Outcome, Rounds};
 
@@ -50,6 +50,14 @@ pub(super) struct Driver<'a> {
     pub alone: Alone,
     /// Passages of the request: the first interim order comes when so many prompts are scored, or half of them all.
     pub passages: usize,
+}
+
+/// Most tokens that a request may evaluate, what is reserved included.
+#[derive(Clone, Copy)]
+struct Allowed {
+    tokens: usize,
+    /// Whether that is what a latency budget suffices for, and less than all other bounds.
+    by_time: bool,
 }
 
 /// What a method gave.
@@ -124,14 +132,14 @@ impl Driver<'_> {
                 Step::Done(mut scored) => {
                     // A method that asks no model is not refused before.
                     let needed = self.planned + self.reserved;
-                    if needed > allowed {
-                        return Err(EngineError::Budget { needed, allowed });
+                    if needed > allowed.tokens {
+                        return Err(EngineError::Budget { needed, allowed: allowed.tokens });
                     }
                     warnings.append(&mut scored.warnings);
                     scored.warnings = warnings;
                     return Ok(Driven { scored: *scored, cut });
                 }
-                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
+                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed.tokens).await?),
                 Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
                 Step::ScorePassages(role) if signal == Some(role) => {
                     scores = Some(self.mix_in(role, &task, &mut warnings).await?);
@@ -139,7 +147,7 @@ impl Driver<'_> {
                     allowed = self.allowed(&task.request);
                 }
                 Step::ScorePassages(role) => {
-                    let scored = self.score_passages(role, &task, allowed).await?;
+                    let scored = self.score_passages(role, &task, allowed.tokens).await?;
                     cut = scored.cut;
                     warnings.extend(shortened(&cut));
                     scores = Some(scored.scores);
@@ -159,13 +167,14 @@ impl Driver<'_> {
         })
     }
 
-    /// Most tokens the request may evaluate, what is reserved included.
-    fn allowed(&self, request: &RerankRequest) -> usize {
+    fn allowed(&self, request: &RerankRequest) -> Allowed {
         let (tokens, milliseconds) = self.elsewhere;
-        let timed = request.latency_budget_ms.zip(self.speed);
-        let own = |(budget, speed): (f64, f64)| numeric::count(speed * (budget - milliseconds).max(0.0) / 1e3);
-        let within = timed.map(|timed| own(timed).saturating_add(tokens));
-        self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX)).min(within.unwrap_or(usize::MAX))
+        let within = tokens_in_time(request, self.speed, milliseconds).map(|own| own.saturating_add(tokens));
+        let counted = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        Allowed {
+            tokens: within.unwrap_or(usize::MAX).min(counted),
+            by_time: within.is_some_and(|within| within < counted),
+        }
     }
 
     /// Tokenises, cuts what does not fit, and begins the method.
@@ -179,16 +188,17 @@ impl Driver<'_> {
     }
 
     /// Hands scores to the method and asks it what comes next.
-    async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: usize) -> Result<Step, EngineError> {
+    async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: Allowed) -> Result<Step, EngineError> {
         let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
         let spent = self.reserved + self.planned;
+        let Allowed { tokens: allowed, by_time } = allowed;
         let tokens = allowed.saturating_sub(spent);
         // The method knows what is left; the caller set the whole.
         let whole = move |error| match error {
             EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
             other => other,
         };
-        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context });
+        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context, by_time });
         let wanted = self.alone.wanted();
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);

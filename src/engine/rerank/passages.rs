@@ -119,10 +119,10 @@ impl Driver<'_> {
             "it could not be loaded, and is left alone for a while".to_owned()
         } else {
             let started = Instant::now();
-            let bound = self.time_for_signal(&task.request);
+            let list = list(&task.request, true, self.limits.tokens, None);
+            let bound = self.time_for_signal(&task.request, scorer.expected(&list));
             // What cannot end within the bound is refused, or given up.
-            let list =
-                list(&task.request, true, self.limits.tokens, bound.and_then(|bound| started.checked_add(bound)));
+            let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
             let outcome = match bound {
                 Some(bound) => tokio::time::timeout(bound, work).await,
@@ -137,7 +137,7 @@ impl Driver<'_> {
                     return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "it takes more than half of the time that is left".to_owned(),
+                Err(_) => "it takes more of the time that is left than it may".to_owned(),
             }
         };
         // A call that ended gets its own error.
@@ -146,11 +146,15 @@ impl Driver<'_> {
         Ok(Scores::default())
     }
 
-    /// Half of what is left of a latency budget and of the deadline, because the generator needs the rest; `None` for no bound.
-    fn time_for_signal(&self, request: &RerankRequest) -> Option<Duration> {
-        let budget = request.latency_budget_ms.zip(self.speed);
-        let budgeted = budget.map(|(budget, _)| (budget - self.elsewhere.1).max(0.0) / 2e3);
-        let within = budgeted.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    /// How long the model may take: half of what is left of a latency budget and of the deadline, because the generator needs the
+    /// rest. All of the budget where it will suffice for the model: what that says of all passages is worth more than what the
+    /// generator says of a few. `None` for no bound.
+    fn time_for_signal(&self, request: &RerankRequest, expected: Option<Duration>) -> Option<Duration> {
+        let budget = request.latency_budget_ms.filter(|_| self.speed.is_some());
+        let budgeted = budget.map(|budget| (budget - self.elsewhere.1).max(0.0) / 1e3);
+        let whole = budgeted.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let suffices = |whole: Duration| expected.is_some_and(|expected| expected <= whole);
+        let within = whole.map(|whole| if suffices(whole) { whole } else { whole / 2 });
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()) / 2);
         within.into_iter().chain(left).min()
     }

@@ -1,6 +1,7 @@
 //! Which generator scores the passages of a request: the one that answers, or the scorer in its place.
 
 use super::RerankRequest;
+use super::cost::tokens_in_time;
 use crate::call::Call;
 use crate::engine::estimate::{Admitted, Size};
 use crate::engine::methods::MethodRef;
@@ -69,7 +70,9 @@ impl Engine {
         scoring: &GeneratorModel,
         request: &RerankRequest,
     ) -> Result<Admitted, EngineError> {
-        let limit = self.limits().tokens;
+        // What does not fit a latency budget is not read, so it does not make a request too late.
+        let in_time = tokens_in_time(request, scoring.scheduler().stats().reading_speed(), 0.0);
+        let limit = self.limits().tokens.min(in_time.unwrap_or(usize::MAX));
         if scoring.role() == Role::Generator {
             return self.admit_work(call, scoring, Size::of_rerank(request, limit));
         }

@@ -102,6 +102,7 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
         frame: row.frame(),
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
         passage_tokens: settings.passage_tokens,
+        latency_budget_ms: settings.latency_budget_ms.filter(|_| row.method.takes_latency_budget()),
         ..RerankRequest::default()
     };
     let started = Instant::now();

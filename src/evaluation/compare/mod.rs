@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub frames: Vec<Frame>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
+    /// Milliseconds that a ranking may take, for the methods that take a budget. What is read then depends on the machine.
+    pub latency_budget_ms: Option<f64>,
     /// Seed of the designs. The seed of the resamples is in `statistics`.
     pub seed: u64,
     /// Least label of a relevant passage.
@@ -181,6 +183,7 @@ impl Settings {
         let frames = models.frames().map(|(key, value)| (key, json!(value)));
         let names: Vec<&str> = self.frames.iter().map(|frame| frame.name()).collect();
         let compared = (!names.is_empty()).then(|| ("frames", json!(names)));
+        let budget = self.latency_budget_ms.map(|budget| ("latency_budget_ms", json!(budget)));
         entries
             .into_iter()
             .chain(judge)
@@ -191,6 +194,7 @@ impl Settings {
             .chain(opening)
             .chain(frames)
             .chain(compared)
+            .chain(budget)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
@@ -252,6 +256,10 @@ pub(crate) async fn run(
         None => Kept::Memory(Vec::new()),
     };
     notify(Event::Done(kept.done()));
+    if let Some(question) = data.questions.get(kept.done()).filter(|_| settings.latency_budget_ms.is_some()) {
+        // A budget bounds nothing before the models have shown their speed.
+        ask::rank(&Settings { latency_budget_ms: None, ..settings.clone() }, backend, question).await?;
+    }
     for question in &data.questions[kept.done()..] {
         let started = Instant::now();
         let line = match ask::rank(settings, backend, question).await {
@@ -298,6 +306,7 @@ mod tests {
             opening: Opening::default(),
             frames: Vec::new(),
             passage_tokens: None,
+            latency_budget_ms: None,
             seed: 0,
             threshold: 0.5,
             statistics: Statistics::default(),

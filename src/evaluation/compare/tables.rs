@@ -199,6 +199,7 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
     // The context bounds passages in any case, and what it cut of each is not kept.
     let held = "passages as the context holds them".to_owned();
     let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
+    let budget = settings.latency_budget_ms.map_or_else(String::new, |budget| format!(", latency budget {budget} ms"));
     let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
     let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
     // Of a scorer's prompts where there is one: they rank.
@@ -207,7 +208,7 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
     let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
     notes.extend([
         format!(
-            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}; seed {}.",
+            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}{budget}; seed {}.",
             models.name, models.encoding, models.generator, models.prompts, settings.seed
         ),
         format!("Machine: {}. Requests were sent one after the other; seconds are from the request to its answer.", machine()),

@@ -1,0 +1,110 @@
+//! Latency budgets of the default ranking over a real channel, with a scripted generator of known speed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Scripted, wire};
+use rerankd::engine::models::Role;
+use rerankd::rpc::server::ServerOptions;
+use rerankd::rpc::v1;
+use tonic::{Code, Request};
+
+/// `count` passages of about `bytes` bytes, which are tokens of the scripted generator; the retriever likes the last one best.
+fn list(count: usize, bytes: usize) -> v1::RerankRequest {
+    let texts: Vec<String> = (0..count).map(|index| format!("mill {index} {}", "abc ".repeat(bytes / 4))).collect();
+    let mut request = wire("which mill", &texts.iter().map(String::as_str).collect::<Vec<_>>());
+    for (index, passage) in request.passages.iter_mut().enumerate() {
+        passage.retriever_score = Some(index as f64);
+    }
+    request
+}
+
+fn within(milliseconds: f64, request: v1::RerankRequest) -> v1::RerankRequest {
+    v1::RerankRequest { latency_budget_ms: Some(milliseconds), ..request }
+}
+
+async fn ask(server: &common::Running, request: v1::RerankRequest) -> Result<v1::RerankResponse, tonic::Status> {
+    server.client().await.rerank(request).await.map(tonic::Response::into_inner)
+}
+
+fn order(answer: &v1::RerankResponse) -> Vec<u32> {
+    answer.results.iter().map(|result| result.original_index).collect()
+}
+
+/// It was refused, although the retriever's order was known: a caller in a hurry got an error in place of an answer.
+#[tokio::test]
+async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_without_the_generator() {
+    let server = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
+    ask(&server, list(2, 20)).await.unwrap();
+    let hurried = v1::RerankRequest { only_helpful: true, ..within(2.0, list(5, 100)) };
+    let answer = ask(&server, hurried.clone()).await.unwrap();
+    assert_eq!(order(&answer), [4, 3, 2, 1, 0]);
+    assert!(answer.results.iter().all(|result| result.stage() == v1::Stage::Retriever), "{:?}", answer.results);
+    // Nothing was measured, so nothing is claimed.
+    assert!(answer.results.iter().all(|result| (result.utility, result.score) == (0.0, 0.5)));
+    assert!(answer.results.iter().all(|result| result.outranks_next.is_none()));
+    assert_eq!((answer.none_helps, answer.none_relevant, answer.score_calibrated), (None, None, false));
+    let fusion = answer.fusion.unwrap();
+    assert_eq!((fusion.source(), fusion.weight), (v1::FusionSource::Retriever, 0.0));
+    assert_eq!(answer.usage.unwrap().tokens, 0);
+    let says = |begin: &str| answer.warnings.iter().any(|warning| warning.starts_with(begin));
+    assert!(says("latency_budget_ms does not suffice") && says("only_helpful has no effect"), "{:?}", answer.warnings);
+    // A number of tokens is the caller's own bound, and is kept to the letter.
+    let moi = Some(v1::MoiOptions { token_budget: 10, ..v1::MoiOptions::default() });
+    let counted = v1::RerankRequest { moi, latency_budget_ms: Some(60_000.0), ..list(5, 100) };
+    assert_eq!(ask(&server, counted).await.unwrap_err().code(), Code::ResourceExhausted);
+    // What was asked for beside the ranking cannot be left out.
+    let measured = v1::RerankRequest { utility: Some(v1::InlineUtility::default()), ..hurried };
+    assert_ne!(ask(&server, measured).await.unwrap_err().code(), Code::Internal);
+    server.stop().await;
+}
+
+/// Its size was estimated as if all passages were read, and the call was refused for its deadline.
+#[tokio::test]
+async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
+    let server = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.serve().await;
+    ask(&server, list(2, 100)).await.unwrap();
+    // 20 passages of 600 tokens take 12 seconds.
+    let mut hurried = Request::new(within(1_200.0, list(20, 600)));
+    hurried.set_timeout(Duration::from_secs(4));
+    let answer = server.client().await.rerank(hurried).await.unwrap().into_inner();
+    let read = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever).count();
+    assert!((1..=2).contains(&read), "{read}");
+    server.stop().await;
+}
+
+/// It was given half of the budget, and the other half did not suffice for the generator.
+#[tokio::test]
+async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {
+    let (engine, observed, _) = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.engine().await;
+    let engine = common::with_slow_scorer(&engine, Role::Embedding, "slow", Duration::from_millis(40));
+    let server = common::serve_with(engine, observed, 100, ServerOptions::default()).await;
+    ask(&server, list(2, 20)).await.unwrap();
+    // 10 passages of 100 words take it .4 seconds. Its speed is known once it has read some, and the generator's, too.
+    let taught = v1::RerankRequest { method: v1::Method::Embedding.into(), ..list(10, 800) };
+    for _ in 0..2 {
+        ask(&server, taught.clone()).await.unwrap();
+    }
+    // What is left then does not suffice for 800 tokens of the generator.
+    let answer = ask(&server, within(650.0, list(10, 800))).await.unwrap();
+    assert!(answer.fusion.unwrap().embedding_weight.is_some(), "{:?}", answer.warnings);
+    assert!(answer.usage.unwrap().embedding_tokens > 0);
+    // One that cannot end within it has half of it, and costs a warning.
+    let answer = ask(&server, within(150.0, list(10, 800))).await.unwrap();
+    assert_eq!(answer.fusion.unwrap().embedding_weight, None);
+    assert!(answer.warnings.iter().any(|one| one.starts_with("ranked without the embedding model")));
+    server.stop().await;
+}
