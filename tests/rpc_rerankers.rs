@@ -160,9 +160,10 @@ async fn the_default_mixes_in_an_embedding_model() {
     let running = serve_model("embedding", &folder("embedding")).await;
     let one = rerank(&running, request(v1::Method::Cascade, &passages[..1])).await.unwrap();
     assert_eq!(one.usage.unwrap().embedding_tokens, 0);
-    // A budget that the signal would take whole leaves the generator its half.
+    // A budget that suffices for both is one for both.
     let hurried = v1::RerankRequest { latency_budget_ms: Some(5_000.0), ..asked(v1::FusionMode::Unspecified) };
-    assert_eq!(rerank(&running, hurried).await.unwrap().results.len(), passages.len());
+    let read = |one: &v1::RankedPassage| one.stage() != v1::Stage::Retriever;
+    assert!(rerank(&running, hurried).await.unwrap().results.iter().all(read));
     running.stop().await;
 }
 

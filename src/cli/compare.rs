@@ -80,7 +80,7 @@ pub(super) struct CompareArgs {
     #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
     passage_tokens: Option<usize>,
     /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages, or refuse.
-    /// The first list is ranked once without a budget, so that the models show their speed.
+    /// Two lists are ranked without a budget before, so that the models show their speed.
     #[arg(long, value_name = "MILLISECONDS", value_parser = milliseconds)]
     latency_budget_ms: Option<f64>,
     /// Least label of a relevant passage.

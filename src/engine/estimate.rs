@@ -55,15 +55,13 @@ const COMPRESSED: u8 = 16;
 const JUDGED: u8 = 32;
 /// Answers are drawn, too.
 const BELIEF: u8 = 64;
-/// Tokens or time are bounded: it may have read less than it is large.
-const BOUNDED: u8 = 128;
 
 /// The bit where the option is set.
 const fn option(bit: u8, set: bool) -> u8 {
     if set { bit } else { 0 }
 }
 
-/// What was learnt. Classes are few: a name has at most 32 variants in use, of at most 64 sizes for each of two generators.
+/// What was learnt. Classes are few: a name has at most sixteen variants in use, of at most 64 sizes for each of two generators.
 #[derive(Debug, Default)]
 pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
 
@@ -150,8 +148,7 @@ impl Size {
         let variant = option(ORDERS, request.moi.orders.is_some())
             | option(INLINE, inline.is_some())
             | option(OPENING, !request.opening.is_built_in())
-            | option(COMPRESSED, request.compression_reads())
-            | option(BOUNDED, request.moi.token_budget.is_some() || request.latency_budget_ms.is_some());
+            | option(COMPRESSED, request.compression_reads());
         let total = ranked.saturating_add(sampled).saturating_add(drawn).saturating_add(compressed);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
         Self::new(request.method().name(), variant, request.passages.len(), total, most)
@@ -332,10 +329,7 @@ mod tests {
         let mut ordered = request(4, 400);
         ordered.moi.orders = Some(3);
         let both = RerankRequest { opening, ..measured.clone() };
-        // One that had time for a passage made all others seem as short.
-        let hurried = RerankRequest { latency_budget_ms: Some(1.0), ..request(4, 400) };
-        let sizes =
-            [request(4, 400), opened, measured, ordered, both, hurried].map(|one| Size::of_rerank(&one, 1_000_000));
+        let sizes = [request(4, 400), opened, measured, ordered, both].map(|one| Size::of_rerank(&one, 1_000_000));
         let classes: std::collections::BTreeSet<Class> = sizes.iter().map(|size| size.class).collect();
         assert_eq!(classes.len(), sizes.len());
         let estimates = Estimates::default();

@@ -8,7 +8,7 @@
 mod backlog;
 pub mod entailment;
 pub mod generator;
-mod pace;
+pub(crate) mod pace;
 pub mod reranker;
 mod turns;
 pub mod worker;

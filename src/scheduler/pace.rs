@@ -21,6 +21,9 @@ const LONGEST: f64 = 2.0 * HALF_LIFE;
 /// Without a full step for so long, the present speed of full steps is unknown.
 const SILENCE: Duration = Duration::from_secs(2);
 
+/// Seconds without full steps, after that, that halve what is believed of a speed below the best one.
+const FORGET: f64 = 15.0;
+
 /// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
 pub const FILL: f64 = 0.8;
 
@@ -110,12 +113,28 @@ impl Pace {
         self.speeds().all.speed()
     }
 
+    /// Tokens a second of the latest full steps; `None` where there were none lately, so that what was slow is tried again.
+    #[must_use]
+    pub fn lately(&self) -> Option<f64> {
+        self.speeds().fastest(Instant::now())
+    }
+
     /// Tokens a second that prompts are read with: of the latest full steps, or of all latest steps where these were faster, as
     /// after a step in which the process was halted. `None` before the first step.
+    ///
+    /// Without full steps it rises towards the `best` speed that was seen, so that a budget of time which buys nothing at a speed
+    /// that was measured too low buys enough after a while to measure it anew.
     #[must_use]
-    pub fn reading(&self) -> Option<f64> {
-        let Speeds { all, full, .. } = self.speeds();
-        full.speed().into_iter().chain(all.speed()).reduce(f64::max)
+    pub fn reading(&self, best: f64) -> Option<f64> {
+        self.reading_at(best, Instant::now())
+    }
+
+    fn reading_at(&self, best: f64, now: Instant) -> Option<f64> {
+        let Speeds { all, full, last } = self.speeds();
+        let speed = full.speed().into_iter().chain(all.speed()).reduce(f64::max)?;
+        let silent = last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last).saturating_sub(SILENCE));
+        let believed = (-silent.as_secs_f64() / FORGET).exp2();
+        Some(speed + (best - speed).max(0.0) * (1.0 - believed))
     }
 
     /// Whether `left` tokens that wait for nothing cannot be evaluated within `time`.
@@ -258,20 +277,25 @@ mod tests {
     /// A latency budget is spent on prompts. Neither an hour of sampling nor a halted process may make one passage of it.
     #[test]
     fn prompts_are_read_at_the_speed_of_full_steps() {
-        assert_eq!(Pace::default().reading(), None);
+        assert_eq!(Pace::default().reading(1_000.0), None);
         let pace = thousand();
         for _ in 0..2_000 {
             pace.record(2, SECOND / 20, false);
         }
         assert!(pace.speed().unwrap() < 50.0);
-        assert!((pace.reading().unwrap() - 1_000.0).abs() < 1.0, "{:?}", pace.reading());
+        assert!((pace.reading(0.0).unwrap() - 1_000.0).abs() < 1.0, "{:?}", pace.reading(0.0));
         let halted = thousand();
         halted.record(512, Duration::from_mins(60), true);
-        assert!(halted.reading().unwrap() < 200.0);
+        assert!(halted.reading(1_000.0).unwrap() < 200.0);
+        // Where what follows is too short of time to read anything, nothing is measured; half of the rest is forgotten in 15 seconds.
+        let later = Instant::now() + SILENCE + Duration::from_secs_f64(FORGET);
+        let (before, after) = (halted.reading(1_000.0).unwrap(), halted.reading_at(1_000.0, later).unwrap());
+        assert!((after - f64::midpoint(before, 1_000.0)).abs() < 1.0, "{before} {after}");
+        assert!(halted.reading_at(50.0, later).unwrap() >= before, "never below what was measured");
         for _ in 0..40 {
             halted.record(100, SECOND / 10, false);
         }
-        assert!(halted.reading().unwrap() > 600.0, "{:?}", halted.reading());
+        assert!(halted.reading(0.0).unwrap() > 600.0, "{:?}", halted.reading(0.0));
     }
 
     /// A process that was halted in a step refused every request with a deadline from then on, and so never learnt its speed again.

@@ -143,7 +143,7 @@ impl Running {
             let cost = Budget::cost(&prompts);
             if budget.allows(&cost) {
                 most = prompts;
-            } else if tried == 1 && budget.by_time && cost.tokens > budget.tokens {
+            } else if tried == 1 && cost.tokens > budget.tokens && cost.tokens <= budget.counted {
                 self.read.clear();
                 return Ok(None);
             } else if tried == 1 {

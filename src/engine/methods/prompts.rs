@@ -48,9 +48,9 @@ pub struct Budget {
     pub tokens: usize,
     /// Tokens of the longest prompt that the generator can hold.
     pub context: usize,
-    /// Whether it is time that bounds the tokens. What may be spent is then known only when it is, so a method that has an answer
-    /// for less need not refuse.
-    pub by_time: bool,
+    /// The same without the bound of a latency budget, which nobody knows beforehand: a method that has an answer for less need not
+    /// refuse what only the time forbids.
+    pub counted: usize,
 }
 
 impl Budget {

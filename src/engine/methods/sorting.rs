@@ -116,7 +116,7 @@ mod tests {
             assert_eq!(ranking, (0..12).collect::<Vec<_>>());
             // The first round is always asked for; the driver refuses it.
             let mut none = method.begin(super::super::tests::task(12)).unwrap();
-            let asked = none.next(&Budget { tokens: 0, context: 4_096, by_time: false }, &Call::local()).unwrap();
+            let asked = none.next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX }, &Call::local()).unwrap();
             assert_eq!(asked.map(|prompts| prompts.len()), Some(whole.rounds[0].len()));
         }
     }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_round_without_scores_is_an_error_and_not_a_loop() {
         let mut ranking = Setwise.begin(super::super::tests::task(3)).unwrap();
-        ranking.next(&Budget { tokens: usize::MAX, context: usize::MAX, by_time: false }, &Call::local()).unwrap();
+        ranking.next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX }, &Call::local()).unwrap();
         assert!(matches!(ranking.absorb(&Scores::default(), &Call::local()), Err(EngineError::Internal(_))));
     }
 }

@@ -173,7 +173,9 @@ mod tests {
     fn ranked(passages: usize, tokens: &[usize]) -> Scored {
         let mut sliding = Sliding::new(ByNumber, vec![(0..passages).collect()]);
         let mut budgets = tokens.iter().copied().chain(std::iter::repeat(1_000));
-        while sliding.next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000, by_time: false }).is_some()
+        while sliding
+            .next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000, counted: usize::MAX })
+            .is_some()
         {
             sliding.sort_window(&Scores::default());
         }

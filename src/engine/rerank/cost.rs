@@ -14,6 +14,13 @@ pub(super) fn tokens_in_time(request: &RerankRequest, speed: Option<f64>, elsewh
     Some(count(speed * (budget - elsewhere).max(0.0) / 1e3))
 }
 
+impl RerankRequest {
+    /// Whether a number of tokens or a time may leave something unread.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.moi.token_budget.is_some() || self.latency_budget_ms.is_some()
+    }
+}
+
 impl Engine {
     /// Tokens reserved for the utility, and what of them is not the work of the model that scores: tokens, and milliseconds of the
     /// generator.

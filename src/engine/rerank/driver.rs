@@ -56,8 +56,8 @@ pub(super) struct Driver<'a> {
 #[derive(Clone, Copy)]
 struct Allowed {
     tokens: usize,
-    /// Whether that is what a latency budget suffices for, and less than all other bounds.
-    by_time: bool,
+    /// The same without the bound of a latency budget.
+    counted: usize,
 }
 
 /// What a method gave.
@@ -171,10 +171,7 @@ impl Driver<'_> {
         let (tokens, milliseconds) = self.elsewhere;
         let within = tokens_in_time(request, self.speed, milliseconds).map(|own| own.saturating_add(tokens));
         let counted = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        Allowed {
-            tokens: within.unwrap_or(usize::MAX).min(counted),
-            by_time: within.is_some_and(|within| within < counted),
-        }
+        Allowed { tokens: within.unwrap_or(usize::MAX).min(counted), counted }
     }
 
     /// Tokenises, cuts what does not fit, and begins the method.
@@ -191,14 +188,14 @@ impl Driver<'_> {
     async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: Allowed) -> Result<Step, EngineError> {
         let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
         let spent = self.reserved + self.planned;
-        let Allowed { tokens: allowed, by_time } = allowed;
-        let tokens = allowed.saturating_sub(spent);
+        let Allowed { tokens: allowed, counted } = allowed;
+        let (tokens, counted) = (allowed.saturating_sub(spent), counted.saturating_sub(spent));
         // The method knows what is left; the caller set the whole.
         let whole = move |error| match error {
             EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
             other => other,
         };
-        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context, by_time });
+        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context, counted });
         let wanted = self.alone.wanted();
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);

@@ -366,7 +366,8 @@ impl Engine {
         }
         let measured = placed.usage.tokens - ranked;
         self.compress(call, compressor, (&request, alone), &mut placed).await?;
-        if let Some(admitted) = admitted.filter(|_| !placed.has_idle_compression(&request)) {
+        // What had to read less than all says nothing of what all takes.
+        if let Some(admitted) = admitted.filter(|_| !placed.has_idle_compression(&request) && !request.is_bounded()) {
             let apart = reading.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };
             self.learn_tokens(&admitted, placed.usage.tokens - others);

@@ -13,6 +13,7 @@ use crate::engine::prompt::CutSide;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::model::reranker::Shortening;
 use crate::plan::Cost;
+use crate::scheduler::pace::{FILL, OPTIMISM};
 use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
 
 /// How the warning begins that a ranking lacks the scores of a model.
@@ -115,12 +116,15 @@ impl Driver<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<Scores, EngineError> {
         let scorer = self.models.scorer(role)?;
+        let list = list(&task.request, true, self.limits.tokens, None);
+        let bound = self.time_for_signal(&task.request);
+        let hopeless = |(expected, bound): (Duration, Duration)| expected.div_f64(OPTIMISM) > bound;
         let problem = if scorer.failed_just_now() {
             "it could not be loaded, and is left alone for a while".to_owned()
+        } else if scorer.expected(&list).zip(bound).is_some_and(hopeless) {
+            "at its present speed it cannot end in its share of the time".to_owned()
         } else {
             let started = Instant::now();
-            let list = list(&task.request, true, self.limits.tokens, None);
-            let bound = self.time_for_signal(&task.request, scorer.expected(&list));
             // What cannot end within the bound is refused, or given up.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
@@ -137,7 +141,7 @@ impl Driver<'_> {
                     return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "it takes more of the time that is left than it may".to_owned(),
+                Err(_) => "it did not end within its share of the time".to_owned(),
             }
         };
         // A call that ended gets its own error.
@@ -146,17 +150,17 @@ impl Driver<'_> {
         Ok(Scores::default())
     }
 
-    /// How long the model may take: half of what is left of a latency budget and of the deadline, because the generator needs the
-    /// rest. All of the budget where it will suffice for the model: what that says of all passages is worth more than what the
-    /// generator says of a few. `None` for no bound.
-    fn time_for_signal(&self, request: &RerankRequest, expected: Option<Duration>) -> Option<Duration> {
+    /// How long the model may take: all of a latency budget, because what it says of all passages is worth more than what the
+    /// generator says of the few that it reads in that time, but no more than a share of the deadline. Without a budget half of what
+    /// is left of the deadline, because the generator needs the rest. `None` for no bound.
+    fn time_for_signal(&self, request: &RerankRequest) -> Option<Duration> {
+        let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let budget = request.latency_budget_ms.filter(|_| self.speed.is_some());
-        let budgeted = budget.map(|budget| (budget - self.elsewhere.1).max(0.0) / 1e3);
-        let whole = budgeted.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let suffices = |whole: Duration| expected.is_some_and(|expected| expected <= whole);
-        let within = whole.map(|whole| if suffices(whole) { whole } else { whole / 2 });
-        let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()) / 2);
-        within.into_iter().chain(left).min()
+        let budget = budget.map(|budget| (budget - self.elsewhere.1).max(0.0) / 1e3);
+        let Some(budget) = budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
+            return left.map(|left| left / 2);
+        };
+        Some(left.map_or(budget, |left| budget.min(left.mul_f64(FILL))))
     }
 
     /// Adds the cost of the scores to what the request took.

@@ -80,23 +80,28 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
+    // Where no time was left for a passage, nothing is known by which one could be left out.
+    let unread = request.method().asks_generator() && !scored.is_measured();
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =
         score_calibrated.then(|| scored.ranking.iter().map(|&index| score(index)).collect());
     let none_relevant = probabilities.as_deref().map(none_relevant);
     if let Some(probabilities) = probabilities.filter(|_| request.auto_k) {
         cut_at = best_cut(&probabilities);
-    } else if request.auto_k {
+    } else if request.auto_k && !unread {
         let problem =
             "auto_k had no effect: the calibration does not hold with, or without, the embedding model as it was asked";
         scored.warnings.push(problem.to_owned());
     }
-    if request.only_helpful && !scored.has_zero {
+    if unread && (request.auto_k || request.only_helpful || request.score_threshold.is_some()) {
+        let problem = "score_threshold, only_helpful and auto_k have no effect on passages of which none was read";
+        scored.warnings.push(problem.to_owned());
+    } else if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
     let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
-    let least = request.score_threshold.unwrap_or(0.0);
+    let least = request.score_threshold.filter(|_| !unread).unwrap_or(0.0);
     let (mut passages, mut places): (Vec<Ranked>, Vec<usize>) = ranked
         .enumerate()
         .take(cut_at)

@@ -71,13 +71,17 @@ impl Engine {
         request: &RerankRequest,
     ) -> Result<Admitted, EngineError> {
         // What does not fit a latency budget is not read, so it does not make a request too late.
-        let in_time = tokens_in_time(request, scoring.scheduler().stats().reading_speed(), 0.0);
-        let limit = self.limits().tokens.min(in_time.unwrap_or(usize::MAX));
+        let limit_of = |model: &GeneratorModel| {
+            let in_time = tokens_in_time(request, model.scheduler().stats().reading_speed(), 0.0);
+            self.limits().tokens.min(in_time.unwrap_or(usize::MAX))
+        };
+        let limit = limit_of(scoring);
         if scoring.role() == Role::Generator {
             return self.admit_work(call, scoring, Size::of_rerank(request, limit));
         }
         if let Some(inline) = &request.inline {
-            self.admit_work(call, self.models().generator(None)?, Size::of_inline(request, inline, limit))?;
+            let generator = self.models().generator(None)?;
+            self.admit_work(call, generator, Size::of_inline(request, inline, limit_of(generator)))?;
         }
         self.admit_work(call, scoring, Size::of_ranking(request, limit))
     }

@@ -84,6 +84,20 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     Ok(Line { id: question.id.clone(), data, rows })
 }
 
+/// Ranks two lists like this one without a budget: a budget bounds nothing before the models have shown their speed, and a first
+/// turn does not show it. Their passages are not those of the list, so that nothing is kept of it.
+pub(super) async fn warm_up(settings: &Settings, backend: &Backend, question: &Question) -> Result<(), BackendError> {
+    let unbounded = Settings { latency_budget_ms: None, ..settings.clone() };
+    for time in 1..=2 {
+        let mut other = question.clone();
+        for passage in &mut other.list.passages {
+            passage.text.insert_str(0, &format!("{time}. "));
+        }
+        rank(&unbounded, backend, &other).await?;
+    }
+    Ok(())
+}
+
 /// BM25 inside the list. Its numbers are no probabilities, so it reports no scores.
 fn lexical(question: &Question) -> Outcome {
     let started = Instant::now();

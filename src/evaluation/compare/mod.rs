@@ -256,9 +256,11 @@ pub(crate) async fn run(
         None => Kept::Memory(Vec::new()),
     };
     notify(Event::Done(kept.done()));
-    if let Some(question) = data.questions.get(kept.done()).filter(|_| settings.latency_budget_ms.is_some()) {
-        // A budget bounds nothing before the models have shown their speed.
-        ask::rank(&Settings { latency_budget_ms: None, ..settings.clone() }, backend, question).await?;
+    if let Some(question) = data.questions.get(kept.done()).filter(|_| settings.latency_budget_ms.is_some())
+        && let Err(error) = ask::warm_up(settings, backend, question).await
+    {
+        notify(Event::Stopped { done: kept.done() });
+        return Err(error.into());
     }
     for question in &data.questions[kept.done()..] {
         let started = Instant::now();

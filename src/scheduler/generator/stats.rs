@@ -60,7 +60,7 @@ impl Stats {
     /// Speed at which prompts are read now, in tokens a second; `None` before the first step.
     #[must_use]
     pub fn reading_speed(&self) -> Option<f64> {
-        self.pace.reading()
+        self.pace.reading(count(self.best_speed.load(Ordering::Relaxed)))
     }
 
     /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
