@@ -61,11 +61,7 @@ async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_witho
     assert_eq!((fusion.source(), fusion.weight), (v1::FusionSource::Retriever, 0.0));
     assert_eq!(answer.usage.unwrap().tokens, 0);
     let says = |begin: &str| answer.warnings.iter().any(|warning| warning.starts_with(begin));
-    assert!(
-        says("latency_budget_ms does not suffice") && says("score_threshold, only_helpful and auto_k"),
-        "{:?}",
-        answer.warnings
-    );
+    assert!(says("latency_budget_ms does not suffice") && says("no passage was read: "), "{:?}", answer.warnings);
     let fusion = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
     let given = ask(&server, v1::RerankRequest { fusion, top_n: 3, ..hurried.clone() }).await.unwrap();
     assert_eq!((order(&given), given.fusion.is_some()), (vec![0, 1, 2], false));
@@ -98,11 +94,11 @@ async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
     let server = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.serve().await;
     ask(&server, list(2, 100)).await.unwrap();
     // 20 passages of 600 tokens take 12 seconds.
-    let mut hurried = Request::new(within(1_200.0, list(20, 600)));
-    hurried.set_timeout(Duration::from_secs(4));
+    let mut hurried = Request::new(within(2_000.0, list(20, 600)));
+    hurried.set_timeout(Duration::from_secs(6));
     let answer = server.client().await.rerank(hurried).await.unwrap().into_inner();
     let read = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever).count();
-    assert!((1..=2).contains(&read), "{read}");
+    assert!((1..=3).contains(&read), "{read}");
     server.stop().await;
 }
 
@@ -124,14 +120,15 @@ async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_
     let answer = server.client().await.rerank(hurried).await.unwrap().into_inner();
     assert!(answer.fusion.unwrap().embedding_weight.is_some(), "{:?}", answer.warnings);
     assert!(answer.usage.unwrap().embedding_tokens > 0);
-    // One that cannot end within it is not asked, and costs a warning.
+    // What is reserved for a compression is the generator's.
+    let compression = Some(v1::Compression { ratio: Some(0.5), ..v1::Compression::default() });
+    let compressed = v1::RerankRequest { compression, top_n: 1, ..within(2_500.0, list(10, 800)) };
+    let answer = ask(&server, compressed).await.unwrap();
+    assert!(answer.warnings.iter().any(|one| one.starts_with("ranked without the embedding model")), "{answer:?}");
+    // A model that cannot end within the budget is not begun, and costs a warning.
     let answer = ask(&server, within(400.0, list(10, 800))).await.unwrap();
     assert_eq!(answer.fusion.unwrap().embedding_weight, None);
-    let without = "ranked without the embedding model: at its present speed";
-    assert!(answer.warnings.iter().any(|one| one.starts_with(without)), "{:?}", answer.warnings);
-    // It is tried again after a while: what was slow may be fast now.
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
-    let answer = ask(&server, within(400.0, list(10, 800))).await.unwrap();
-    assert!(answer.warnings.iter().any(|one| one.contains("did not end within its share")), "{:?}", answer.warnings);
+    let without = "ranked without the embedding model: it cannot end within its share of the time";
+    assert!(answer.warnings.iter().any(|one| one == without), "{:?}", answer.warnings);
     server.stop().await;
 }

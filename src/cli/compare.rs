@@ -79,8 +79,8 @@ pub(super) struct CompareArgs {
     /// Most tokens of a passage.
     #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
     passage_tokens: Option<usize>,
-    /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages, or refuse.
-    /// Two lists are ranked without a budget before, so that the models show their speed.
+    /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages or none, or
+    /// refuse. Two rankings without a budget come first, to measure the speed.
     #[arg(long, value_name = "MILLISECONDS", value_parser = milliseconds)]
     latency_budget_ms: Option<f64>,
     /// Least label of a relevant passage.

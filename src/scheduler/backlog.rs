@@ -126,11 +126,11 @@ impl Backlog {
         Ok(Entry { backlog: Arc::clone(self), number, size })
     }
 
-    /// How long a list of this size takes behind those that are there, at the present speed; `None` where that is unknown.
+    /// How long a list of this size takes behind those that are there, at the latest speed; `None` before the first full turn.
     pub fn expected(&self, size: Size) -> Option<Duration> {
         let (open, ahead) = self.lists().estimate(size);
         let tokens = real(ahead.saturating_add(open.left));
-        Duration::try_from_secs_f64(tokens / self.pace.lately()?).ok()
+        Duration::try_from_secs_f64(tokens / self.pace.full()?).ok()
     }
 
     /// Tokens of all lists.

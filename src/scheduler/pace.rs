@@ -21,7 +21,7 @@ const LONGEST: f64 = 2.0 * HALF_LIFE;
 /// Without a full step for so long, the present speed of full steps is unknown.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Seconds without full steps, after that, that halve what is believed of a speed below the best one.
+/// Seconds after which a speed that buys nothing is believed half as much.
 const FORGET: f64 = 15.0;
 
 /// Share of the time left that admitted work may fill. The rest is for tokenising, fits and errors of the estimate.
@@ -45,6 +45,8 @@ struct Speeds {
     full: Mean,
     /// When the last full step ended.
     last: Option<Instant>,
+    /// Since when there was time for nothing at this speed.
+    idle_since: Option<Instant>,
 }
 
 impl Speeds {
@@ -90,6 +92,7 @@ impl Pace {
         let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (tokens, seconds) = (real(tokens), took.as_secs_f64());
         speeds.all.record(tokens, seconds);
+        speeds.idle_since = None;
         if full {
             let now = Instant::now();
             // It began in silence, and is faster than what was before: that is not how fast the model is now. A slower one may only
@@ -113,27 +116,33 @@ impl Pace {
         self.speeds().all.speed()
     }
 
-    /// Tokens a second of the latest full steps; `None` where there were none lately, so that what was slow is tried again.
+    /// Tokens a second of the latest full steps, however long ago; `None` before the first.
     #[must_use]
-    pub fn lately(&self) -> Option<f64> {
-        self.speeds().fastest(Instant::now())
+    pub fn full(&self) -> Option<f64> {
+        self.speeds().full.speed()
+    }
+
+    /// Says that there was time for nothing at the present speed, so that no step will show a better one.
+    pub fn bought_nothing(&self) {
+        let mut speeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        speeds.idle_since.get_or_insert_with(Instant::now);
     }
 
     /// Tokens a second that prompts are read with: of the latest full steps, or of all latest steps where these were faster, as
     /// after a step in which the process was halted. `None` before the first step.
     ///
-    /// Without full steps it rises towards the `best` speed that was seen, so that a budget of time which buys nothing at a speed
-    /// that was measured too low buys enough after a while to measure it anew.
+    /// Where it [bought nothing](Self::bought_nothing), it rises towards the `best` speed that was seen until the next step, so that a
+    /// speed that was measured too low is measured anew after a while.
     #[must_use]
     pub fn reading(&self, best: f64) -> Option<f64> {
         self.reading_at(best, Instant::now())
     }
 
     fn reading_at(&self, best: f64, now: Instant) -> Option<f64> {
-        let Speeds { all, full, last } = self.speeds();
+        let Speeds { all, full, idle_since, .. } = self.speeds();
         let speed = full.speed().into_iter().chain(all.speed()).reduce(f64::max)?;
-        let silent = last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last).saturating_sub(SILENCE));
-        let believed = (-silent.as_secs_f64() / FORGET).exp2();
+        let idle = idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let believed = (-idle.as_secs_f64() / FORGET).exp2();
         Some(speed + (best - speed).max(0.0) * (1.0 - believed))
     }
 
@@ -288,10 +297,12 @@ mod tests {
         halted.record(512, Duration::from_mins(60), true);
         assert!(halted.reading(1_000.0).unwrap() < 200.0);
         // Where what follows is too short of time to read anything, nothing is measured; half of the rest is forgotten in 15 seconds.
-        let later = Instant::now() + SILENCE + Duration::from_secs_f64(FORGET);
+        let later = Instant::now() + Duration::from_secs_f64(FORGET);
+        assert!(halted.reading_at(1_000.0, later).unwrap() < 200.0, "a pause alone says nothing");
+        halted.bought_nothing();
         let (before, after) = (halted.reading(1_000.0).unwrap(), halted.reading_at(1_000.0, later).unwrap());
         assert!((after - f64::midpoint(before, 1_000.0)).abs() < 1.0, "{before} {after}");
-        assert!(halted.reading_at(50.0, later).unwrap() >= before, "never below what was measured");
+        assert_eq!(halted.reading_at(50.0, later), halted.reading(0.0), "never below what was measured");
         for _ in 0..40 {
             halted.record(100, SECOND / 10, false);
         }

@@ -177,7 +177,7 @@ impl PassageScorer {
         self.worker.restarts()
     }
 
-    /// How long a list will take, behind those that are there; `None` where the model has not worked lately.
+    /// How long a list will take, behind those that are there; `None` before the model has worked.
     #[must_use]
     pub fn expected(&self, list: &List) -> Option<Duration> {
         self.backlog.expected(list.size(self.info()?.most_tokens))

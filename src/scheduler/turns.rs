@@ -155,15 +155,16 @@ fn serve<T: TakesTurns>(
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
         // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
-        // theirs. One that nobody waits behind is begun in any case, and its first turn says more of the speed.
-        let late = match (job.begun, jobs.is_empty()) {
-            (true, _) => droppable
-                .filter(|&left| late_by(backlog, left, job.due, OPTIMISM).is_some())
-                .map(|_| ScheduleError::from(Stopped::DeadlineExceeded)),
-            (false, true) => None,
-            (false, false) => droppable
-                .and_then(|left| late_by(backlog, left, job.due, FILL))
-                .map(|retry_after| ScheduleError::Overloaded { retry_after }),
+        // theirs. One that nobody waits behind is begun, and its first turn says more of the speed; unless whoever asks can do without
+        // it, and by the speed of a moment ago it would be in vain.
+        let late = if !job.begun && !jobs.is_empty() {
+            let late = droppable.and_then(|left| late_by(backlog, left, job.due, FILL));
+            late.map(|retry_after| ScheduleError::Overloaded { retry_after })
+        } else if job.begun || T::until(&job.list).is_some() {
+            let late = droppable.and_then(|left| late_by(backlog, left, job.due, OPTIMISM));
+            late.map(|_| ScheduleError::from(Stopped::DeadlineExceeded))
+        } else {
+            None
         };
         let outcome = match (job.call.check(), late) {
             (Err(stopped), _) => Err(ScheduleError::from(stopped).into()),

@@ -15,9 +15,10 @@ pub(super) fn tokens_in_time(request: &RerankRequest, speed: Option<f64>, elsewh
 }
 
 impl RerankRequest {
-    /// Whether a number of tokens or a time may leave something unread.
-    pub(super) fn is_bounded(&self) -> bool {
-        self.moi.token_budget.is_some() || self.latency_budget_ms.is_some()
+    /// Whether a time, or a number of tokens that so many are near to, may have left something unread. What was read then says
+    /// nothing of what all takes.
+    pub(super) fn was_bounded(&self, tokens: usize) -> bool {
+        self.latency_budget_ms.is_some() || self.moi.token_budget.is_some_and(|budget| tokens > budget / 2)
     }
 }
 

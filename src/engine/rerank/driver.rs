@@ -135,6 +135,9 @@ impl Driver<'_> {
                     if needed > allowed.tokens {
                         return Err(EngineError::Budget { needed, allowed: allowed.tokens });
                     }
+                    if let Some(model) = self.model.as_ref().filter(|_| !scored.is_measured()) {
+                        model.scheduler.stats().bought_nothing();
+                    }
                     warnings.append(&mut scored.warnings);
                     scored.warnings = warnings;
                     return Ok(Driven { scored: *scored, cut });

@@ -335,8 +335,8 @@ impl Engine {
             tokio::task::spawn_blocking(move || bias.save());
         }
         // A calibration is one of the method's values, and there are none where the time did not suffice for one passage.
-        let calibrations =
-            if method.asks_generator() && !driven.scored.is_measured() { Applicable::default() } else { calibrations };
+        let unread = method.asks_generator() && !driven.scored.is_measured();
+        let calibrations = if unread { Applicable::default() } else { calibrations };
         let mixed = driven.scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
         if mixed && calibrations.beside_embedding.is_none() && calibrations.alone.is_some() {
             driven.scored.warnings.push(WITHOUT_EMBEDDING.to_owned());
@@ -366,8 +366,8 @@ impl Engine {
         }
         let measured = placed.usage.tokens - ranked;
         self.compress(call, compressor, (&request, alone), &mut placed).await?;
-        // What had to read less than all says nothing of what all takes.
-        if let Some(admitted) = admitted.filter(|_| !placed.has_idle_compression(&request) && !request.is_bounded()) {
+        let whole = !placed.has_idle_compression(&request) && !request.was_bounded(placed.usage.tokens);
+        if let Some(admitted) = admitted.filter(|_| whole) {
             let apart = reading.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };
             self.learn_tokens(&admitted, placed.usage.tokens - others);

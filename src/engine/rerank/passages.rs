@@ -6,14 +6,17 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::driver::Driver;
 use super::{RerankEvent, RerankRequest};
+use crate::call::Stopped;
 use crate::engine::fusing::FusionMode;
 use crate::engine::methods::{Scores, Task};
 use crate::engine::models::{Models, Role};
 use crate::engine::prompt::CutSide;
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::model::reranker::Shortening;
+use crate::numeric::real;
 use crate::plan::Cost;
-use crate::scheduler::pace::{FILL, OPTIMISM};
+use crate::scheduler::ScheduleError;
+use crate::scheduler::pace::FILL;
 use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
 
 /// How the warning begins that a ranking lacks the scores of a model.
@@ -116,15 +119,12 @@ impl Driver<'_> {
         warnings: &mut Vec<String>,
     ) -> Result<Scores, EngineError> {
         let scorer = self.models.scorer(role)?;
-        let list = list(&task.request, true, self.limits.tokens, None);
-        let bound = self.time_for_signal(&task.request);
-        let hopeless = |(expected, bound): (Duration, Duration)| expected.div_f64(OPTIMISM) > bound;
         let problem = if scorer.failed_just_now() {
             "it could not be loaded, and is left alone for a while".to_owned()
-        } else if scorer.expected(&list).zip(bound).is_some_and(hopeless) {
-            "at its present speed it cannot end in its share of the time".to_owned()
         } else {
             let started = Instant::now();
+            let list = list(&task.request, true, self.limits.tokens, None);
+            let bound = self.time_for_signal(&task.request, scorer.expected(&list));
             // What cannot end within the bound is refused, or given up.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
@@ -140,8 +140,11 @@ impl Driver<'_> {
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
                     return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
+                // The deadline of the list is not that of the call.
+                Err(_) | Ok(Err(ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)))) => {
+                    "it cannot end within its share of the time".to_owned()
+                }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "it did not end within its share of the time".to_owned(),
             }
         };
         // A call that ended gets its own error.
@@ -150,17 +153,20 @@ impl Driver<'_> {
         Ok(Scores::default())
     }
 
-    /// How long the model may take: all of a latency budget, because what it says of all passages is worth more than what the
-    /// generator says of the few that it reads in that time, but no more than a share of the deadline. Without a budget half of what
-    /// is left of the deadline, because the generator needs the rest. `None` for no bound.
-    fn time_for_signal(&self, request: &RerankRequest) -> Option<Duration> {
+    /// How long the model may take: half of what is left of a latency budget and of the deadline, because the generator needs the
+    /// rest. All of the budget, and most of the deadline, where its list will end in that time as far as is known: what it says of all
+    /// passages is worth more than what the generator says of the few that it reads meanwhile. `None` for no bound.
+    fn time_for_signal(&self, request: &RerankRequest, expected: Option<Duration>) -> Option<Duration> {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let budget = request.latency_budget_ms.filter(|_| self.speed.is_some());
-        let budget = budget.map(|budget| (budget - self.elsewhere.1).max(0.0) / 1e3);
-        let Some(budget) = budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) else {
-            return left.map(|left| left / 2);
-        };
-        Some(left.map_or(budget, |left| budget.min(left.mul_f64(FILL))))
+        let budget = request.latency_budget_ms.zip(self.speed).map(|(budget, speed)| {
+            let reserved = real(self.reserved.saturating_sub(self.elsewhere.0)) / speed;
+            ((budget - self.elsewhere.1) / 1e3 - reserved).max(0.0)
+        });
+        let budget = budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));
+        let suffices = whole.zip(expected).is_some_and(|(whole, expected)| expected <= whole);
+        let half = budget.into_iter().chain(left).min().map(|time| time / 2);
+        if suffices { whole } else { half }
     }
 
     /// Adds the cost of the scores to what the request took.

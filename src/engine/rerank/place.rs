@@ -94,7 +94,7 @@ pub(super) fn place(
         scored.warnings.push(problem.to_owned());
     }
     if unread && (request.auto_k || request.only_helpful || request.score_threshold.is_some()) {
-        let problem = "score_threshold, only_helpful and auto_k have no effect on passages of which none was read";
+        let problem = "no passage was read: score_threshold, only_helpful and auto_k had no effect";
         scored.warnings.push(problem.to_owned());
     } else if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());

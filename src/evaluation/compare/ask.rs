@@ -84,16 +84,33 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     Ok(Line { id: question.id.clone(), data, rows })
 }
 
-/// Ranks two lists like this one without a budget: a budget bounds nothing before the models have shown their speed, and a first
-/// turn does not show it. Their passages are not those of the list, so that nothing is kept of it.
-pub(super) async fn warm_up(settings: &Settings, backend: &Backend, question: &Question) -> Result<(), BackendError> {
+/// Has a method rank two lists like these without a budget: a budget bounds nothing before the models have shown their speed, and a
+/// first turn does not show it. Their passages are not those of the lists, so that nothing is kept of them.
+pub(super) async fn warm_up(
+    settings: &Settings,
+    backend: &Backend,
+    questions: &[Question],
+) -> Result<(), BackendError> {
     let unbounded = Settings { latency_budget_ms: None, ..settings.clone() };
-    for time in 1..=2 {
+    let bounded = || settings.rows().filter(|row| row.method.takes_latency_budget());
+    // The default asks the embedding model, too.
+    let Some(row) = bounded().find(|row| row.method.signal().is_some()).or_else(|| bounded().next()) else {
+        return Ok(());
+    };
+    let mut ranked = 0;
+    for question in questions.iter().cycle().take(questions.len().max(2)) {
         let mut other = question.clone();
         for passage in &mut other.list.passages {
-            passage.text.insert_str(0, &format!("{time}. "));
+            passage.text.insert_str(0, &format!("{ranked}. "));
         }
-        rank(&unbounded, backend, &other).await?;
+        match ask(&unbounded, backend, &other, row).await {
+            Ok(_) => ranked += 1,
+            Err(Refusal::Question(_)) => {}
+            Err(Refusal::Fatal(error)) => return Err(error),
+        }
+        if ranked == 2 {
+            break;
+        }
     }
     Ok(())
 }

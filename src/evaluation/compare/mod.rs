@@ -256,8 +256,8 @@ pub(crate) async fn run(
         None => Kept::Memory(Vec::new()),
     };
     notify(Event::Done(kept.done()));
-    if let Some(question) = data.questions.get(kept.done()).filter(|_| settings.latency_budget_ms.is_some())
-        && let Err(error) = ask::warm_up(settings, backend, question).await
+    if settings.latency_budget_ms.is_some()
+        && let Err(error) = ask::warm_up(settings, backend, &data.questions[kept.done()..]).await
     {
         notify(Event::Stopped { done: kept.done() });
         return Err(error.into());

@@ -63,6 +63,11 @@ impl Stats {
         self.pace.reading(count(self.best_speed.load(Ordering::Relaxed)))
     }
 
+    /// Says that a request had no time to read anything at the present speed.
+    pub fn bought_nothing(&self) {
+        self.pace.bought_nothing();
+    }
+
     /// Least time that many tokens can take, by twice the best speed seen: a bound to refuse by, not an estimate.
     pub(super) fn surely_takes(&self, tokens: usize) -> Duration {
         match self.best_speed.load(Ordering::Relaxed) {
