@@ -180,7 +180,10 @@ impl PassageScorer {
     /// How long a list will take, behind those that are there; `None` before the model has worked.
     #[must_use]
     pub fn expected(&self, list: &List) -> Option<Duration> {
-        self.backlog.expected(list.size(self.info()?.most_tokens))
+        match &*self.worker.status().borrow() {
+            Status::Ready(info) => self.backlog.expected(list.size(info.most_tokens)),
+            _ => None,
+        }
     }
 
     /// Passages that the model scored since the start.

@@ -232,7 +232,7 @@ impl Running {
     }
 }
 
-/// What a ranking is told that no passage was read for.
+/// The warning of a ranking for which no passage was read.
 const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the order is that of what is known without the \
                       generator, and utilities and scores say nothing";
 

@@ -46,11 +46,11 @@ impl Prompt {
 pub struct Budget {
     /// Tokens that may still be evaluated.
     pub tokens: usize,
-    /// Tokens of the longest prompt that the generator can hold.
-    pub context: usize,
     /// The same without the bound of a latency budget, which nobody knows beforehand: a method that has an answer for less need not
     /// refuse what only the time forbids.
     pub counted: usize,
+    /// Tokens of the longest prompt that the generator can hold.
+    pub context: usize,
 }
 
 impl Budget {

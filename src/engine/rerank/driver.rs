@@ -198,7 +198,7 @@ impl Driver<'_> {
             EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
             other => other,
         };
-        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, context, counted });
+        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, counted, context });
         let wanted = self.alone.wanted();
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);

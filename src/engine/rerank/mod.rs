@@ -334,8 +334,8 @@ impl Engine {
             let bias = Arc::clone(&scorer.position_bias);
             tokio::task::spawn_blocking(move || bias.save());
         }
-        // A calibration is one of the method's values, and there are none where the time did not suffice for one passage.
-        let unread = method.asks_generator() && !driven.scored.is_measured();
+        // A calibration is one of the method's values.
+        let unread = place::is_unread(&request, &driven.scored);
         let calibrations = if unread { Applicable::default() } else { calibrations };
         let mixed = driven.scored.fusion.is_some_and(|fusion| fusion.embedding.is_some());
         if mixed && calibrations.beside_embedding.is_none() && calibrations.alone.is_some() {

@@ -124,7 +124,9 @@ impl Driver<'_> {
         } else {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
-            let bound = self.time_for_signal(&task.request, scorer.expected(&list));
+            // Only a latency budget may be given whole.
+            let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list));
+            let bound = self.time_for_signal(&task.request, expected);
             // What cannot end within the bound is refused, or given up.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);

@@ -18,6 +18,11 @@ pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
     matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25) && scored.fusion.is_none()
 }
 
+/// Whether a method that reads with the generator had no time for one passage. Its values then say nothing.
+pub(super) fn is_unread(request: &RerankRequest, scored: &Scored) -> bool {
+    request.method().asks_generator() && !scored.is_measured()
+}
+
 /// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
 pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let fusion = Fusion::of(request);
@@ -80,8 +85,8 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
-    // Where no time was left for a passage, nothing is known by which one could be left out.
-    let unread = request.method().asks_generator() && !scored.is_measured();
+    // Nothing is known then by which a passage could be left out.
+    let unread = is_unread(request, &scored);
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =
         score_calibrated.then(|| scored.ranking.iter().map(|&index| score(index)).collect());
