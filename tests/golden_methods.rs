@@ -1,6 +1,7 @@
 //! Utilities of ranking methods by the default generator against an independent program (golden/generator/methods.py), which
 //! builds the prompts from docs/methods.md, shares nothing between them, and evaluates each with numpy; and the orders of those
-//! that have none (golden/generator/orders.py). MOI has a program of its own with another solver (golden/generator/moi.py).
+//! that have none (golden/generator/orders.py; orders_random_weights.py). MOI has a program of its own with another
+//! solver (golden/generator/moi.py).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,6 +13,7 @@
 
 mod common;
 
+use rerankd::config::Config;
 use rerankd::engine::Engine;
 use rerankd::engine::fusing::FusionMode;
 use rerankd::engine::methods;
@@ -155,6 +157,39 @@ async fn orders_agree_with_an_independent_program() {
         let order: Vec<usize> = answer.passages.iter().map(|placed| placed.index).collect();
         assert_eq!(serde_json::to_value(order).unwrap(), expected["order"], "{name}");
     }
+}
+
+/// The default generator lists passages and bubbles them as they were given, and a method that did nothing would agree with it.
+/// Random weights move them (golden/generator/orders_random_weights.py). Cells of 16 bits move a label by less than the margin.
+#[tokio::test]
+async fn orders_by_random_weights_agree_with_an_independent_program() {
+    let store = tempfile::tempdir().unwrap();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/merged.gguf");
+    let store = store.path().display().to_string();
+    let settings =
+        [("generator.model", model), ("models.store", &store), ("entailment.model", ""), ("embedding.model", "")];
+    let settings: Vec<_> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let engine = rerankd::app::engine(&Config::load(None, &settings).unwrap()).await.unwrap();
+    let mut moved = std::collections::BTreeMap::<String, usize>::new();
+    for expected in read("orders_random_weights.json").as_array().unwrap() {
+        let name = expected["method"].as_str().unwrap();
+        assert!(expected["margin"].as_f64().unwrap() >= 0.06, "{expected}");
+        let text = |text: &Value| Passage { text: text.as_str().unwrap().into(), ..Passage::default() };
+        let numbered = |(number, passage): (usize, Passage)| Passage { id: number.to_string(), ..passage };
+        let request = RerankRequest {
+            query: expected["query"].as_str().unwrap().into(),
+            passages: expected["passages"].as_array().unwrap().iter().map(text).enumerate().map(numbered).collect(),
+            method: methods::find(name),
+            ..RerankRequest::default()
+        };
+        assert!(request.method.is_some(), "{name}");
+        let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+        let order: Vec<usize> = answer.passages.iter().map(|placed| placed.index).collect();
+        *moved.entry(name.to_owned()).or_default() += usize::from(!order.is_sorted());
+        assert_eq!(serde_json::to_value(order).unwrap(), expected["order"], "{name}, {}", expected["query"]);
+    }
+    let lists = ["listwise", "pairwise-sliding", "setwise"].map(|method| moved[method]);
+    assert_eq!(lists, [7, 5, 6], "lists that each method moved");
 }
 
 /// The answers to all orders of three passages. A step of 32 tokens may be nearly tied, so that one answer is another.

@@ -30,7 +30,8 @@ class Model:
         field = lambda key: reader.fields[key].contents()
         value = lambda key: field("llama." + key)
         self.heads, self.kv_heads = value("attention.head_count"), value("attention.head_count_kv")
-        self.epsilon, self.base = value("attention.layer_norm_rms_epsilon"), value("rope.freq_base")
+        self.epsilon = value("attention.layer_norm_rms_epsilon")
+        self.base = value("rope.freq_base") if "llama.rope.freq_base" in reader.fields else 10_000.0
         self.layers = value("block_count")
         self.weights = {t.name: dequantize(t.data, t.tensor_type).astype(np.float32) for t in reader.tensors}
         words = field("tokenizer.ggml.tokens")
