@@ -78,17 +78,20 @@ pub fn units(text: &str, ends: &[usize], unit: Unit) -> Vec<Range<usize>> {
 #[must_use]
 pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -> String {
     let end = |token: usize| token.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
-    let (mut out, mut last) = (String::new(), 0);
+    // A mark may be a word of its own where it stands, and join what it comes to stand between: units near a gap are looked at, too.
+    let (mut out, mut last, mut gap) = (String::new(), 0, None);
     for (unit, _) in units.iter().zip(kept).filter(|(_, kept)| **kept) {
         let (from, to) = (end(unit.start), end(unit.end));
         let part = text.get(from..to).unwrap_or_default();
         if from != last {
-            if merges(&out, part) {
-                out.push(' ');
-            }
-            if is_one_number(&out, part) {
-                out.insert(out.trim_end().len(), ';');
-            }
+            gap = Some(out.len());
+        }
+        if gap.is_some_and(|gap| out[gap..].chars().nth(NEIGHBOURS).is_none()) && merges(&out, part) {
+            out.push(' ');
+        }
+        // Digits that stand together in the text are one number there.
+        if from != last && is_one_number(&out, part) {
+            out.insert(out.trim_end().len(), ';');
         }
         out.push_str(part);
         last = to;

@@ -252,6 +252,15 @@ fn what_is_left_never_makes_a_new_number() {
     assert_eq!(joined("1(200", [true, false, true], [1, 2, 5]), "1; 200");
 }
 
+/// `'12` behind another word is a mark and a number; behind a number it would be one number with it.
+#[test]
+fn a_mark_near_a_gap_joins_nothing() {
+    let units = [0..1, 1..2, 2..3, 3..4];
+    assert_eq!(left("12 a '12", &[2, 5, 6, 8], &units, &[true, false, true, true]), "12' 12");
+    assert_eq!(left("12 a '12", &[2, 5, 6, 8], &units, &[true; 4]), "12 a '12");
+    assert_eq!(left("12 a '12", &[2, 5, 6, 8], &units, &[false, true, true, true]), "a '12");
+}
+
 fn words_of(text: &str) -> Vec<&str> {
     text.unicode_words().collect()
 }
