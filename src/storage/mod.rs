@@ -7,10 +7,12 @@
 //! - `.receipts/`: hashes of files, valid while size and modification time of the file are unchanged
 //! - `.encodings/`: the tensor type chosen for a generator on this CPU, and the re-encoded file
 //! - `.profiles/`: position-bias profiles and calibrations
+//! - `.pull-*` and `.encodings/.encode-*`: files in the making
 
 pub mod calibrations;
 pub mod catalog;
 pub mod fetch;
 pub mod profiles;
+pub mod scratch;
 mod sealed;
 pub mod store;

@@ -10,6 +10,10 @@ use sha2::{Digest, Sha256};
 
 use super::catalog::{Catalog, Companion, Entry, Role};
 use super::fetch::{self, Hub};
+use super::scratch::{self, Scratch};
+
+/// How the names of folders begin that files are fetched into.
+const SCRATCH: &str = ".pull-";
 
 /// Why a model cannot be used or fetched.
 #[derive(Debug, thiserror::Error)]
@@ -232,11 +236,9 @@ impl Store {
         // The model file comes last, so that it exists only together with its companions.
         parts.reverse();
         std::fs::create_dir_all(&self.root).map_err(|error| StoreError::file(&self.root, error))?;
-        // The folder is removed when the guard goes out of scope. A wheel in it is used for all files of the entry.
-        let scratch = tempfile::Builder::new()
-            .prefix(".pull-")
-            .tempdir_in(&self.root)
-            .map_err(|error| StoreError::file(&self.root, error))?;
+        // A wheel in it is used for all files of the entry.
+        scratch::remove_abandoned(&self.root, SCRATCH);
+        let scratch = Scratch::new_in(&self.root, SCRATCH).map_err(|error| StoreError::file(&self.root, error))?;
         for part in &parts {
             self.pull_file(entry, part, scratch.path(), progress).await?;
         }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::gguf::{Header, reencoded_bytes};
 use super::{Settings, backend, with_model};
 use crate::model::{Batch, ModelError, Row};
+use crate::storage::scratch::{self, Scratch};
 use crate::storage::store::{Store, free_bytes, write_atomically};
 
 /// How many times faster than the original a candidate must be.
@@ -151,6 +152,8 @@ pub fn measure(
     }
     let bytes = reencoded_bytes(&settings.path).map_err(damaged)?;
     let kept = Kept::new(sha256, store);
+    // Before the free space is looked at.
+    scratch::remove_abandoned(&kept.folder, SCRATCH);
     if let Some(choice) = kept.read(settings, sha256)
         && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
     {
@@ -255,10 +258,13 @@ fn candidate(
     Ok((speed?, sha256?))
 }
 
+/// How the names of folders begin in which files are re-encoded.
+const SCRATCH: &str = ".encode-";
+
 /// Writes `from`, re-encoded, to a temporary file and renames it to `to`.
 fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), String> {
     let folder = to.parent().ok_or("the target has no folder")?;
-    let scratch = tempfile::Builder::new().prefix(".encode-").tempdir_in(folder).map_err(|error| error.to_string())?;
+    let scratch = Scratch::new_in(folder, SCRATCH).map_err(|error| error.to_string())?;
     let target = scratch.path().join("file");
     let c_string = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string());
     let (input, output) = (c_string(from)?, c_string(&target)?);
