@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rerankd::compress::Method;
 use rerankd::metrics::resample::{Resampling, mean_interval};
 use rerankd::model::GeneratorInfo;
 use serde_json::{Value, json};
 
-use super::measure::{RATIOS, Values, Way};
+use super::measure::{COMPRESSORS, RATIOS, Values, Way};
 
 /// What is printed, by name, with units and with the place in [`Values`].
-const MEASURES: [(&str, &str); 4] = [
+const MEASURES: [(&str, &str); 5] = [
     ("tokens of the texts", "tokens"),
     ("log P(reference)", "nats"),
     ("DeltaSePer", "probability"),
-    ("tokens to shorten, without a cache", "tokens"),
+    ("tokens to rank and shorten, without a cache", "tokens"),
+    ("seconds to rank and shorten, without a cache", "seconds"),
 ];
 
 /// The values of all questions of a file.
@@ -39,8 +39,8 @@ impl Figures {
     pub fn print(&self) {
         self.means("whole", None, Way::Whole);
         for (at, ratio) in RATIOS.into_iter().enumerate() {
-            for (by, method) in Method::ALL.into_iter().enumerate() {
-                let (name, short) = (method.name(), Way::Compressed(by, at));
+            for (by, compressor) in COMPRESSORS.into_iter().enumerate() {
+                let (name, short) = (compressor.name, Way::Compressed(by, at));
                 let (ends, last) = (Way::CutEnds(by, at), Way::DroppedLast(by, at));
                 self.means(name, Some(ratio), short);
                 self.means(&format!("passages cut at their ends, as long as {name}"), Some(ratio), ends);

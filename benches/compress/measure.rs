@@ -1,6 +1,7 @@
 //! One question: the ways to shorten its passages, and what the generator makes of each.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use rerankd::call::Call;
 use rerankd::compress::Method;
@@ -20,8 +21,24 @@ const ANSWER_TOKENS: usize = 24;
 /// Shares of the tokens that are kept.
 pub const RATIOS: [f64; 3] = [0.75, 0.5, 0.25];
 
+/// A compressor and the ranking before it, which decides what LongLLMLingua drops and how much it keeps of the rest.
+#[derive(Debug, Clone, Copy)]
+pub struct Compressor {
+    pub name: &'static str,
+    method: Method,
+    rank: &'static str,
+}
+
+/// LongLLMLingua by its own r_k, whose prompts share nothing with the compression, and by the ranking of `rerankd compress`, which
+/// reads passages once for both. Selective-Context does not rank.
+pub const COMPRESSORS: [Compressor; 3] = [
+    Compressor { name: "selective-context", method: Method::SelectiveContext, rank: "retriever" },
+    Compressor { name: "long-llm-lingua", method: Method::LongLlmLingua, rank: "long-llm-lingua" },
+    Compressor { name: "long-llm-lingua by query-generation", method: Method::LongLlmLingua, rank: "query-generation" },
+];
+
 /// Contexts of a question: the whole passages, and for each ratio and compressor the compressed ones and two others as long.
-pub const CONTEXTS: usize = 1 + RATIOS.len() * Method::ALL.len() * 3;
+pub const CONTEXTS: usize = 1 + RATIOS.len() * COMPRESSORS.len() * 3;
 
 /// How a question is measured.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +55,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     Whole,
-    /// By a compressor of [`Method::ALL`] at a ratio of [`RATIOS`], both by index.
+    /// By a compressor of [`COMPRESSORS`] at a ratio of [`RATIOS`], both by index.
     Compressed(usize, usize),
     /// Every passage cut at its end to the same share, as long as the compressed ones together.
     CutEnds(usize, usize),
@@ -46,25 +63,29 @@ pub enum Way {
     DroppedLast(usize, usize),
 }
 
-/// Tokens of the texts, log P(reference) in nats, DeltaSePer, and tokens that shortening takes without a cache; NaN for what was not measured.
-pub type Values = [f64; 4];
+/// Tokens of the texts, log P(reference) in nats, DeltaSePer, and what ranking and shortening take without a cache, in tokens and in
+/// seconds; NaN for what was not measured.
+pub type Values = [f64; 5];
 
 /// A context: its passages with their titles, and what they took.
 struct Context {
     passages: Vec<Passage>,
     tokens: usize,
     evaluated: usize,
+    seconds: f64,
 }
 
 /// Measures every way to shorten the first passages of a list.
 pub async fn question(engine: &Engine, list: &List, settings: Settings) -> anyhow::Result<BTreeMap<Way, Values>> {
     let whole = first(engine, list, settings)?;
     let lengths: Vec<usize> = whole.iter().map(|passage| length(engine, &passage.text)).collect::<Result<_, _>>()?;
-    let mut contexts =
-        BTreeMap::from([(Way::Whole, Context { tokens: lengths.iter().sum(), passages: whole.clone(), evaluated: 0 })]);
-    for (by, method) in Method::ALL.into_iter().enumerate() {
+    let mut contexts = BTreeMap::from([(
+        Way::Whole,
+        Context { tokens: lengths.iter().sum(), passages: whole.clone(), evaluated: 0, seconds: 0.0 },
+    )]);
+    for (by, compressor) in COMPRESSORS.into_iter().enumerate() {
         for (at, ratio) in RATIOS.into_iter().enumerate() {
-            let short = compressed(engine, list, &whole, method, ratio).await?;
+            let short = compressed(engine, list, &whole, compressor, (ratio, by * RATIOS.len() + at)).await?;
             let share = short.tokens as f64 / lengths.iter().sum::<usize>().max(1) as f64;
             let ends: Vec<usize> = lengths.iter().map(|length| (*length as f64 * share).round() as usize).collect();
             contexts.insert(Way::CutEnds(by, at), cut(engine, &whole, &ends)?);
@@ -115,34 +136,36 @@ fn cut(engine: &Engine, whole: &[Passage], tokens: &[usize]) -> anyhow::Result<C
     }
     let lengths = passages.iter().map(|passage| length(engine, &passage.text));
     let tokens = lengths.sum::<anyhow::Result<usize>>()?;
-    Ok(Context { passages, tokens, evaluated: 0 })
+    Ok(Context { passages, tokens, evaluated: 0, seconds: 0.0 })
 }
 
-/// The passages in the retriever's order, compressed. LongLLMLingua ranks by its own r_k, Selective-Context does not rank.
+/// The passages in the retriever's order, compressed. Their titles end with the number of the request, so that it finds nothing of
+/// what another one of the question read.
 async fn compressed(
     engine: &Engine,
     list: &List,
     whole: &[Passage],
-    method: Method,
-    ratio: f64,
+    Compressor { method, rank, .. }: Compressor,
+    (ratio, number): (f64, usize),
 ) -> anyhow::Result<Context> {
-    let ranked = if method == Method::LongLlmLingua { "long-llm-lingua" } else { "retriever" };
+    let own = |passage: &Passage| Passage { title: format!("{} {number}", passage.title), ..passage.clone() };
     let request = RerankRequest {
         query: list.question.clone(),
-        passages: whole.to_vec(),
-        method: methods::find(ranked),
+        passages: whole.iter().map(own).collect(),
+        method: methods::find(rank),
         context_order: ContextOrder::Given,
         compression: Some(Compression { ratio: Some(ratio), ..Compression::by(method) }),
         ..RerankRequest::default()
     };
+    let started = Instant::now();
     let answer = engine.rerank(&Call::local(), request, None).await?;
+    let seconds = started.elapsed().as_secs_f64();
     let report = answer.compression.ok_or_else(|| anyhow::anyhow!("no compression in the answer"))?;
     let tokens = report.passages.iter().map(|passage| passage.tokens_after).sum();
     let left = report.passages.into_iter().filter(|passage| !passage.is_dropped());
     let passages = left.map(|passage| Passage { text: passage.text, ..whole[passage.index].clone() }).collect();
-    // What an earlier ratio of the same question left in the cache counts, too.
-    let evaluated = answer.usage.tokens + answer.usage.cached_tokens;
-    Ok(Context { passages, tokens, evaluated })
+    let evaluated = answer.usage.tokens;
+    Ok(Context { passages, tokens, evaluated, seconds })
 }
 
 async fn measure(
@@ -187,7 +210,7 @@ async fn measure(
         deltas = report.utilities.iter().map(|one| one.delta_soft.map_or(f64::NAN, |delta| delta.value)).collect();
     }
     let rows = contexts.into_iter().zip(likelihoods).zip(deltas).map(|(((way, context), likelihood), delta)| {
-        (way, [context.tokens as f64, likelihood, delta, context.evaluated as f64])
+        (way, [context.tokens as f64, likelihood, delta, context.evaluated as f64, context.seconds])
     });
     Ok(rows.collect())
 }
