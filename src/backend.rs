@@ -37,7 +37,7 @@ pub(crate) struct ModelIdentity {
     pub scorer: Option<String>,
     /// The frame of the scorer's prompts. `None` without a scorer, and where a server does not say.
     pub scorer_frame: Option<Frame>,
-    /// The models that score passages beside the generator: role and SHA-256.
+    /// The models that score passages beside the generator: role and `scores_sha256`.
     pub beside: Vec<(Role, String)>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
@@ -115,6 +115,11 @@ fn frame_of(model: &v1::ModelInfo) -> Option<Frame> {
     (!model.sha256.is_empty()).then_some(frame)
 }
 
+/// What comparisons with a server's model belong to. Older servers name its file alone.
+fn scores_of(model: v1::RerankerModelInfo) -> String {
+    if model.scores_sha256.is_empty() { model.sha256 } else { model.scores_sha256 }
+}
+
 /// A scorer in a manifest.
 fn scored_by(sha256: &str, adapter: Option<String>) -> String {
     adapter.map_or_else(|| sha256.to_owned(), |adapter| format!("{sha256} with {adapter}"))
@@ -139,7 +144,7 @@ impl ModelIdentity {
         }
     }
 
-    /// SHA-256 of the model with this role beside the generator; `None` where none is configured.
+    /// `scores_sha256` of the model with this role beside the generator; `None` where none is configured.
     pub fn sha256_of(&self, role: Role) -> Option<&str> {
         self.beside.iter().find(|(other, _)| *other == role).map(|(_, sha256)| sha256.as_str())
     }
@@ -202,7 +207,7 @@ impl Backend {
                     }),
                     beside: [(Role::Reranker, info.reranker), (Role::Embedding, info.embedding)]
                         .into_iter()
-                        .filter_map(|(role, model)| Some((role, model?.sha256)))
+                        .filter_map(|(role, model)| Some((role, model.map(scores_of)?)))
                         .collect(),
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts: info.template_version,
@@ -235,7 +240,7 @@ impl Backend {
                         .models()
                         .scorers()
                         .iter()
-                        .map(|(role, scorer)| (*role, scorer.model().sha256.clone()))
+                        .map(|(role, scorer)| (*role, scorer.scores_sha256()))
                         .collect(),
                     entailment: engine
                         .models()

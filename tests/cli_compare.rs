@@ -332,7 +332,9 @@ fn methods_are_calibrated_on_labelled_lists() {
     let data = folder.path().join("lists.jsonl");
     lists(&data, 12);
     let data = data.to_str().unwrap();
-    let calibrate = ["calibrate", "--ranking", "--data", data, "--set", &store, "--set", "generator.reencode=false"];
+    // With a prefix: what is stored has to be what the server looks for.
+    let own = ["--set", &store, "--set", "generator.reencode=false", "--set", "embedding.query_prefix=query: "];
+    let calibrate = [&["calibrate", "--ranking", "--data", data], &own[..]].concat();
     let output = run(&calibrate);
     assert!(output.status.success(), "{}", error(&output));
     let lines = figures(&output);
@@ -342,8 +344,7 @@ fn methods_are_calibrated_on_labelled_lists() {
     );
     let fused: Vec<&Value> = lines.iter().map(|line| &line["fused_with"]).collect();
     assert_eq!(fused, [&json!("retriever"), &json!("retriever"), &Value::Null]);
-    // The default mixes in the cosines of the embedding model, and that calibration belongs to the model's file; the other one is
-    // for where it cannot be asked.
+    // The default mixes in cosines, and that calibration belongs to their model; the other one is for where it cannot be asked.
     let sha256 = |line: &Value| line["embedding_sha256"].as_str().map(str::len);
     assert_eq!(lines.iter().map(sha256).collect::<Vec<_>>(), [Some(64), None, None]);
     for line in &lines {
@@ -359,7 +360,7 @@ fn methods_are_calibrated_on_labelled_lists() {
         list(0, false)["passages"].as_array().unwrap().iter().map(|one| format!("{one}\n")).collect();
     std::fs::write(&passages, lines.concat()).unwrap();
     let passages = passages.to_str().unwrap();
-    let rerank = ["rerank", "--query", FACTS[0].0, passages, "--set", &store, "--set", "generator.reencode=false"];
+    let rerank = [&["rerank", "--query", FACTS[0].0, passages], &own[..]].concat();
     let ranked = run(&rerank);
     assert!(ranked.status.success(), "{}", error(&ranked));
     let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();

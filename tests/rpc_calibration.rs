@@ -16,7 +16,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::passage_models::{changed, folder, serve_model};
+use common::passage_models::{changed, folder, serve, serve_model};
 use common::{Running, Scripted, wire};
 use rerankd::config::Config;
 use rerankd::engine::models::Role;
@@ -163,7 +163,8 @@ async fn wait_until(done: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
 }
 
-/// Beside an embedding model the cascade has a calibration of its own, which belongs to that model's file.
+/// Beside an embedding model the cascade has a calibration of its own, which belongs to that model's file and
+/// settings.
 #[tokio::test]
 async fn beside_an_embedding_model_its_own_calibration_applies() {
     let server = serve_model("embedding", &folder("embedding")).await;
@@ -185,6 +186,21 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let info = client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
     let told: Vec<&str> = info.calibrations.iter().map(|one| one.embedding_sha256.as_str()).collect();
     assert_eq!(told, ["", &sha256]);
+    assert_eq!(info.embedding.unwrap().scores_sha256, sha256);
+    server.stop().await;
+
+    // With other prefixes the same file gives other cosines.
+    let model = folder("embedding");
+    let server = serve(&[("embedding.model", model.to_str().unwrap()), ("embedding.query_prefix", "query: ")]).await;
+    let generator = server.engine.generator().unwrap();
+    generator.calibrations.replace(vec![plain.clone(), beside(&sha256)]);
+    let other = ask(&server, request()).await;
+    assert!(!other.score_calibrated && other.fusion.unwrap().embedding_weight.is_some());
+    assert!(other.warnings.iter().any(|one| one.contains("calibrate --ranking")), "{:?}", other.warnings);
+    let own = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
+    assert!(own.len() == 64 && own != sha256, "{own}");
+    generator.calibrations.replace(vec![plain.clone(), beside(&own)]);
+    assert!(ask(&server, request()).await.score_calibrated);
     server.stop().await;
 
     // A model that cannot be asked: the calibration without it.

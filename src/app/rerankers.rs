@@ -45,6 +45,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
     };
     // The last digits of a vector depend on the other texts of its step.
     let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
+    let settings = model.own_settings();
     let (model, library, gpu_layers) = (model.clone(), config.entailment.library.clone(), config.generator.gpu_layers);
     let loader: Loader = Box::new(move |serve| {
         let unusable =
@@ -65,7 +66,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
             },
             _ => PassageNetwork::CrossEncoder,
         };
-        let settings = onnx::PassageSettings {
+        let network = onnx::PassageSettings {
             kind,
             network: located.path,
             name: located.name,
@@ -75,9 +76,10 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
             threads: model.threads,
             batch: model.batch,
         };
-        onnx::with_passage_model(&settings, serve)
+        onnx::with_passage_model(&network, serve)
     });
-    PassageScorer::start(role.name(), configured, config.scheduler.longest_wait, loader)
+    let started = PassageScorer::start(role.name(), configured, config.scheduler.longest_wait, loader)?;
+    Ok(started.with_settings(&settings))
 }
 
 fn serve_gguf(

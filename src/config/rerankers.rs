@@ -5,6 +5,9 @@ use serde::Deserialize;
 /// Shortest maximum length that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 32;
 
+/// `max_tokens` of both sections in defaults.toml.
+const USUAL_TOKENS: usize = 512;
+
 /// A model that scores passages, and its load settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassageModel {
@@ -22,6 +25,20 @@ pub struct PassageModel {
     pub passage_prefix: String,
     /// Texts whose vectors are kept; 0 for a cross-encoder.
     pub cache_entries: usize,
+}
+
+impl PassageModel {
+    /// The settings that its scores depend on beside its files, as text; empty where they are the defaults. Scores of a network that
+    /// quantises over the whole batch depend on the batch.
+    #[must_use]
+    pub fn own_settings(&self) -> String {
+        let Self { most_tokens, batch, query_prefix, passage_prefix, .. } = self;
+        if query_prefix.is_empty() && passage_prefix.is_empty() && (*most_tokens, *batch) == (USUAL_TOKENS, 0) {
+            return String::new();
+        }
+        // The length tells where the first prefix ends. The text is hashed and stored: it must not change.
+        format!("{}:{query_prefix}{passage_prefix}:{most_tokens}:{batch}", query_prefix.len())
+    }
 }
 
 /// The two sections before validation.
@@ -111,6 +128,27 @@ mod tests {
         let model = load(&flags).unwrap().rerankers.embedding.unwrap();
         assert_eq!((&*model.model, &*model.query_prefix, model.threads), ("x", "query: ", 3));
         assert_eq!((model.most_tokens, model.batch), (512, 0));
+    }
+
+    /// What was measured with the defaults stays bound to the file alone.
+    #[test]
+    fn settings_that_change_scores_are_told_and_the_defaults_are_not() {
+        let of = |flags: &[(&str, &str)]| load(flags).unwrap().rerankers.embedding.unwrap().own_settings();
+        assert_eq!(of(&[]), "");
+        assert_eq!(of(&[("embedding.threads", "3"), ("embedding.cache_entries", "0")]), "");
+        let reranker = load(&[("reranker.model", "x")]).unwrap().rerankers.reranker.unwrap();
+        assert_eq!(reranker.own_settings(), "");
+        let (query, passage) = ("embedding.query_prefix", "embedding.passage_prefix");
+        let changed: [&[(&str, &str)]; 6] = [
+            &[(query, "a")],
+            &[(passage, "a")],
+            &[(query, "a"), (passage, "ab")],
+            &[(query, "aa"), (passage, "b")],
+            &[("embedding.max_tokens", "256")],
+            &[("embedding.batch", "16")],
+        ];
+        let told: std::collections::BTreeSet<String> = changed.iter().map(|flags| of(flags)).collect();
+        assert!(told.len() == changed.len() && !told.contains(""), "{told:?}");
     }
 
     #[test]

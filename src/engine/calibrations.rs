@@ -7,7 +7,7 @@ use super::rerank::RerankRequest;
 use crate::fusion::calibration::Calibration;
 
 /// What a caller is told whose scores are not calibrated, though the method has a calibration.
-pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model and is not applied: \
+pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, or with other settings of it, and is not applied: \
                                            run `rerankd calibrate --ranking` again";
 
 /// The calibrations of one generator. They may change while it serves.
@@ -51,7 +51,7 @@ impl Calibrations {
     }
 
     /// The calibrations that apply to a request. None do where the request sets the fusion itself: scores were calibrated for
-    /// another mix. `embedding` is the SHA-256 of the embedding model whose cosines the method mixes in.
+    /// another mix. `embedding` is what the cosines that the method mixes in belong to: a SHA-256.
     pub(super) fn of(&self, request: &RerankRequest, embedding: Option<&str>) -> Applicable {
         if !request.fusion.is_default() {
             return Applicable::default();
@@ -91,7 +91,7 @@ impl Calibrations {
                 source.name()
             );
         }
-        let asked = if embedding.is_some() { "another one is" } else { "none is" };
+        let asked = if embedding.is_some() { "another one, or that one with other settings, is" } else { "none is" };
         format!("{name} is calibrated beside an embedding model only, and {asked} configured")
     }
 

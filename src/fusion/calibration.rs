@@ -41,7 +41,8 @@ pub struct Calibration {
     pub method: String,
     /// What is fused; `None` for a method that does not fuse by itself.
     pub mix: Option<Mix>,
-    /// SHA-256 of the embedding model whose cosines are a part of the other side; `None` where none are.
+    /// What the cosines that are a part of the other side depend on: SHA-256 of the embedding model's file, and of its prefixes and
+    /// length where they are not the defaults. `None` where no cosines are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.

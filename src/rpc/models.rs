@@ -155,6 +155,7 @@ fn scorer_info(scorer: &PassageScorer) -> v1::RerankerModelInfo {
         max_tokens: narrow(info.most_tokens),
         problem,
         scored: scorer.scored(),
+        scores_sha256: scorer.scores_sha256(),
     }
 }
 

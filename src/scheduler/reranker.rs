@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
@@ -108,6 +109,8 @@ pub struct PassageScorer {
     /// When it could not be loaded last.
     failed: Arc<Mutex<Option<Instant>>>,
     model: ConfiguredModel,
+    /// Settings that its scores depend on beside its file; empty for the defaults.
+    settings: Arc<str>,
 }
 
 impl std::fmt::Debug for PassageScorer {
@@ -131,7 +134,13 @@ impl PassageScorer {
         let (scored, backlog) = (Arc::new(AtomicU64::new(0)), Arc::new(Backlog::new(longest_wait)));
         let service = Turns::new(Scoring { name, loader, scored: Arc::clone(&scored) }, Arc::clone(&backlog));
         let worker = Worker::start(name, Load::OnDemand, service)?;
-        Ok(Self { worker, backlog, scored, failed: Arc::default(), model })
+        Ok(Self { worker, backlog, scored, failed: Arc::default(), model, settings: "".into() })
+    }
+
+    /// Names the settings that its scores depend on beside its file; empty for the defaults.
+    #[must_use]
+    pub fn with_settings(self, settings: &str) -> Self {
+        Self { settings: settings.into(), ..self }
     }
 
     /// The model that is configured, loaded or not.
@@ -169,6 +178,18 @@ impl PassageScorer {
     #[must_use]
     pub fn sha256(&self) -> String {
         self.info().map_or_else(|| self.model.sha256.clone(), |info| info.sha256)
+    }
+
+    /// SHA-256 to which calibrations and comparisons belong: that of its file, or, where settings differ from the defaults, of that
+    /// hash and these settings. Empty where the file is not there.
+    #[must_use]
+    pub fn scores_sha256(&self) -> String {
+        let file = self.sha256();
+        if file.is_empty() || self.settings.is_empty() {
+            return file;
+        }
+        let hash = Sha256::digest(format!("{file} {}", self.settings));
+        hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     }
 
     /// How often the model failed since the start, to be loaded again.

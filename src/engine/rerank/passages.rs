@@ -58,9 +58,11 @@ impl Engine {
         signal(self.models(), request)
     }
 
-    /// SHA-256 of that model's file; empty where the file is not there.
+    /// [`PassageScorer::scores_sha256`] of that model.
+    ///
+    /// [`PassageScorer::scores_sha256`]: crate::scheduler::reranker::PassageScorer::scores_sha256
     pub(super) fn signal_sha256(&self, request: &RerankRequest) -> Option<String> {
-        Some(self.models().scorer_if_any(self.signal_of(request)?)?.sha256())
+        Some(self.models().scorer_if_any(self.signal_of(request)?)?.scores_sha256())
     }
 }
 

@@ -93,7 +93,9 @@ pub(crate) struct Fitted {
 pub(crate) struct Answers {
     method: MethodRef,
     observed: Vec<Observed>,
-    /// SHA-256 of the embedding model whose cosines the method mixed in.
+    /// What the cosines that the method mixed in belong to ([`PassageScorer::scores_sha256`]).
+    ///
+    /// [`PassageScorer::scores_sha256`]: crate::scheduler::reranker::PassageScorer::scores_sha256
     embedding: Option<String>,
     /// See [`Self::without`].
     without: Option<String>,
@@ -133,7 +135,7 @@ impl Answers {
             passages.sort_by_key(|passage| passage.index);
             cosines = Some(passages.iter().map(|passage| passage.utility).collect());
             let scorer = engine.models().scorer(Role::Embedding)?;
-            self.embedding = Some(scorer.sha256());
+            self.embedding = Some(scorer.scores_sha256());
         } else if let Some(warning) = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)) {
             self.without.get_or_insert_with(|| warning.clone());
         }
