@@ -106,7 +106,8 @@ bench-answers: setup
 	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(MOI),--moi $(MOI)) $(if $(OUT),--out $(OUT))
 
 # What compression does to answers: tokens, log P(reference) and DeltaSePer of the first five passages at .75, .5 and .25 of their
-# tokens, by three compressors, and what they cost, against the whole passages and two shorter contexts of the same tokens. DATA as for bench-answers.
+# tokens, by three compressors, and what they cost, against the whole passages and two shorter contexts of the same tokens. DATA as
+# for bench-answers.
 bench-compress: setup
 	@$(CARGO) bench --locked --bench compress -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5)
 

