@@ -1,18 +1,14 @@
 //! Folders for files in the making. Their owner holds a lock in them, so that the folder of a process that was killed can be told
-//! from one at work, and is removed.
+//! from one at work, and is removed. No date is asked: a clock that jumps would take the folder from a process at work.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use tempfile::TempDir;
 
 /// The file whose lock says that the folder is in use.
 const LOCK: &str = "in-use";
-
-/// How old a folder without [`LOCK`] must be to count as abandoned: its owner may be about to name the file, or have no locks.
-const UNLOCKED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A folder that is removed when this value goes out of scope.
 #[derive(Debug)]
@@ -31,7 +27,7 @@ impl Scratch {
         // The file gets its name when it is locked: nobody finds it without its lock.
         let unnamed = folder.path().join("unlocked");
         let lock = File::create(&unnamed)?;
-        // On a file system without locks the folder's age has to tell.
+        // On a file system without locks nothing tells: the folder of a killed process stays, and is named.
         if lock.lock().is_ok() {
             std::fs::rename(unnamed, folder.path().join(LOCK))?;
         }
@@ -69,28 +65,27 @@ fn is_abandoned(folder: &Path) -> bool {
     // Network file systems lock only what is open for writing.
     match File::options().write(true).open(folder.join(LOCK)) {
         Ok(lock) => lock.try_lock().is_ok(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let modified = folder.metadata().and_then(|metadata| metadata.modified());
-            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > UNLOCKED))
+        Err(error) => {
+            // Its owner may be about to name the file, or have no locks.
+            if error.kind() == io::ErrorKind::NotFound && folder.is_dir() {
+                tracing::info!(folder = %folder.display(), "kept: no lock tells whether a process works in it; remove it if none does");
+            }
+            false
         }
-        Err(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
 
-    fn left(root: &Path, name: &str, lock: bool, age: Duration) {
+    fn left(root: &Path, name: &str, lock: bool) {
         let folder = root.join(name);
         std::fs::create_dir_all(folder.join("wheel")).unwrap();
         std::fs::write(folder.join("wheel/part.bin"), "half of a file").unwrap();
         if lock {
             File::create(folder.join(LOCK)).unwrap();
         }
-        File::open(&folder).unwrap().set_modified(SystemTime::now() - age).unwrap();
     }
 
     fn names(root: &Path) -> Vec<String> {
@@ -103,12 +98,10 @@ mod tests {
     #[test]
     fn what_a_killed_process_left_is_removed_and_what_is_in_use_is_not() {
         let root = tempfile::tempdir().unwrap();
-        let (day, minute) = (Duration::from_secs(25 * 60 * 60), Duration::from_secs(60));
-        left(root.path(), ".pull-killed", true, minute);
-        left(root.path(), ".pull-older-version", false, day);
-        left(root.path(), ".pull-just-made", false, minute);
-        left(root.path(), "a-model", false, day);
-        left(root.path(), ".encode-killed", true, day);
+        left(root.path(), ".pull-killed", true);
+        left(root.path(), ".pull-without-locks", false);
+        left(root.path(), "a-model", false);
+        left(root.path(), ".encode-killed", true);
         std::fs::write(root.path().join(".pull-file"), "").unwrap();
         let other = Scratch::new_in(root.path(), ".pull-").unwrap();
         let one = Scratch::new_in(root.path(), ".pull-").unwrap();
@@ -117,6 +110,6 @@ mod tests {
         let (one_path, other_path) = (one.path().to_owned(), other.path().to_owned());
         drop((one, other));
         assert!(!one_path.exists() && !other_path.exists());
-        assert_eq!(names(root.path()), [".encode-killed", ".pull-file", ".pull-just-made", "a-model"]);
+        assert_eq!(names(root.path()), [".encode-killed", ".pull-file", ".pull-without-locks", "a-model"]);
     }
 }
