@@ -174,7 +174,12 @@ impl ModelIdentity {
     pub fn calibrated(&self, methods: Option<&[&str]>) -> Option<Vec<String>> {
         let each = |one: &v1::RankingCalibration| {
             let weight = one.fusion_weight.map(|weight| weight.to_string()).unwrap_or_default();
-            format!("{} {} {weight} {} {}", one.method, one.fused_with, one.intercept, one.slope)
+            let mut text = format!("{} {} {weight} {} {}", one.method, one.fused_with, one.intercept, one.slope);
+            // Results from before it could be learnt are continued.
+            if let Some(per_nat) = one.outranks_per_nat {
+                text.push_str(&format!(" {per_nat}"));
+            }
+            text
         };
         let own =
             self.calibrations.iter().filter(|one| methods.is_none_or(|methods| methods.contains(&one.method.as_str())));
@@ -360,6 +365,17 @@ mod tests {
         assert_eq!(entries(plain, jinja), [("chat_template", false), ("scorer_jinja", true)]);
         assert_eq!(entries(jinja, chat), [("jinja", true)]);
         assert!(entries(None, None).is_empty(), "a server that does not say");
+    }
+
+    /// A comparison is continued while they are the same.
+    #[test]
+    fn a_learnt_slope_is_a_part_of_a_calibration_and_its_absence_is_not() {
+        let of = |outranks_per_nat| {
+            let method = "cascade".to_owned();
+            let one = v1::RankingCalibration { method, outranks_per_nat, ..v1::RankingCalibration::default() };
+            ModelIdentity { calibrations: vec![one], ..ModelIdentity::scripted("") }.calibrated(None).unwrap()
+        };
+        assert_eq!((of(None), of(Some(0.6))), (vec!["cascade   0 0".to_owned()], vec!["cascade   0 0 0.6".to_owned()]));
     }
 
     #[test]

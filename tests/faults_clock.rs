@@ -147,8 +147,16 @@ async fn a_calibration_is_followed_whatever_its_date() {
     for (lists, time) in (40..).zip(times()) {
         let score = Platt { intercept: -2.0, slope: 3.0 };
         let method = "cascade".to_owned();
-        let calibration =
-            Calibration { embedding: None, method, mix: None, score, lists, passages: 800, calibration_error: None };
+        let calibration = Calibration {
+            embedding: None,
+            method,
+            mix: None,
+            score,
+            lists,
+            passages: 800,
+            outranks_per_nat: None,
+            calibration_error: None,
+        };
         file.save(&[calibration]).unwrap();
         date(file.path(), time);
         common::wait_for("the calibration is taken up", || {

@@ -153,6 +153,7 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
         score: Platt { intercept: -2.0, slope: 3.0 },
         lists: 40,
         passages: 800,
+        outranks_per_nat: None,
         calibration_error: None,
     };
     file.save(&[calibration("cascade")]).unwrap();

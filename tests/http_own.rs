@@ -82,6 +82,7 @@ async fn results_are_bounded_by_their_scores() {
         score: Platt { intercept: -1.0, slope: 9.0 },
         lists: 40,
         passages: 800,
+        outranks_per_nat: None,
         calibration_error: None,
     };
     server.engine.generator().unwrap().calibrations.replace(vec![calibration]);

@@ -191,6 +191,7 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
         score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },
         lists: 40,
         passages: 800,
+        outranks_per_nat: None,
         calibration_error: None,
     };
     app::calibration_file(&store, &name(0.5)).save(&[calibration]).unwrap();

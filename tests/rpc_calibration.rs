@@ -43,6 +43,7 @@ fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
         score,
         lists: 40,
         passages: 800,
+        outranks_per_nat: None,
         calibration_error: Some(0.04),
     }
 }
@@ -114,6 +115,37 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     wait_until(|| !file.path().exists()).await;
     assert!(ask(&server, request()).await.score_calibrated, "the earlier calibration stays in use");
     following.abort();
+    server.stop().await;
+}
+
+/// How surely a place is ahead of the next follows from the difference of their values, by a slope that lists can teach.
+#[tokio::test]
+async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let mix = Some(Mix { source: Source::Retriever, weight: 0.85 });
+    let cascade = |outranks_per_nat| Calibration { outranks_per_nat, ..calibration("cascade", mix) };
+    generator.calibrations.replace(vec![cascade(None)]);
+    let before = ask(&server, request()).await;
+    generator.calibrations.replace(vec![cascade(Some(0.6))]);
+    let after = ask(&server, request()).await;
+    let mut told = 0;
+    for (before, after) in before.results.iter().zip(&after.results) {
+        assert_eq!((&before.id, before.score), (&after.id, after.score));
+        let (Some(before), Some(after)) = (before.outranks_next, after.outranks_next) else { continue };
+        assert!((logit(after) - 3.0 * logit(before)).abs() < 1e-9, "{before} {after}");
+        told += usize::from(before > 0.5);
+    }
+    assert!(told > 0);
+    assert!(after.results.last().unwrap().outranks_next.is_none());
+    // Another mixture than the calibrated one: the built-in slope. The values are the same.
+    let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
+    let own = ask(&server, v1::RerankRequest { fusion: Some(own), ..request() }).await;
+    let told = |answer: &v1::RerankResponse| answer.results.iter().map(|one| one.outranks_next).collect::<Vec<_>>();
+    assert_eq!(told(&own), told(&before));
+    let mut client = ModelServiceClient::new(server.channel().await);
+    let info = client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.calibrations[0].outranks_per_nat, Some(0.6));
     server.stop().await;
 }
 

@@ -219,6 +219,7 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
         score: Platt { intercept: -2.0, slope: 3.0 },
         lists: 40,
         passages: 800,
+        outranks_per_nat: None,
         calibration_error: None,
     }]);
     let built_in = ask(&server, plain(Method::QueryGeneration, &TEXTS)).await;

@@ -250,6 +250,7 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
         score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },
         lists: 40,
         passages: 800,
+        outranks_per_nat: None,
         calibration_error: None,
     };
     app::calibration_file(&store, &hash("merged.gguf")).save(&[calibration]).unwrap();

@@ -24,10 +24,10 @@ use crate::{app, telemetry};
 /// "supporting": true where it contains the answer. A running server uses the result within seconds. For ten passages, about
 /// 30 questions show a bias beyond its error; with fewer, the order stays best first.
 ///
-/// With --ranking the fusion weight of each method is learnt and its scores become probabilities of relevance. The lines are
-/// labelled lists as a retriever returns them, as for `rerankd compare`; take lists of the retriever that is served. 40 lists
-/// or more are a good basis, 10 are needed. What the calibration is worth is measured on the half of the lists that the fit did
-/// not see.
+/// With --ranking the fusion weight of each method is learnt, its scores become probabilities of relevance, and of cascade
+/// it is learnt how fast outranks_next rises with the difference of two neighbours. The lines are labelled lists as a retriever
+/// returns them, as for `rerankd compare`; take lists of the retriever that is served. 40 lists or more are a good basis, 10 are
+/// needed. What the calibration is worth is measured on the half of the lists that the fit did not see.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd calibrate --data labelled.jsonl --questions 50\n  \
                         rerankd calibrate --ranking --data lists.jsonl.gz --methods cascade,query-generation\n  \

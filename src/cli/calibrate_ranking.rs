@@ -107,6 +107,9 @@ fn line(one: &Fitted) -> Value {
     line["unseen"] = json!({
         "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
         "calibration_error": { "before": worth.error_before, "after": worth.error_after },
+        "outranks_next": worth.order.as_ref().map(|order| json!({
+            "calibration_error": { "before": order.error_before, "after": order.error_after }, "pairs": order.pairs,
+        })),
         "none_relevant": worth.none_relevant.as_ref().map(|none| json!({
             "auc": none.auc, "true_positive_rate": none.true_positive_rate, "false_positive_rate": none.false_positive_rate,
         })),
@@ -124,6 +127,7 @@ fn table(fitted: &[Fitted]) -> String {
         "weight",
         "nDCG@10, built-in and learnt weight",
         "calibration error, before and after",
+        "error of outranks_next, before and after",
         "none_helps: AUC; true and false positives",
         "F1 of auto_k, and of one number for all",
     ]);
@@ -135,6 +139,10 @@ fn table(fitted: &[Fitted]) -> String {
             calibration.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
             format!("{:.3}, {:.3}", worth.ndcg_before, worth.ndcg_after),
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),
+            worth.order.as_ref().map_or_else(
+                || "-".to_owned(),
+                |order| format!("{:.3}, {}", order.error_before, number(order.error_after)),
+            ),
             worth.none_relevant.as_ref().map_or_else(
                 || "-".to_owned(),
                 |none| format!("{:.3}; {:.2}, {:.2}", none.auc, none.true_positive_rate, none.false_positive_rate),

@@ -39,6 +39,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
         "fused with",
         "weight",
         "intercept, slope",
+        "log-odds of outranks_next a nat",
         "lists",
         "calibration error",
     ]);
@@ -49,6 +50,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
             one.fused_with(),
             one.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
             format!("{:.3}, {:.3}", one.score.intercept, one.score.slope),
+            one.outranks_per_nat.map_or_else(|| "-".to_owned(), |slope| format!("{slope:.3}")),
             one.lists.to_string(),
             one.calibration_error.map_or_else(|| "-".to_owned(), |error| format!("{error:.3}")),
         ]);
@@ -72,6 +74,7 @@ pub(super) fn fields(one: &Calibration) -> Value {
         "fusion_weight": one.mix.map(|mix| mix.weight),
         "intercept": one.score.intercept,
         "slope": one.score.slope,
+        "outranks_per_nat": one.outranks_per_nat,
         "lists": one.lists,
         "passages": one.passages,
     })

@@ -118,6 +118,7 @@ mod tests {
             score: Platt { intercept: -1.0, slope: 2.0 },
             lists: 10,
             passages: 100,
+            outranks_per_nat: None,
             calibration_error: None,
         }
     }

@@ -47,6 +47,13 @@ pub struct Calibration {
     pub embedding: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.
     pub score: Platt,
+    /// Log-odds for each nat between the values of two neighbours that the higher one is the relevant one of the two, at least 0.
+    /// `None` where the built-in slope holds ([`settled`]), and for a method whose `outranks_next` does not follow from such a
+    /// difference.
+    ///
+    /// [`settled`]: super::settled
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outranks_per_nat: Option<f64>,
     /// Labelled lists that it rests on.
     pub lists: usize,
     /// Their passages.
@@ -74,6 +81,8 @@ impl Calibration {
     /// Whether its numbers can be used.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.score.is_valid() && self.mix.is_none_or(|mix| (0.0..=1.0).contains(&mix.weight))
+        self.score.is_valid()
+            && self.mix.is_none_or(|mix| (0.0..=1.0).contains(&mix.weight))
+            && self.outranks_per_nat.is_none_or(|slope| slope.is_finite() && slope >= 0.0)
     }
 }

@@ -9,6 +9,18 @@
 use super::agreement::mid_ranks;
 use crate::numeric::{mean, real};
 
+/// Most bins of [`calibration_error`].
+const BINS: usize = 10;
+
+/// Least numbers in a bin. In smaller ones the error would be that of few draws, however good the probabilities are.
+const IN_A_BIN: usize = 20;
+
+/// [`expected_calibration_error`] over ten bins, or over fewer of at least twenty.
+#[must_use]
+pub fn calibration_error(probabilities: &[f64], relevant: &[bool]) -> Option<f64> {
+    expected_calibration_error(probabilities, relevant, (probabilities.len() / IN_A_BIN).clamp(1, BINS))
+}
+
 /// Expected calibration error of `probabilities` over `bins` bins of equal count. With fewer pairs than bins each pair has
 /// its own. `None` without pairs or bins, or for lists of different lengths. Numbers must be finite.
 #[must_use]

@@ -203,6 +203,7 @@ pub(super) fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalib
         passages: narrow(calibration.passages),
         calibration_error: calibration.calibration_error,
         embedding_sha256: calibration.embedding.clone().unwrap_or_default(),
+        outranks_per_nat: calibration.outranks_per_nat,
     }
 }
 

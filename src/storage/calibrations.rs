@@ -82,6 +82,7 @@ mod tests {
             score: Platt { intercept: -5.25, slope },
             lists: 80,
             passages: 1_600,
+            outranks_per_nat: Some(0.2 + slope.abs() / 3.0),
             calibration_error: Some(0.1 + 0.2),
         }
     }
@@ -96,6 +97,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_a_slope_between_neighbours_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path());
+        let before = Calibration { outranks_per_nat: None, ..calibration(1.0) };
+        file.save(std::slice::from_ref(&before)).unwrap();
+        assert!(
+            !std::fs::read_to_string(file.path()).unwrap().contains("outranks_per_nat"),
+            "as older versions wrote it"
+        );
+        assert_eq!(file.load().unwrap(), [before]);
+    }
+
+    #[test]
     fn what_cannot_be_trusted_is_refused_and_set_aside() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(folder.path());
@@ -103,12 +117,15 @@ mod tests {
         let good = std::fs::read_to_string(file.path()).unwrap();
         file.save(&[calibration(-3.5)]).unwrap();
         let turned = std::fs::read_to_string(file.path()).unwrap();
+        file.save(&[Calibration { outranks_per_nat: Some(-0.2), ..calibration(3.5) }]).unwrap();
+        let reversed = std::fs::read_to_string(file.path()).unwrap();
         let damages = [
             good[..good.len() / 2].to_owned(),
             good.replacen("3.5", "4.5", 1),
             String::new(),
             good.replace("\"ab\"", "\"cd\""),
             turned,
+            reversed,
         ];
         for (number, damaged) in damages.iter().enumerate() {
             std::fs::write(file.path(), damaged).unwrap();

@@ -68,7 +68,7 @@ fn is_abandoned(folder: &Path) -> bool {
         Err(error) => {
             // Its owner may be about to name the file, or have no locks.
             if error.kind() == io::ErrorKind::NotFound && folder.is_dir() {
-                tracing::info!(folder = %folder.display(), "kept: no lock tells whether a process works in it; remove it if none does");
+                tracing::warn!(folder = %folder.display(), "kept: no lock tells whether a process works in it; remove it if none does");
             }
             false
         }

@@ -62,6 +62,10 @@ impl Method for Cascade {
         true
     }
 
+    fn outranks_by_value(&self) -> bool {
+        true
+    }
+
     fn signal(&self) -> Option<Role> {
         Some(Role::Embedding)
     }
@@ -341,7 +345,7 @@ impl Ranking for Running {
         ranking.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
         let (values, utilities) = (complete(&values), complete(&self.utilities));
         let gap = |pair: &[usize]| (values[pair[0]] - values[pair[1]]).max(0.0);
-        let outranks = ranking.windows(2).map(|pair| settled::outranks(gap(pair))).collect();
+        let gaps = ranking.windows(2).map(gap).collect();
         Ok(Scored {
             utilities,
             has_zero: true,
@@ -350,7 +354,8 @@ impl Ranking for Running {
             stages,
             standard_errors: errors,
             ranking,
-            outranks_next: Some(outranks),
+            outranks_next: None,
+            gaps: Some(gaps),
             fit,
             unit: self.unit(),
             warnings,

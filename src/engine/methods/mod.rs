@@ -126,6 +126,12 @@ pub trait Method: Send + Sync {
         None
     }
 
+    /// Whether the probability that a passage outranks the next is a function of their values' difference, which
+    /// `rerankd calibrate --ranking` can learn ([`settled`](crate::fusion::settled)).
+    fn outranks_by_value(&self) -> bool {
+        false
+    }
+
     /// A model beside the generator whose scores it mixes in where the server has one.
     fn signal(&self) -> Option<Role> {
         None
@@ -270,6 +276,9 @@ pub struct Scored {
     pub ranking: Vec<usize>,
     /// For each place of the ranking but the last, the probability that its passage outranks the next one.
     pub outranks_next: Option<Vec<f64>>,
+    /// In place of these, for a method that [`Method::outranks_by_value`]: how much the value of each place exceeds that of the
+    /// next, in the unit of the utilities, at least 0.
+    pub gaps: Option<Vec<f64>>,
     /// The fit, for methods that have one.
     pub fit: Option<FitReport>,
     /// What one unit of `score`'s logit is: the reported score of a passage is `sigmoid(utility / unit)`.

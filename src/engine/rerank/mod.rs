@@ -352,13 +352,13 @@ impl Engine {
             };
             driven = call.compute(mix).await?;
         }
-        let score = calibration.map(|it| it.score);
         let mut placed = if request.auto_k {
             // What it sums takes milliseconds for long lists.
             let (request, generator, scorer) = (request.clone(), Arc::clone(&generator), Arc::clone(&scorer));
-            call.compute(move |_| place::place((&generator, &scorer), &request, score, driven, usage)).await?
+            call.compute(move |_| place::place((&generator, &scorer), &request, calibration.as_ref(), driven, usage))
+                .await?
         } else {
-            place::place((&generator, &scorer), &request, score, driven, usage)?
+            place::place((&generator, &scorer), &request, calibration.as_ref(), driven, usage)?
         };
         let ranked = placed.usage.tokens;
         if !placed.passages.is_empty() {

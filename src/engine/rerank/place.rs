@@ -9,7 +9,8 @@ use crate::engine::models::ServedGenerator;
 use crate::engine::opening::NO_PROFILE;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::fit::profile::Subject;
-use crate::fusion::platt::Platt;
+use crate::fusion::calibration::Calibration;
+use crate::fusion::settled;
 use crate::metrics::cut::{best_cut, none_relevant};
 use crate::numeric::{descending, sigmoid};
 
@@ -29,7 +30,7 @@ pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let (values, report) = fusion.values(&scored.utilities, scored.has_zero, scored.unit);
     scored.ranking = descending(&values);
     // A method's own probabilities are for its own order.
-    scored.outranks_next = None;
+    (scored.outranks_next, scored.gaps) = (None, None);
     scored.values = Some(values);
     scored.fusion = Some(report);
     scored.warnings.extend(fusion.warning);
@@ -60,22 +61,26 @@ pub(super) fn not_calibrated(request: &RerankRequest, why: impl FnOnce() -> Stri
     EngineError::Precondition(format!("auto_k needs scores that are probabilities of relevance: {why}"))
 }
 
-/// Applies threshold and count to a ranking and arranges the remaining passages for the generator. `score` makes probabilities
-/// of the scores where the method is calibrated. The first generator reads the arrangement, the second one scored.
+/// Applies threshold and count to a ranking and arranges the remaining passages for the generator. Where the method is calibrated,
+/// scores become probabilities of relevance. The first generator reads the arrangement, the second one scored.
 pub(super) fn place(
     (generator, scorer): (&ServedGenerator, &ServedGenerator),
     request: &RerankRequest,
-    score: Option<Platt>,
+    calibration: Option<&Calibration>,
     Driven { mut scored, cut }: Driven,
     usage: Usage,
 ) -> Result<Reranked, EngineError> {
     let values = descending_values(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
     let unit = scored.unit;
-    let score_calibrated = score.is_some();
+    let score_calibrated = calibration.is_some();
     let score = |index: usize| {
         let logit = values[index] / unit;
-        score.map_or_else(|| sigmoid(logit), |platt| platt.probability(logit))
+        calibration.map_or_else(|| sigmoid(logit), |it| it.score.probability(logit))
     };
+    if let Some(gaps) = &scored.gaps {
+        let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(settled::PER_NAT);
+        scored.outranks_next = Some(gaps.iter().map(|gap| settled::outranks(*gap, per_nat)).collect());
+    }
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
         score: score(index),

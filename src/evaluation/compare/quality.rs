@@ -9,15 +9,9 @@ use super::summary::bounded;
 use crate::evaluation::summary::Mean;
 use crate::metrics::agreement::Correlation;
 use crate::metrics::never;
-use crate::metrics::probability::{auc, expected_calibration_error};
+use crate::metrics::probability::{auc, calibration_error};
 use crate::metrics::resample::{Statistics, interval};
 use crate::numeric::{mean, real};
-
-/// Most bins of the calibration errors.
-const BINS: usize = 10;
-
-/// Least numbers in a bin. In smaller ones the error would be that of few draws, however good the probabilities are.
-const IN_A_BIN: usize = 20;
 
 /// How good `score` is as a probability of being relevant, over all passages of all questions.
 #[derive(Debug, Clone, Serialize)]
@@ -121,10 +115,6 @@ fn tau(taus: &[(f64, f64)], statistics: &Statistics) -> Tau {
             Some(Correlation::Spearman.of(&drawn(&expected, indices), &drawn(&found, indices))?.value)
         }),
     }
-}
-
-fn calibration_error(probabilities: &[f64], is: &[bool]) -> Option<f64> {
-    expected_calibration_error(probabilities, is, (probabilities.len() / IN_A_BIN).clamp(1, BINS))
 }
 
 /// `outranks_next` of neighbours of which one is relevant and the other is not, and whether the relevant one stands first.

@@ -1,5 +1,5 @@
-//! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the weight of its fusion, and its
-//! scores as probabilities of relevance.
+//! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the weight of its fusion, its
+//! scores as probabilities of relevance, and how surely one place is ahead of the next.
 //!
 //! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]) and
 //! the cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not
@@ -18,8 +18,9 @@ use crate::engine::{Engine, EngineError, fusing};
 use crate::evaluation::compare::data::Question;
 use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::platt::Platt;
+use crate::fusion::settled;
 use crate::metrics::cut::{best_cut, none_relevant};
-use crate::metrics::probability::{auc, expected_calibration_error};
+use crate::metrics::probability::{auc, calibration_error, expected_calibration_error};
 use crate::numeric::{descending, mean, real, sigmoid, standard_deviation};
 
 /// Bins of the calibration error, as `rerankd compare` has them.
@@ -53,10 +54,24 @@ pub(crate) struct Worth {
     pub error_before: Option<f64>,
     /// Expected calibration error of the probabilities.
     pub error_after: Option<f64>,
+    /// `outranks_next` of neighbours of which one is relevant and the other is not. `None` for a method that does not learn it, and
+    /// without such neighbours.
+    pub order: Option<Order>,
     /// Of the lists with a relevant passage and another. `None` without such lists.
     pub none_relevant: Option<NoneRelevant>,
     /// What `auto_k` returns of the lists with a relevant passage. `None` without such lists.
     pub auto_k: Option<AutoK>,
+}
+
+/// Expected calibration errors of `outranks_next`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Order {
+    /// With the built-in weight and slope.
+    pub error_before: f64,
+    /// With the learnt weight and slope; `None` where neither half's neighbours taught one.
+    pub error_after: Option<f64>,
+    /// Neighbours that it is measured on.
+    pub pairs: usize,
 }
 
 /// The probability that no passage of a list is relevant, on lists and on the same lists without their relevant passages.
@@ -184,12 +199,15 @@ impl Answers {
                 "higher scores are not more relevant, or all or no passages are: nothing to fit".to_owned(),
             );
         };
-        let worth = judge(lists);
+        let worth = judge(lists, self.method.outranks_by_value());
+        let tried = worth.order.as_ref().is_some_and(|order| order.error_after.is_some());
         let calibration = Calibration {
             method: self.method.name().to_owned(),
             mix: sources[0].map(|source| Mix { source, weight }),
             embedding,
             score,
+            // A slope that was not tried on lists of which it knew nothing is not stored.
+            outranks_per_nat: tried.then(|| slope(lists, weight)).flatten(),
             lists: lists.len(),
             passages: lists.iter().map(|one| one.relevant.len()).sum(),
             calibration_error: worth.error_after,
@@ -203,6 +221,22 @@ fn fit(lists: &[&Observed]) -> Option<(f64, Platt)> {
     let weight = weight(lists);
     let (logits, relevant) = pairs(lists, weight);
     Some((weight, Platt::fit(&logits, &relevant)?))
+}
+
+/// The slope of `outranks_next` that these lists' neighbours have, where it makes their labels likelier than the built-in one
+/// beyond the standard error over lists.
+fn slope(lists: &[&Observed], weight: f64) -> Option<f64> {
+    // The order of equal values says nothing.
+    let told = |one: &&Observed| one.neighbours(weight).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
+    let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(told).collect();
+    let learnt = settled::per_nat(&by_list.concat())?;
+    let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
+        let of = |&(gap, right): &(f64, bool)| settled::outranks(if right { gap } else { -gap }, slope);
+        pairs.iter().map(|pair| of(pair).max(f64::MIN_POSITIVE).ln()).sum()
+    };
+    let gains: Vec<f64> =
+        by_list.iter().map(|pairs| likelihood(pairs, learnt) - likelihood(pairs, settled::PER_NAT)).collect();
+    (mean(&gains) > standard_error(&gains)).then_some(learnt)
 }
 
 /// Logit and label of every passage.
@@ -231,8 +265,12 @@ fn weight(lists: &[&Observed]) -> f64 {
         }
     }
     let gains: Vec<f64> = ndcg(best).iter().zip(&before).map(|(learnt, before)| learnt - before).collect();
-    let error = standard_deviation(&gains) / real(gains.len().saturating_sub(1).max(1)).sqrt();
-    if mean(&gains) > error { best } else { preset }
+    if mean(&gains) > standard_error(&gains) { best } else { preset }
+}
+
+/// Standard error of the mean.
+fn standard_error(values: &[f64]) -> f64 {
+    standard_deviation(values) / real(values.len().saturating_sub(1).max(1)).sqrt()
 }
 
 /// The weight of these lists without a calibration.
@@ -241,11 +279,12 @@ fn built_in(lists: &[&Observed]) -> f64 {
 }
 
 /// What fits to half of the lists are worth on the other half.
-fn judge(lists: &[&Observed]) -> Worth {
+fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
     let preset = built_in(lists);
     let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
     let (mut before, mut after) = (Vec::new(), Vec::new());
     let (mut logits, mut probabilities, mut relevant) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut order_before, mut order_after, mut learnt_order) = (Vec::new(), Vec::new(), false);
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
@@ -256,6 +295,12 @@ fn judge(lists: &[&Observed]) -> Worth {
         probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
         logits.extend(pairs(&unseen, preset).0);
         relevant.extend(labels);
+        if learns_order {
+            let per_nat = slope(&seen, weight);
+            learnt_order |= per_nat.is_some();
+            order_before.extend(ahead(&unseen, preset, settled::PER_NAT));
+            order_after.extend(ahead(&unseen, weight, per_nat.unwrap_or(settled::PER_NAT)));
+        }
         let number = best_number(&seen, weight);
         for one in &unseen {
             let mut ranked: Vec<f64> = one.logits(weight).iter().map(|logit| platt.probability(*logit)).collect();
@@ -280,6 +325,7 @@ fn judge(lists: &[&Observed]) -> Worth {
         ndcg_after: mean(&after),
         error_before: expected_calibration_error(&scores, &relevant, BINS),
         error_after: expected_calibration_error(&probabilities, &relevant, BINS),
+        order: of_order(order_before, order_after.into_iter().filter(|_| learnt_order)),
         none_relevant: of_none(&with, &without),
         auto_k: (!auto.is_empty()).then(|| AutoK {
             f1: mean(&auto),
@@ -287,6 +333,19 @@ fn judge(lists: &[&Observed]) -> Worth {
             f1_of_one_number: mean(&fixed),
         }),
     }
+}
+
+/// `outranks_next` of the neighbours of these lists, and whether they stand right.
+fn ahead(lists: &[&Observed], weight: f64, per_nat: f64) -> Vec<(f64, bool)> {
+    let neighbours = lists.iter().flat_map(|one| one.neighbours(weight));
+    neighbours.map(|(gap, right)| (settled::outranks(gap, per_nat), right)).collect()
+}
+
+/// How good `outranks_next` is before and after. Nothing is after where no slope was learnt.
+fn of_order(before: Vec<(f64, bool)>, after: impl Iterator<Item = (f64, bool)>) -> Option<Order> {
+    let pairs = before.len();
+    let error = |judged: (Vec<f64>, Vec<bool>)| calibration_error(&judged.0, &judged.1);
+    Some(Order { error_before: error(before.into_iter().unzip())?, error_after: error(after.unzip()), pairs })
 }
 
 /// What these probabilities tell, of lists with their relevant passages and without.

@@ -14,8 +14,8 @@ pub(super) struct Observed {
     utilities: Vec<f64>,
     /// Whether a utility of 0 means "no better than no passage".
     has_zero: bool,
-    /// Whether the model read each passage.
-    read: Vec<bool>,
+    /// What decided each passage's place: the generator reads all but those of the retriever.
+    pub stages: Vec<Stage>,
     /// What one unit of the logit is.
     unit: f64,
     /// The retriever's side of the fusion; `None` for a method that does not fuse.
@@ -40,16 +40,16 @@ impl Observed {
         threshold: f64,
     ) -> Self {
         let n = request.passages.len();
-        let (mut utilities, mut read) = (vec![0.0; n], vec![true; n]);
+        let (mut utilities, mut stages) = (vec![0.0; n], vec![Stage::Alone; n]);
         for passage in &answer.passages {
             utilities[passage.index] = passage.utility;
-            read[passage.index] = passage.stage != Stage::Retriever;
+            stages[passage.index] = passage.stage;
         }
         Self {
             utilities,
             // Without a calibration, which this answer has not.
             has_zero: answer.none_helps.is_some(),
-            read,
+            stages,
             unit: answer.unit,
             retriever: answer.fusion.map(|_| Fusion::of(request)),
             cosines,
@@ -93,12 +93,13 @@ impl Observed {
         let values = match self.fusion() {
             None => self.utilities.clone(),
             Some(fusion) => {
-                let chosen: Vec<usize> = (0..self.read.len()).filter(|&index| self.read[index]).collect();
+                let chosen: Vec<usize> =
+                    (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever).collect();
                 let of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|&index| values[index]).collect() };
                 let mut fusion = Fusion { scores: of(&fusion.scores), ..fusion };
                 fusion.report.weight = weight;
                 let (mixed, _) = fusion.values(&of(&self.utilities), self.has_zero, self.unit);
-                let mut all = vec![mixed.iter().copied().fold(0.0, f64::min); self.read.len()];
+                let mut all = vec![mixed.iter().copied().fold(0.0, f64::min); self.stages.len()];
                 for (&index, value) in chosen.iter().zip(mixed) {
                     all[index] = value;
                 }
@@ -106,6 +107,30 @@ impl Observed {
             }
         };
         values.into_iter().map(|value| value / self.unit).collect()
+    }
+
+    /// Of the neighbours of which one is relevant and the other is not: how much the value of the first exceeds that of the second, at
+    /// least 0, in the unit of the utilities, and whether the first is the relevant one. As in the server, what was settled
+    /// together stays first, and what was not read is last, by what chose the others.
+    pub fn neighbours(&self, weight: f64) -> Vec<(f64, bool)> {
+        let logits = self.logits(weight);
+        let free = self.fusion().map(|fusion| fusion.scores);
+        let of_stage = |stage: Stage| {
+            let kept = (0..logits.len()).filter(|&index| self.stages[index] == stage);
+            let key = |index: usize| match (&free, stage) {
+                (Some(free), Stage::Retriever) => free[index],
+                _ => logits[index],
+            };
+            let mut kept: Vec<usize> = kept.collect();
+            kept.sort_by(|&left, &right| key(right).total_cmp(&key(left)));
+            kept
+        };
+        let order = [Stage::Together, Stage::Alone, Stage::Retriever].map(of_stage).concat();
+        let told = |pair: &[usize]| {
+            let (first, gap) = (self.relevant[pair[0]], (logits[pair[0]] - logits[pair[1]]) * self.unit);
+            (first != self.relevant[pair[1]]).then_some((gap.max(0.0), first))
+        };
+        order.windows(2).filter_map(told).collect()
     }
 
     /// nDCG@10 within the list; `None` where no passage is relevant.
@@ -145,7 +170,7 @@ impl Observed {
         Self {
             utilities: of(&self.utilities),
             has_zero: self.has_zero,
-            read: kept.iter().map(|&index| self.read[index]).collect(),
+            stages: kept.iter().map(|&index| self.stages[index]).collect(),
             unit: self.unit,
             retriever,
             cosines: self.cosines.as_deref().map(of),

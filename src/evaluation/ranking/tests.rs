@@ -107,6 +107,50 @@ fn a_method_that_does_not_fuse_has_no_weight() {
     assert_eq!((none.auc, none.true_positive_rate, none.false_positive_rate), (1.0, 1.0, 0.0));
 }
 
+/// In every list the relevant passage is first, and the other two are not relevant: of each list one pair is told, and it is right.
+#[test]
+fn how_surely_a_place_is_ahead_is_learnt_from_neighbours() {
+    let many = || [lists(true), lists(true)].concat();
+    let fitted = only(&answers(many()));
+    let learnt = fitted.calibration.outranks_per_nat.unwrap();
+    assert!(learnt > settled::PER_NAT && learnt.is_finite(), "{learnt}");
+    let order = fitted.worth.order.unwrap();
+    assert_eq!(order.pairs, 40);
+    assert!(order.error_after.unwrap() < order.error_before, "{order:?}");
+    // Each half has too few neighbours for a slope, so that none could be tried; what the built-in one is worth is told all the same.
+    let few = only(&answers([lists(true), lists(true)[..10].to_vec()].concat()));
+    let order = few.worth.order.unwrap();
+    assert_eq!((few.calibration.outranks_per_nat, order.pairs, order.error_after), (None, 30, None));
+    // The probabilities of other methods do not follow from the difference of two values.
+    let other = Answers { method: crate::engine::methods::find("query-generation").unwrap(), ..answers(many()) };
+    let other = only(&other);
+    assert_eq!((other.calibration.outranks_per_nat, other.worth.order), (None, None));
+}
+
+/// A gain within its standard error teaches no slope: as many lists say that a place is sure as say that it is not.
+#[test]
+fn a_slope_that_gains_no_more_than_its_error_is_not_learnt() {
+    let one = |number: usize| list(&[(4.0, 0.0, number % 20 < 13), (1.0, 0.0, number % 20 >= 13)], false);
+    let many: Vec<Observed> = (0..80).map(one).collect();
+    let fitted = only(&answers(many));
+    // Of gaps of 3 nats .65 stand right, and the built-in slope says 1 / (1 + exp(-.6)) = .646.
+    let order = fitted.worth.order.unwrap();
+    assert_eq!((fitted.calibration.outranks_per_nat, order.pairs, order.error_after), (None, 80, None));
+}
+
+/// Two neighbours whose labels are alike say nothing.
+#[test]
+fn neighbours_by_hand() {
+    let rows = [(3.0, 0.0, true), (9.0, 0.0, false), (1.0, 0.0, false), (1.0, 0.0, true)];
+    // 9 stands before 3, which is relevant; 3 before 1; 1 and 1 are equal.
+    assert_eq!(list(&rows, false).neighbours(0.5), [(6.0, false), (2.0, true), (0.0, false)]);
+    // What was settled together stays first, whatever the others have; what was not read comes last, by the retriever's scores.
+    let mut staged = list(&[(3.0, 0.0, false), (9.0, 0.0, true), (0.0, 1.0, false), (0.0, 2.0, true)], true);
+    staged.stages = vec![Stage::Together, Stage::Alone, Stage::Retriever, Stage::Retriever];
+    let told: Vec<(bool, bool)> = staged.neighbours(1.0).iter().map(|(gap, right)| (*gap > 0.0, *right)).collect();
+    assert_eq!(told, [(false, false), (false, true)]);
+}
+
 /// The model and the retriever are wrong, the cosines are right: .7 of the other side.
 #[test]
 fn cosines_are_a_part_of_the_other_side() {
