@@ -344,8 +344,6 @@ impl Ranking for Running {
         }
         ranking.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
         let (values, utilities) = (complete(&values), complete(&self.utilities));
-        let gap = |pair: &[usize]| (values[pair[0]] - values[pair[1]]).max(0.0);
-        let gaps = ranking.windows(2).map(gap).collect();
         Ok(Scored {
             utilities,
             has_zero: true,
@@ -355,7 +353,6 @@ impl Ranking for Running {
             standard_errors: errors,
             ranking,
             outranks_next: None,
-            gaps: Some(gaps),
             fit,
             unit: self.unit(),
             warnings,

@@ -274,11 +274,9 @@ pub struct Scored {
     pub standard_errors: Option<Vec<f64>>,
     /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
     pub ranking: Vec<usize>,
-    /// For each place of the ranking but the last, the probability that its passage outranks the next one.
+    /// For each place of the ranking but the last, the probability that its passage outranks the next one. `None` for a method that
+    /// [`Method::outranks_by_value`]: it follows from the values then.
     pub outranks_next: Option<Vec<f64>>,
-    /// In place of these, for a method that [`Method::outranks_by_value`]: how much the value of each place exceeds that of the
-    /// next, in the unit of the utilities, at least 0.
-    pub gaps: Option<Vec<f64>>,
     /// The fit, for methods that have one.
     pub fit: Option<FitReport>,
     /// What one unit of `score`'s logit is: the reported score of a passage is `sigmoid(utility / unit)`.

@@ -30,7 +30,7 @@ pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let (values, report) = fusion.values(&scored.utilities, scored.has_zero, scored.unit);
     scored.ranking = descending(&values);
     // A method's own probabilities are for its own order.
-    (scored.outranks_next, scored.gaps) = (None, None);
+    scored.outranks_next = None;
     scored.values = Some(values);
     scored.fusion = Some(report);
     scored.warnings.extend(fusion.warning);
@@ -77,9 +77,13 @@ pub(super) fn place(
         let logit = values[index] / unit;
         calibration.map_or_else(|| sigmoid(logit), |it| it.score.probability(logit))
     };
-    if let Some(gaps) = &scored.gaps {
+    // Nothing is known then by which a passage could be left out.
+    let unread = is_unread(request, &scored);
+    if request.method().outranks_by_value() && !unread {
+        let values = scored.values.as_ref().unwrap_or(&scored.utilities);
         let per_nat = calibration.and_then(|it| it.outranks_per_nat).unwrap_or(settled::PER_NAT);
-        scored.outranks_next = Some(gaps.iter().map(|gap| settled::outranks(*gap, per_nat)).collect());
+        let outranks = |pair: &[usize]| settled::outranks((values[pair[0]] - values[pair[1]]).max(0.0), per_nat);
+        scored.outranks_next = Some(scored.ranking.windows(2).map(outranks).collect());
     }
     let ranked = scored.ranking.iter().enumerate().map(|(rank, &index)| Ranked {
         index,
@@ -90,8 +94,6 @@ pub(super) fn place(
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
     });
-    // Nothing is known then by which a passage could be left out.
-    let unread = is_unread(request, &scored);
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =
         score_calibrated.then(|| scored.ranking.iter().map(|&index| score(index)).collect());
