@@ -24,10 +24,12 @@ pub fn texts_called(list: &str, field: &str) -> String {
     }
 }
 
-/// Characters that a query and a text count together.
+/// Characters of texts and, once for each text, of their query. The query is read once: it may be as long as a message, and the
+/// texts as many as its elements.
 #[must_use]
-pub fn characters(query: &str, text: &str) -> usize {
-    query.chars().count() + text.chars().count()
+pub fn characters<'a>(query: &str, texts: impl ExactSizeIterator<Item = &'a str>) -> usize {
+    let queries = query.chars().count().saturating_mul(texts.len());
+    queries.saturating_add(texts.map(|text| text.chars().count()).sum())
 }
 
 /// The cost of a request in the terms of text-embeddings-inference. Times are in milliseconds.
@@ -135,6 +137,16 @@ pub fn tokenising_threads() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each text counts its query anew; the query is read once.
+    #[test]
+    fn characters_of_texts_and_of_their_query() {
+        assert_eq!(characters("\u{e9}a", ["x", "yz"].into_iter()), 2 + 1 + 2 + 2);
+        assert_eq!(characters("query", [""; 0].into_iter()), 0);
+        // Of 16 MB and a million texts. Read once for each, this took minutes of a thread that moves messages.
+        let query = "q".repeat(14_000_000);
+        assert_eq!(characters(&query, std::iter::repeat_n("", 1_000_000)), 14_000_000_000_000);
+    }
 
     #[test]
     fn fields_take_the_names_of_the_protocol() {

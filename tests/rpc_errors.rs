@@ -91,6 +91,14 @@ async fn bad_fields_are_named() {
         let status = refused(&server, request).await;
         assert_eq!((status.code(), field(&status).as_str()), (Code::InvalidArgument, path), "{status}");
     }
+    // An id may be a whole text. Its quotation must not be longer than a client reads of a header.
+    let mut long = good();
+    for passage in &mut long.passages {
+        passage.id = "x".repeat(50_000);
+    }
+    let status = refused(&server, long).await;
+    assert_eq!((status.code(), field(&status).as_str()), (Code::InvalidArgument, "passages[1].id"), "{status}");
+    assert!(status.message().len() < 1_000);
     server.stop().await;
 }
 

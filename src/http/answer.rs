@@ -77,7 +77,7 @@ fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let results: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, "score")).collect();
     let mut response = json_response(StatusCode::OK, &Value::from(results));
     let request = &asked.request;
-    let count = request.passages.iter().map(|passage| characters(&request.query, &passage.text)).sum();
+    let count = characters(&request.query, request.passages.iter().map(|passage| passage.text.as_str()));
     for (name, value) in ComputeCost::new(count, &ranked.usage).headers(compute) {
         if let Ok(value) = HeaderValue::from_str(&value) {
             response.headers_mut().insert(HeaderName::from_static(name), value);

@@ -85,7 +85,7 @@ impl Service {
     ) -> Result<Response<tei_v1::RerankResponse>, Status> {
         let cut_side = cut_side(wire.truncation_direction).map_err(|error| status::of(&error))?;
         let shown = Shown {
-            characters: wire.texts.iter().map(|text| characters(&wire.query, text)).sum(),
+            characters: characters(&wire.query, wire.texts.iter().map(String::as_str)),
             texts: if wire.return_text { wire.texts.clone() } else { Vec::new() },
             raw_scores: wire.raw_scores,
         };
@@ -166,7 +166,7 @@ async fn collect(
         if index == 0 {
             (shown.raw_scores, return_text) = (message.raw_scores, message.return_text);
         }
-        shown.characters += characters(&message.query, &message.text);
+        shown.characters += characters(&message.query, std::iter::once(message.text.as_str()));
         if return_text {
             shown.texts.push(message.text.clone());
         }

@@ -77,10 +77,15 @@ fn utility(advantage: f64) -> f64 {
 }
 
 impl Ranking for AllPairs {
-    fn next(&mut self, _: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
+    fn next(&mut self, budget: &Budget, call: &Call) -> Result<Option<Vec<Prompt>>, EngineError> {
         let passages = self.task.passages.len();
         if !self.pairs.is_empty() || passages < 2 {
             return Ok(None);
+        }
+        // Each prompt ends with a token of its own. Those of thousands of passages take gigabytes, and are never allowed.
+        let least = passages.saturating_mul(passages - 1).saturating_mul(2);
+        if least > budget.tokens {
+            return Err(EngineError::Budget { needed: least, allowed: budget.tokens });
         }
         let mut prompts = Vec::with_capacity(2 * passages * passages);
         for first in 0..passages {
@@ -118,8 +123,17 @@ impl Ranking for AllPairs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{blocks, by_table, label, order, run};
+    use super::super::tests::{blocks, by_table, label, order, run, task};
     use super::*;
+
+    /// Those of thousands of passages take gigabytes, and the most tokens of a request never suffice for them.
+    #[test]
+    fn pairs_beyond_the_budget_are_not_laid_out() {
+        let mut ranking = Pairwise.begin(task(100_000)).unwrap();
+        let budget = Budget { tokens: 262_144, context: usize::MAX, counted: usize::MAX };
+        let refused = ranking.next(&budget, &Call::local()).unwrap_err();
+        assert!(matches!(refused, EngineError::Budget { allowed: 262_144, .. }), "{refused}");
+    }
 
     /// The worked case of the design notes: 1 beats 2 in both orders, 1 and 3 win one order each, 3 beats 2 in both. Sums of
     /// wins 1.5, 0 and 1.5 of 2: shares .75, 0, .75.

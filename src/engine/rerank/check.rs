@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::RerankRequest;
 use crate::engine::{EngineError, Limits};
+use crate::metrics::quoted;
 
 /// Refuses a request that cannot be served, with the field at fault.
 pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
@@ -37,7 +38,7 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
             return invalid(path("retriever_score"), "must be a finite number".into());
         }
         if !seen.insert(passage.id.as_str()) {
-            return invalid(path("id"), format!("{:?} occurs twice", passage.id));
+            return invalid(path("id"), format!("{} occurs twice", quoted(&passage.id)));
         }
     }
     if request.score_threshold.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
