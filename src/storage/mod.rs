@@ -4,7 +4,7 @@
 //! Everything lies under one folder, the store (`models.store`):
 //!
 //! - `NAME/FILE`: models of the catalogue, verified before they appear
-//! - `.receipts/`: hashes of files, valid while size and modification time of the file are unchanged
+//! - `.receipts/`: hashes of files, valid while size and times of the file are unchanged
 //! - `.encodings/`: the tensor type chosen for a generator on this CPU, and the re-encoded file
 //! - `.profiles/`: position-bias profiles and calibrations
 //! - `.pull-*` and `.encodings/.encode-*`: files in the making
@@ -13,6 +13,7 @@ pub mod calibrations;
 pub mod catalog;
 pub mod fetch;
 pub mod profiles;
+mod receipts;
 pub mod scratch;
 mod sealed;
 pub mod store;

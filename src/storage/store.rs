@@ -3,13 +3,12 @@
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::catalog::{Catalog, Companion, Entry, Role};
 use super::fetch::{self, Hub};
+use super::receipts;
 use super::scratch::{self, Scratch};
 
 /// How the names of folders begin that files are fetched into.
@@ -107,15 +106,6 @@ pub struct Store {
     root: PathBuf,
     catalog: Catalog,
     hub: Hub,
-}
-
-/// The hash of a file, with the size and modification time it had then. It saves hashing gigabytes at every start.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Receipt {
-    path: PathBuf,
-    bytes: u64,
-    modified_nanos: u128,
-    sha256: String,
 }
 
 impl Store {
@@ -288,34 +278,12 @@ impl Store {
         Err(StoreError::NoSource { name: entry.name.clone(), problems: problems.join("; ") })
     }
 
-    /// SHA-256 of a file: from its receipt when size and modification time match, otherwise by hashing it and writing a
-    /// receipt.
+    /// SHA-256 of a file: from its receipt when size and times match, otherwise by hashing it and writing a receipt.
     ///
     /// # Errors
     /// [`StoreError::File`] when the file cannot be read.
     pub fn identify(&self, path: &Path) -> Result<String, StoreError> {
-        let absolute = path.canonicalize().map_err(|error| StoreError::file(path, error))?;
-        let metadata = absolute.metadata().map_err(|error| StoreError::file(path, error))?;
-        let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        // A time that no receipt can hold: the clock was set to before 1970, or the file system keeps no times.
-        let Some(modified_nanos) = modified.map(|age| age.as_nanos()) else { return hash(&absolute) };
-        let note = self
-            .root
-            .join(".receipts")
-            .join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))));
-        let receipt = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
-        if let Some(receipt) = receipt
-            && (receipt.path == absolute && receipt.bytes == metadata.len() && receipt.modified_nanos == modified_nanos)
-        {
-            return Ok(receipt.sha256);
-        }
-        let sha256 = hash(&absolute)?;
-        let receipt = Receipt { path: absolute, bytes: metadata.len(), modified_nanos, sha256: sha256.clone() };
-        if let Err(error) = write_atomically(&note, &serde_json::to_vec(&receipt).unwrap_or_default()) {
-            // Models can be used from a read-only store; each start then hashes them.
-            tracing::debug!(%error, "the receipt cannot be written");
-        }
-        Ok(sha256)
+        receipts::identify(&self.root.join(".receipts"), path)
     }
 }
 

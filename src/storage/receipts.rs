@@ -1,0 +1,89 @@
+//! Receipts: hashes of files, which save hashing gigabytes at every start.
+
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::store::{StoreError, hash, hex, write_atomically};
+
+/// The hash of a file, with the size and times it had then.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Receipt {
+    path: PathBuf,
+    bytes: u64,
+    modified_nanos: u128,
+    changed_nanos: Option<i128>,
+    sha256: String,
+}
+
+/// SHA-256 of a file: from its receipt in `folder` when size and times match, otherwise by hashing it and writing a receipt.
+pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError> {
+    let absolute = path.canonicalize().map_err(|error| StoreError::file(path, error))?;
+    let metadata = absolute.metadata().map_err(|error| StoreError::file(path, error))?;
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    // A time that no receipt can hold: the clock was set to before 1970, or the file system keeps no times.
+    let Some(modified_nanos) = modified.map(|age| age.as_nanos()) else { return hash(&absolute) };
+    let note = folder.join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))));
+    let receipt = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
+    let now = |sha256: String| Receipt {
+        path: absolute.clone(),
+        bytes: metadata.len(),
+        modified_nanos,
+        changed_nanos: changed_nanos(&metadata),
+        sha256,
+    };
+    if let Some(receipt) = receipt.filter(|receipt| *receipt == now(receipt.sha256.clone())) {
+        return Ok(receipt.sha256);
+    }
+    let sha256 = hash(&absolute)?;
+    if let Err(error) = write_atomically(&note, &serde_json::to_vec(&now(sha256.clone())).unwrap_or_default()) {
+        // Models can be used from a read-only store; each start then hashes them.
+        tracing::debug!(%error, "the receipt cannot be written");
+    }
+    Ok(sha256)
+}
+
+/// When a file was last changed, by the clock of the file system. Unlike the modification time no program sets it: a copy of another
+/// model to the same place may keep size and modification time.
+#[cfg(unix)]
+fn changed_nanos(metadata: &std::fs::Metadata) -> Option<i128> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some(i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec()))
+}
+
+#[cfg(not(unix))]
+fn changed_nanos(_: &std::fs::Metadata) -> Option<i128> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// As `cp -p`, `tar --mtime` and image builders leave it.
+    #[cfg(unix)]
+    #[test]
+    fn another_file_of_the_same_size_and_date_is_hashed_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (receipts, model) = (folder.path().join("receipts"), folder.path().join("model.gguf"));
+        let date = UNIX_EPOCH + Duration::from_secs(1);
+        let write = |content: &str| {
+            std::fs::write(&model, content).unwrap();
+            File::options().append(true).open(&model).unwrap().set_modified(date).unwrap();
+        };
+        write("first");
+        let first = identify(&receipts, &model).unwrap();
+        assert_eq!(first, identify(&receipts, &model).unwrap());
+        // The clock of a file system may go in steps of some milliseconds.
+        std::thread::sleep(Duration::from_millis(50));
+        write("other");
+        let other = identify(&receipts, &model).unwrap();
+        assert_eq!(other, hash(&model).unwrap());
+        assert_ne!(first, other);
+    }
+}
