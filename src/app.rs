@@ -46,6 +46,11 @@ pub fn end(code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Ends the process without waiting for anything, also while a model computes.
+pub fn end_at_once(code: u8) {
+    llama::end_process(code);
+}
+
 /// Starts the workers of the models and returns immediately. The models load in the background.
 ///
 /// # Errors
@@ -71,7 +76,8 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
         models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);
     }
     let models = with_passage_models(models, config)?;
-    Ok(Engine::new(models, config.limits))
+    let engine = Engine::new(models, config.limits);
+    Ok(if config.scheduler.reproducible { engine.without_kept_answers() } else { engine })
 }
 
 /// Calls [`start`] and waits until the generator and the scorer are ready.
@@ -156,7 +162,9 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
         };
         onnx::with_model(&runtime, serve)
     });
-    let judge = Judge::start(config.entailment.worker, configured, loader);
+    // The last digits of a verdict depend on the other pairs of its batch.
+    let cache_entries = if config.scheduler.reproducible { 0 } else { config.entailment.worker.cache_entries };
+    let judge = Judge::start(entailment::EntailmentOptions { cache_entries }, configured, loader);
     Ok(Some(judge.context("cannot start a thread for the entailment model")?))
 }
 

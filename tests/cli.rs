@@ -280,3 +280,45 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
         assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
     }
 }
+
+/// A peer that accepts and is silent: a stopped process, or a dead machine behind a load balancer.
+#[test]
+fn a_silent_server_does_not_outlast_the_wait() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let began = std::time::Instant::now();
+    let silent = rerankd(&["health", "--server", &address, "--wait", "1"], "");
+    assert_eq!(silent.status.code(), Some(69), "{}", error(&silent));
+    assert!(error(&silent).contains("does not answer"), "{}", error(&silent));
+    // The bound is five seconds; a hang would be without end.
+    assert!(began.elapsed() < std::time::Duration::from_secs(60));
+}
+
+/// The system does not end the first process of a container by a signal that it does not handle.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_first_process_of_a_container_ends_at_a_signal() {
+    let contained = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    if !contained(&["true"]).status().is_ok_and(|status| status.success()) {
+        println!("no process namespaces are allowed here: not checked");
+        return;
+    }
+    // The command waits for a server that is not there. A shell that ended first would leave it without a parent.
+    let wait = ["health", "--server", "127.0.0.1:9", "--wait", "600"];
+    let mut outer = contained(&[&[env!("CARGO_BIN_EXE_rerankd")], &wait[..]].concat()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", outer.id());
+    let code = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let first = std::fs::read_to_string(&children).unwrap_or_default();
+        // Handled from shortly after the start on: the first signal may come too early.
+        Command::new("kill").args(["-TERM", first.trim()]).stderr(Stdio::null()).status().unwrap();
+        outer.try_wait().unwrap()
+    });
+    let _ = outer.kill();
+    assert_eq!(code.and_then(|status| status.code()), Some(143));
+}

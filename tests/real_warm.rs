@@ -19,8 +19,10 @@ use std::sync::Arc;
 use common::scripted::Observed;
 use rerankd::config::Config;
 use rerankd::engine::Engine;
+use rerankd::engine::belief::SampleOptions;
 use rerankd::engine::methods;
 use rerankd::engine::rerank::{Passage, RerankRequest, Reranked};
+use rerankd::engine::utility::UtilityRequest;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::model_service_client::ModelServiceClient;
 
@@ -199,6 +201,33 @@ async fn reproducible_scores_do_not_depend_on_the_load() {
         assert_eq!(bits(&beside), bits(&alone), "{}", request.query);
         assert_eq!(beside.usage.cached_tokens, 0);
     }
+}
+
+/// Kept context-free answers took the place of some that are drawn beside the other contexts, with other last digits.
+#[tokio::test]
+async fn reproducible_beliefs_do_not_depend_on_what_was_asked_before() {
+    let settings = [("generator.reproducible", "true")];
+    let (asked, fresh) = (engine_with(&settings).await, engine_with(&settings).await);
+    let request = |from: usize| UtilityRequest {
+        question: QUERIES[0].to_owned(),
+        passages: request(QUERIES[0], "cascade").passages[from..from + 2].to_vec(),
+        references: vec!["River Senn".to_owned()],
+        list: true,
+        sampling: SampleOptions { samples: Some(3), max_tokens: Some(8), ..SampleOptions::default() },
+        ..UtilityRequest::default()
+    };
+    let bits = async |engine: &Engine, from: usize| {
+        let report = engine.utility(&common::call(), request(from), None).await.unwrap();
+        let answers = report.context_free_answers.iter().chain(&report.utilities[0].answers);
+        let scores = answers.flat_map(|answer| &answer.log_probabilities).map(|value| value.to_bits());
+        let beliefs = [&report.context_free, &report.utilities[0].belief];
+        let beliefs = beliefs.map(|belief| belief.seper_soft.as_ref().map(|measured| measured.value.to_bits()));
+        (scores.collect::<Vec<_>>(), beliefs)
+    };
+    bits(&asked, 2).await;
+    let first = bits(&asked, 0).await;
+    assert_eq!(first, bits(&fresh, 0).await);
+    assert_eq!(first, bits(&asked, 0).await);
 }
 
 /// Cells of other types serve the same requests. The tolerances are about twice the largest change that was observed.

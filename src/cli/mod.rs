@@ -213,6 +213,10 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> Result<(), Failure> {
     let settings = cli.settings;
+    // A server has its own way to end.
+    if !matches!(cli.command, Command::Serve(_)) {
+        signals::end_first_process().map_err(anyhow::Error::from)?;
+    }
     match cli.command {
         Command::Serve(args) => serve::run(args, &settings).await,
         Command::Rerank(args) => rerank::run(args, &settings).await,

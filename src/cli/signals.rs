@@ -1,6 +1,6 @@
 //! Signals of the operating system, as what they ask a server to do.
 
-use crate::app::{Control, Operator};
+use crate::app::{self, Control, Operator};
 
 /// Listens for signals from now on. The returned control is what the server follows.
 pub(super) fn listen(reload: impl FnMut() + Send + 'static) -> std::io::Result<Control> {
@@ -37,5 +37,29 @@ fn follow(operator: Operator, _: impl FnMut() + Send + 'static) -> std::io::Resu
             operator.stop();
         }
     });
+    Ok(())
+}
+
+/// Ends the process at SIGTERM or SIGINT where it is the first of a container: the system does not end such a process by a signal
+/// that it does not handle. Every other process is ended by it already, as shells expect.
+#[cfg(unix)]
+pub(super) fn end_first_process() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    if std::process::id() != 1 {
+        return Ok(());
+    }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        let number = tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = interrupt.recv() => SignalKind::interrupt(),
+        };
+        app::end_at_once(u8::try_from(128 + number.as_raw_value()).unwrap_or(1));
+    });
+    Ok(())
+}
+
+#[cfg(not(unix))]
+pub(super) fn end_first_process() -> std::io::Result<()> {
     Ok(())
 }

@@ -114,9 +114,17 @@ pub(super) fn merge(
     }
     let fault = |error: config::ConfigError| {
         let prefix = file.map_or_else(String::new, |path| format!("{}: ", path.display()));
-        ConfigError::one(format!("{prefix}{error}"))
+        ConfigError::one(format!("{prefix}{}", without_source(&error.to_string())))
     };
     builder.build().map_err(fault)?.try_deserialize::<Value>().map_err(fault)
+}
+
+/// The message of a parser without the lines of the file that it quotes: they may hold a token, and the message goes into the log.
+fn without_source(message: &str) -> String {
+    let quotes = |line: &&str| {
+        line.trim_start().trim_start_matches(|char: char| char.is_ascii_digit()).trim_start().starts_with('|')
+    };
+    message.lines().filter(|line| !quotes(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// Converts every value to the type of its default. Appends a fault for each value that cannot be converted and each
@@ -161,6 +169,7 @@ pub(super) fn conform(value: &mut Value, default: &Value, path: &str, faults: &m
         (_, Value::String(_)) => "must be text",
         _ => "must be a section",
     };
-    faults.push(format!("{path}: {problem}, is {value}"));
+    let shown = if path.ends_with("token") { "something else".to_owned() } else { value.to_string() };
+    faults.push(format!("{path}: {problem}, is {shown}"));
     *value = default.clone();
 }

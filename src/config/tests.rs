@@ -113,3 +113,23 @@ fn secrets_are_masked_and_hub_variables_are_honoured() {
     assert!(!config.effective().contains("secret") && config.effective().contains("***"));
     assert!(format!("{:?}", config.store).contains("http://127.0.0.1:1"));
 }
+
+/// The faults of a configuration go to standard error and, when it is read again, into the log.
+#[test]
+fn a_faulty_configuration_does_not_show_the_token() {
+    for text in [
+        "[models]\nhub_token = hf_secret",
+        "[models]\nhub_token =\n hf_secret",
+        "[models]\nhub_token = \"hf_secret",
+        "[models]\nhub_token = [\"hf_secret\"]",
+        "[models.hub_token]\nhf_secret = 1",
+    ] {
+        let fault = load(text, &[], &[]).unwrap_err().to_string();
+        assert!(
+            !fault.contains("hf_secret") && fault.contains("rerankd.toml") | fault.contains("hub_token"),
+            "{fault}"
+        );
+    }
+    let fault = load("[limits]\npassages = = 3", &[], &[]).unwrap_err().to_string();
+    assert!(fault.contains("line 2"), "{fault}");
+}

@@ -78,6 +78,13 @@ impl Engine {
         Self { models, limits, context_free: Arc::default(), estimates: Arc::default() }
     }
 
+    /// The same engine, which draws the context-free answers of a question anew each time. What is drawn beside other prompts differs
+    /// from them in its last digits, so kept ones would make equal requests differ.
+    #[must_use]
+    pub fn without_kept_answers(self) -> Self {
+        Self { context_free: Arc::new(utility::ContextFreeCache::none()), ..self }
+    }
+
     /// The models.
     #[must_use]
     pub const fn models(&self) -> &Models {

@@ -67,14 +67,24 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
-/// Polls the health of the whole server every 100 ms until it is serving or `patience` has passed.
+/// Shortest time that a check of a server's health is waited for.
+const ONE_CHECK: Duration = Duration::from_secs(5);
+
+fn silent(server: &Server, waited: Duration) -> ClientError {
+    let problem = format!("it accepts connections and does not answer within {} s", waited.as_secs());
+    ClientError::Unreachable { address: server.address.clone(), problem }
+}
+
+/// Polls the health of the whole server every 100 ms until it is serving or `patience` has passed, and for one check at least.
 ///
 /// # Errors
 /// The [`ClientError`] of the last attempt.
 pub async fn wait_until_serving(server: &Server, patience: Duration) -> Result<(), ClientError> {
     let end = Instant::now() + patience;
     loop {
-        let outcome = check(server).await;
+        // A server that accepts and is silent must not outlast the caller's patience.
+        let left = end.saturating_duration_since(Instant::now()).max(ONE_CHECK);
+        let outcome = tokio::time::timeout(left, check(server)).await.unwrap_or_else(|_| Err(silent(server, left)));
         if outcome.is_ok() || Instant::now() >= end {
             return outcome;
         }

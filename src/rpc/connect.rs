@@ -29,6 +29,9 @@ impl From<&str> for Server {
     }
 }
 
+/// How long a server may be silent: while it connects, to a question whether it is there, and before that is asked.
+const ALIVE: Duration = Duration::from_secs(30);
+
 /// A connection that presents its token with every call.
 pub(super) type Connection = InterceptedService<Channel, Bearer>;
 
@@ -57,7 +60,9 @@ impl Server {
             return Err(unreachable("certificates are given, but the address does not begin with https://".to_owned()));
         }
         let endpoint = Channel::from_shared(url).map_err(|error| unreachable(error.to_string()))?;
-        let mut endpoint = endpoint.connect_timeout(Duration::from_secs(5));
+        // An answer may take hours. That the server is still there is asked while one is awaited.
+        let mut endpoint =
+            endpoint.connect_timeout(Duration::from_secs(5)).http2_keep_alive_interval(ALIVE).keep_alive_timeout(ALIVE);
         if encrypted {
             let tls = ClientTlsConfig::new();
             let tls = match &self.ca {
@@ -70,7 +75,9 @@ impl Server {
             };
             endpoint = endpoint.tls_config(tls).map_err(|error| unreachable(causes(&error)))?;
         }
-        let channel = endpoint.connect().await.map_err(|error| unreachable(causes(&error)))?;
+        let channel = tokio::time::timeout(ALIVE, endpoint.connect()).await;
+        let late = || unreachable(format!("no connection within {} s", ALIVE.as_secs()));
+        let channel = channel.map_err(|_| late())?.map_err(|error| unreachable(causes(&error)))?;
         Ok(InterceptedService::new(channel, Bearer(self.bearer()?)))
     }
 

@@ -51,6 +51,8 @@ const MOST_BYTES: usize = 64 << 20;
 struct Kept {
     answers: LruCache<Key, Drawn>,
     bytes: usize,
+    /// Most questions.
+    questions: usize,
 }
 
 /// Context-free answers and labels of the most recent questions: at most [`QUESTIONS`], and [`MOST_BYTES`].
@@ -58,11 +60,20 @@ pub(in crate::engine) struct ContextFreeCache(Mutex<Kept>);
 
 impl Default for ContextFreeCache {
     fn default() -> Self {
-        Self(Mutex::new(Kept { answers: LruCache::unbounded(), bytes: 0 }))
+        Self::of(QUESTIONS)
     }
 }
 
 impl ContextFreeCache {
+    /// One that keeps nothing.
+    pub fn none() -> Self {
+        Self::of(0)
+    }
+
+    fn of(questions: usize) -> Self {
+        Self(Mutex::new(Kept { answers: LruCache::unbounded(), bytes: 0, questions }))
+    }
+
     pub(super) fn get(&self, key: &Key) -> Option<Drawn> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).answers.get(key).cloned()
     }
@@ -74,7 +85,7 @@ impl ContextFreeCache {
         if let Some((key, replaced)) = kept.answers.push(key, drawn) {
             kept.bytes -= key.bytes() + bytes(&replaced);
         }
-        while kept.answers.len() > QUESTIONS || kept.bytes > MOST_BYTES {
+        while kept.answers.len() > kept.questions || kept.bytes > MOST_BYTES {
             let Some((key, drawn)) = kept.answers.pop_lru() else { break };
             kept.bytes -= key.bytes() + bytes(&drawn);
         }
@@ -105,6 +116,14 @@ mod tests {
         let kept = cache.0.lock().unwrap();
         let sum: usize = kept.answers.iter().map(|(key, drawn)| key.bytes() + bytes(drawn)).sum();
         assert_eq!((kept.answers.len(), kept.bytes), (QUESTIONS, sum));
+    }
+
+    #[test]
+    fn one_that_keeps_nothing() {
+        let cache = ContextFreeCache::none();
+        cache.put(key(0), drawn(10));
+        assert!(cache.get(&key(0)).is_none());
+        assert_eq!(cache.0.lock().unwrap().bytes, 0);
     }
 
     /// A hundred long answers of each of 512 questions took hundreds of megabytes.
