@@ -12,6 +12,7 @@ use crate::engine::position_bias::{Refusal, refusal};
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
 use crate::engine::{Engine, EngineError};
+use crate::files::RELEVANT;
 use crate::fit::profile::{Profiles, Subject};
 use crate::rpc::{client, v1};
 use crate::storage::profiles::Origin;
@@ -21,7 +22,7 @@ use crate::{app, telemetry};
 /// models.
 ///
 /// Position bias: each line is an object with "question", "answers" and "passages". A passage has "text", optionally "title", and
-/// "supporting": true where it contains the answer. A running server uses the result within seconds. For ten passages, about
+/// "supporting": true where it contains the answer, or a "label" of .5 or more. A running server uses the result within seconds. For ten passages, about
 /// 30 questions show a bias beyond its error; with fewer, the order stays best first.
 ///
 /// With --ranking the fusion weight of each method is learnt, its scores become probabilities of relevance, and of cascade
@@ -49,7 +50,7 @@ pub(super) struct CalibrateArgs {
     )]
     pub methods: Vec<String>,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5, requires = "ranking")]
+    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, requires = "ranking")]
     pub relevance_threshold: f64,
     /// Print one JSON line a method, also on a terminal.
     #[arg(long, requires = "ranking")]

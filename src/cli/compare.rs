@@ -14,6 +14,7 @@ use crate::evaluation::compare::summary::Group;
 use crate::evaluation::compare::tables::{self, Cell, Grid};
 use crate::evaluation::compare::{self, Settings, figures};
 use crate::evaluation::{Event, distinct};
+use crate::files::RELEVANT;
 use crate::metrics::resample::Statistics;
 use crate::telemetry;
 
@@ -84,7 +85,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "MILLISECONDS", value_parser = milliseconds)]
     latency_budget_ms: Option<f64>,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT)]
     relevance_threshold: f64,
     /// Seed of the designs and of the resamples.
     #[arg(long, default_value_t = 0)]

@@ -187,9 +187,20 @@ struct QuestionLine {
 struct LabelledPassage {
     #[serde(flatten)]
     passage: Object,
-    #[serde(default, alias = "relevant")]
-    supporting: bool,
+    #[serde(alias = "relevant")]
+    supporting: Option<bool>,
+    label: Option<f64>,
 }
+
+impl LabelledPassage {
+    /// Whether it is marked as helpful: by a mark, or by the label of a list that was made for comparisons.
+    fn helps(&self) -> bool {
+        self.supporting.unwrap_or_else(|| self.label.is_some_and(|label| label >= RELEVANT))
+    }
+}
+
+/// Least label of a relevant passage, unless a command says otherwise.
+pub(crate) const RELEVANT: f64 = 0.5;
 
 /// A question, its reference answers, and its passages.
 #[derive(Debug, Clone)]
@@ -215,7 +226,7 @@ pub fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
     for (number, line) in lines(&text) {
         let parsed: QuestionLine =
             serde_json::from_str(line).map_err(|error| FileError(format!("{}:{number}: {error}", name(path))))?;
-        let supporting = parsed.passages.iter().map(|labelled| labelled.supporting).collect();
+        let supporting = parsed.passages.iter().map(LabelledPassage::helps).collect();
         let passages = parsed
             .passages
             .into_iter()
@@ -238,6 +249,18 @@ mod tests {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         packed.write_all(plain).unwrap();
         packed.finish().unwrap()
+    }
+
+    /// A list made for comparisons has labels in place of marks.
+    #[test]
+    fn a_passage_is_marked_or_labelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("labelled.jsonl");
+        let passages = r#"{"text": "a", "label": 1}, {"text": "b", "label": 0.4}, {"text": "c"}, {"text": "d", "relevant": true},
+            {"text": "e", "label": 1, "supporting": false}, {"text": "f", "label": null, "supporting": null}"#;
+        let line = format!("{{\"question\": \"q\", \"passages\": [{}]}}\n", passages.replace('\n', ""));
+        std::fs::write(&path, line).unwrap();
+        assert_eq!(questions(&path).unwrap()[0].supporting, [true, false, false, true, false, false]);
     }
 
     /// A few megabytes unpacked to as many gigabytes, in memory.
