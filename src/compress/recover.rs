@@ -70,14 +70,15 @@ pub fn recover(response: &str, texts: &[(&str, &str)]) -> String {
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while at < said.words.len() {
         let rest = &said.words[at..];
-        let runs: Vec<(usize, &Words<'_>)> =
-            texts.iter().map(|(original, left)| (left.longest(rest), original)).collect();
-        let longest = runs.iter().map(|(length, _)| *length).max().unwrap_or(0);
-        // Of equally long runs, the one of which most has a span in its original; then the first.
-        let spans = runs.iter().filter(|(length, _)| *length == longest && longest > 1);
-        let span = spans
-            .filter_map(|(length, original)| original.span(&rest[..*length]))
-            .reduce(|best, span| if span.0 > best.0 { span } else { best });
+        // The run of which most has a span in its original: a longer one may have a shorter span. Of equal ones, the longest run,
+        // then the first text.
+        let spans = texts.iter().filter_map(|(original, left)| {
+            let run = left.longest(rest);
+            let (length, span) = (run > 1).then(|| original.span(&rest[..run])).flatten()?;
+            Some((length, run, span))
+        });
+        let best = spans.reduce(|best, one| if (one.0, one.1) > (best.0, best.1) { one } else { best });
+        let span = best.map(|(length, _, span)| (length, span));
         if let Some((length, span)) = span.filter(|(length, _)| *length > 1) {
             out.push_str(&response[copied..said.places[at].start]);
             out.push_str(span);
@@ -118,6 +119,14 @@ mod tests {
     fn a_text_without_a_span_leaves_the_run_to_the_next() {
         let far = format!("mill {} Senn", "word ".repeat(11).trim_end());
         assert_eq!(recover("mill Senn", &[(&far, "mill Senn"), ("mill at Senn", "mill Senn")]), "mill at Senn");
+    }
+
+    /// The first text has the longer run, and only one word of it in a span.
+    #[test]
+    fn a_longer_run_without_a_span_does_not_hide_a_shorter_one() {
+        let far = format!("mill {} old Senn", "word ".repeat(11).trim_end());
+        let texts: [(&str, &str); 2] = [(&far, "mill old Senn"), ("mill at old", "mill old")];
+        assert_eq!(recover("mill old Senn", &texts), "mill at old Senn");
     }
 
     #[test]

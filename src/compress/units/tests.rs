@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::sentences::{LONGEST_RUN, windows};
 use super::*;
 
 /// Tokens of so many bytes, wherever that cuts a character.
@@ -52,6 +53,24 @@ fn a_domain_or_a_capital_may_end_a_sentence() {
         [" Harry S. A. Rowe came.", " A book by S. A. Rowe.", " George F. Will wrote it.", " A letter to J. Voss."]
     {
         assert_eq!(ends(text), 1, "{text}");
+    }
+}
+
+/// Dates and numbers were cut in two, and "11, 2001." kept without what it dates.
+#[test]
+fn a_month_or_a_number_sign_goes_on() {
+    let ends = |text: &str| parts(text, Unit::Sentence).len();
+    for text in [
+        " On Sept. 11, 2001.",
+        " On Feb. 2, 2014.",
+        " On Jan. 3.",
+        " Warner Bros. Pictures made it.",
+        " The No. 1 Album.",
+    ] {
+        assert_eq!(ends(text), 1, "{text}");
+    }
+    for text in [" Was it so? No. It was not.", " He came on 3 Mar. It rained.", " He left the U.S.. It rained."] {
+        assert_eq!(ends(text), if text.contains("so?") { 3 } else { 2 }, "{text}");
     }
 }
 

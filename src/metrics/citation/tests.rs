@@ -57,6 +57,17 @@ fn abbreviations_lines_and_lists() {
     is("Es regnete [1]。雨が降った[2]。", &[("Es regnete。", &[1]), ("雨が降った。", &[2])]);
 }
 
+/// A stop behind a citation ends a sentence, whatever stands before the citation.
+#[test]
+fn a_citation_between_an_abbreviation_and_a_stop() {
+    is(
+        "He moved to the U.S. [1]. He died in 1990 [2].",
+        &[("He moved to the U.S..", &[1]), ("He died in 1990.", &[2])],
+    );
+    is("He left at 9 a.m. [2]. It rained.", &[("He left at 9 a.m..", &[2]), ("It rained.", &[])]);
+    is("He left on Sept. 11, 2001 [1].", &[("He left on Sept. 11, 2001.", &[1])]);
+}
+
 /// Verdicts by a rule on the set of passages.
 fn checked(answer: &str, passages: usize, entails: impl Fn(&[usize], usize) -> bool) -> (Check, usize) {
     let mut check = Check::new(&statements(answer), passages);
