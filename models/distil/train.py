@@ -122,7 +122,8 @@ class Data:
         if self.teacher:
             pairs = exports.pairs(self.teacher, self.student)
             self.on = options.on or self.teacher.header["kind"]
-            if self.on == "tokens" or (self.on == "orders" and self.teacher.header["kind"] != "orders"):
+            kind = self.teacher.header["kind"]
+            if self.on == "tokens" or (self.on, kind) in [("passages", "tokens"), ("orders", "passages"), ("orders", "tokens")]:
                 raise exports.ExportError(f"{options.teacher}: has no scores of {self.on}")
         else:
             pairs, self.on = [(None, question) for question in self.student.questions], "labels"
@@ -139,13 +140,36 @@ class Data:
         self.test = self.test[: options.test_questions]
         if not self.training:
             raise exports.ExportError(f"{options.student}: no question is left to train on")
+        self.counts["idle"] = sum(not teaches(self, options, pair) for pair in self.training)
+        if self.counts["idle"] == len(self.training):
+            raise exports.ExportError(
+                f"{options.student}: no question teaches anything: contrasts need a relevant passage and another one, and "
+                "preferences two or more scores of the teacher that differ (--orders-per-step)"
+            )
 
     def relevant(self, question):
         return [index for index, label in enumerate(question.labels) if label >= self.threshold]
 
 
+def teaches(data, options, pair):
+    """Whether the loss of a question depends on the weights."""
+    teacher, student = pair
+    if options.objective == "contrastive":
+        return 0 < len(data.relevant(student)) < len(student.passages)
+    scores = teacher_scores(data, options, teacher)
+    alternatives = len(scores) if data.on == "passages" else min(options.orders_per_step, len(scores))
+    return alternatives > 1 and judge.temperature_of(scores, options.temperature) is not None
+
+
+def teacher_scores(data, options, teacher):
+    """All scores of a question that the student is to have."""
+    return teacher.query_after_passage if data.on == "passages" else teacher.order_scores(options.part)
+
+
 def loss_of(model, data, options, pair, draw):
     """The loss of one question, or None where it teaches nothing. `draw` chooses orders and the relevant passage."""
+    if not teaches(data, options, pair):
+        return None
     teacher, student = pair
     relevant = data.relevant(student)
 
@@ -158,23 +182,19 @@ def loss_of(model, data, options, pair, draw):
         others = [index for index in range(len(student.passages)) if index not in relevant]
         if student.query_after_passage:
             others.sort(key=lambda index: -student.query_after_passage[index])
-        if not relevant or not others:
-            return None
         positive = draw.choice(relevant)
         scores = score([[index] for index in [positive, *others[: options.negatives]]])
         loss, known = judge.contrast(scores, 0, float(options.temperature)), {positive: scores[0]}
     elif data.on == "passages":
-        temperature = judge.temperature_of(teacher.query_after_passage, options.temperature)
-        if temperature is None or len(student.passages) < 2:
-            return None
+        wanted = teacher_scores(data, options, teacher)
+        temperature = judge.temperature_of(wanted, options.temperature)
         scores = score([[index] for index in range(len(student.passages))])
-        loss, known = judge.divergence(teacher.query_after_passage, scores, temperature), dict(enumerate(scores))
+        loss, known = judge.divergence(wanted, scores, temperature), dict(enumerate(scores))
     else:
         chosen = draw.sample(range(len(teacher.orders)), min(options.orders_per_step, len(teacher.orders)))
-        wanted = [teacher.order_scores(options.part)[index] for index in chosen]
-        temperature = judge.temperature_of(wanted, options.temperature)
-        if temperature is None:
-            return None
+        every = teacher_scores(data, options, teacher)
+        # Of every score: the deviation of two is half of their difference, whatever it is.
+        temperature, wanted = judge.temperature_of(every, options.temperature), [every[index] for index in chosen]
         scores = score([teacher.orders[index] for index in chosen], joint=options.part == "joint")
         loss, known = judge.divergence(wanted, scores, temperature), {}
     if options.query_nll > 0 and relevant:

@@ -1,4 +1,4 @@
-//! What MOI's cheaper designs lose, and what the place of the relevant passage is worth (Lee et al., *Mixture of Interventions*,
+//! What MOI's cheaper designs lose, and what the place of the relevant passage is worth (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*,
 //! section 4.3 with Table 6, section 5 with Table 7).
 //!
 //! Table 6 replaces the random complete orders by rotations of the retriever's order, then cuts these, then cuts them by the

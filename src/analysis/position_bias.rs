@@ -1,4 +1,4 @@
-//! The position-bias curve over questions (Lee et al., *Mixture of Interventions*, section 5 and Fig. 6).
+//! The position-bias curve over questions (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 5 and Fig. 6).
 //!
 //! Each question's passages are scored in random orders, as in the paper, and a fit says how much each position weighs. The
 //! weights of a question sum to 1; without bias each is 1 over the number of passages.

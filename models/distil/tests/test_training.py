@@ -290,6 +290,35 @@ class Distillation(unittest.TestCase):
             self.assertIn(problem, result.stderr)
             self.assertEqual((result.returncode, "Traceback" in result.stderr), (1, False))
 
+    def test_a_training_that_teaches_nothing_is_refused(self):
+        """The adapter was written untrained, with success, and a teacher of tokens ended in a traceback."""
+        teacher = ["--teacher", self.path("teacher.jsonl")]
+        tokens = self.export("tokens", "tokens", "teacher.gguf", "--questions", "4").path
+        for more, problem in [
+            ([*teacher, "--orders-per-step", "1"], "no question teaches anything"),
+            (["--teacher", tokens, "--on", "passages"], "has no scores of passages"),
+        ]:
+            result = self.train("idle", *more, check=False)
+            self.assertIn(problem, result.stderr)
+            self.assertEqual((result.returncode, "Traceback" in result.stderr), (1, False))
+
+    def test_the_deviation_is_of_all_orders(self):
+        """Two scores are one deviation from their mean, whatever they are."""
+        scores, draw = [0.0, -4.0, -8.0, -60.0], mock.Mock()
+        draw.sample.return_value = [0, 1]
+        options = mock.Mock(objective="preference", part="query", temperature="sd", orders_per_step=2, query_nll=0)
+        teacher = mock.Mock(orders=[[0], [1], [2], [3]])
+        teacher.order_scores.return_value = scores
+        data = mock.Mock(on="orders")
+        data.relevant.return_value = []
+        found = []
+        with mock.patch.object(network, "prompt"), mock.patch.object(network, "log_probabilities") as told:
+            told.return_value = (torch.zeros(2), torch.zeros(2))
+            with mock.patch.object(judge, "divergence", side_effect=lambda *given: found.append(given) or torch.tensor(0.0)):
+                train.loss_of(None, data, options, (teacher, mock.Mock()), draw)
+        self.assertEqual(found[0][0], [0.0, -4.0])
+        self.assertAlmostEqual(found[0][2], numpy.std(scores), places=9)
+
     def test_weights_of_16_bits_take_an_adapter_of_32(self):
         model = network.load(self.path("student.gguf"), 2, dtype="bfloat16")
         wrapped = network.with_lora(model, 4, 8.0, 0.0, ["q_proj"])
