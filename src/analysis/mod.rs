@@ -40,7 +40,7 @@ use crate::engine::Engine;
 use crate::engine::rerank::Passage;
 use crate::evaluation::compare::data::{Data, Question, Sources};
 use crate::evaluation::journal::{Journal, Record};
-use crate::evaluation::{EvaluationError, Event, write};
+use crate::evaluation::{EvaluationError, Event, unchanged, write};
 use crate::metrics::resample::Statistics;
 
 /// Format of the results.
@@ -323,6 +323,10 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
+        if let Err(error) = unchanged::check(backend, &models).await {
+            notify(Event::Stopped { done: lines.len() });
+            return Err(error.into());
+        }
         let own = value.as_object_mut().and_then(|value| value.remove(TIMES)).unwrap_or_default();
         if !own.is_null() {
             times.insert(question.id.clone(), own.clone());

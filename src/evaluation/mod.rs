@@ -18,6 +18,7 @@ pub(crate) mod methods;
 pub(crate) mod ranking;
 pub(crate) mod report;
 pub(crate) mod summary;
+pub(crate) mod unchanged;
 mod verdict;
 
 use std::path::{Path, PathBuf};
@@ -269,7 +270,8 @@ pub(crate) async fn run(
     (folder, restart): (&Path, bool),
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
-    let manifest = plan.manifest(&backend.models().await?);
+    let models = backend.models().await?;
+    let manifest = plan.manifest(&models);
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
     let mut journal: Journal<Line> = Journal::open(folder, &manifest, &expected?, restart)?;
@@ -287,6 +289,10 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
+        if let Err(error) = unchanged::check(backend, &models).await {
+            notify(Event::Stopped { done: journal.done });
+            return Err(error.into());
+        }
         journal.append(&line, started.elapsed().as_secs_f64())?;
         notify(Event::Done(journal.done));
     }

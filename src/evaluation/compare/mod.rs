@@ -26,7 +26,7 @@ use self::data::Data;
 use self::prompts::{MethodRow, Prompts};
 use self::summary::Summary;
 use super::journal::Journal;
-use super::{EvaluationError, Event, distinct, write};
+use super::{EvaluationError, Event, distinct, unchanged, write};
 use crate::backend::{Backend, BackendError, ModelIdentity};
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::opening::Opening;
@@ -264,7 +264,11 @@ pub(crate) async fn run(
     }
     for question in &data.questions[kept.done()..] {
         let started = Instant::now();
-        let line = match ask::rank(settings, backend, question).await {
+        let asked = async {
+            let line = ask::rank(settings, backend, question).await?;
+            unchanged::check(backend, &models).await.map(|()| line)
+        };
+        let line = match asked.await {
             Ok(line) => line,
             Err(error) => {
                 notify(Event::Stopped { done: kept.done() });
