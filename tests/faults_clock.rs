@@ -226,6 +226,6 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
     drop(store);
     let store = open(3_000);
     let held = store.hold();
-    store.fetch(&[wanted], &held);
+    store.fetch(&[wanted], &held, || false);
     assert_eq!(held.get(&keys[3]).map(|state| state.len()), Some(1_000));
 }

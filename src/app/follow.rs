@@ -9,24 +9,34 @@ use crate::storage::profiles::{ProfileError, ProfileFile};
 
 /// Calls `reload` whenever the stamp of a file changes, and again while it returns false, until the task is aborted. Its argument is
 /// whether it was just called for the same file.
-async fn follow(interval: Duration, stamp: impl Fn() -> Option<(SystemTime, u64)>, reload: impl Fn(bool) -> bool) {
+async fn follow(
+    interval: Duration,
+    stamp: impl Fn() -> Option<(SystemTime, u64)> + Send + Sync + 'static,
+    reload: impl Fn(bool) -> bool + Send + Sync + 'static,
+) {
+    let (stamp, reload) = (Arc::new(stamp), Arc::new(reload));
     // The file may have changed since the engine loaded it, so the first check always reloads it.
     let (mut seen, mut unread) = (None, false);
     loop {
         tokio::time::sleep(interval).await;
-        let now = stamp();
+        // Off the reactor: a volume that stops answering would hold its thread.
+        let stamp = Arc::clone(&stamp);
+        let Ok(now) = tokio::task::spawn_blocking(move || stamp()).await else { continue };
         if now == seen && !unread || now.is_none() {
             continue;
         }
         // A file that could not be read may be read later without a change of it.
-        unread = !reload(unread && now == seen);
+        let (again, reload) = (unread && now == seen, Arc::clone(&reload));
+        unread = !tokio::task::spawn_blocking(move || reload(again)).await.unwrap_or(false);
         seen = now;
     }
 }
 
 /// Reloads calibrated profiles whenever `file` changes, until the task is aborted.
 pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
-    follow(interval, || file.stamp(), |again| load_profiles(&generator, &file, again)).await;
+    let file = Arc::new(file);
+    let stamped = Arc::clone(&file);
+    follow(interval, move || stamped.stamp(), move |again| load_profiles(&generator, &file, again)).await;
 }
 
 /// Replaces the calibrated profiles by those of `file`. False where the system did not let us read it.
@@ -53,7 +63,9 @@ pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, aga
 
 /// Reloads the calibrations of ranking methods whenever `file` changes, until the task is aborted.
 pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFile, interval: Duration) {
-    follow(interval, || file.stamp(), |again| load_ranking(&generator, &file, again)).await;
+    let file = Arc::new(file);
+    let stamped = Arc::clone(&file);
+    follow(interval, move || stamped.stamp(), move |again| load_ranking(&generator, &file, again)).await;
 }
 
 /// Replaces the calibrations of ranking methods by those of `file`. False where the system did not let us read it.

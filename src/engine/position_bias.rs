@@ -7,7 +7,7 @@
 mod evidence;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::EngineError;
@@ -200,7 +200,19 @@ impl PositionBias {
     /// Writes the learnt profiles if they changed since the last write. A failure is logged; the next call tries again.
     pub fn save(&self) {
         // The last profiles are written last, and the end of the process waits for a write that goes on.
-        let _writing = lock(&self.writing);
+        self.write(&lock(&self.writing));
+    }
+
+    /// The same, unless a write goes on: behind one that hangs more threads would wait. The next call tries again.
+    pub fn save_unless_busy(&self) {
+        match self.writing.try_lock() {
+            Ok(writing) => self.write(&writing),
+            Err(TryLockError::Poisoned(poisoned)) => self.write(&poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    fn write(&self, _: &MutexGuard<'_, ()>) {
         let (profiles, due) = {
             let mut learnt = lock(&self.learnt);
             learnt.saved = Some(Instant::now());

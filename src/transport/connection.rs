@@ -27,6 +27,7 @@ use tower_service::Service;
 
 use super::in_flight::{Counted, InFlight};
 use super::patient::Patient;
+use super::seldom::Seldom;
 use super::{Closing, Peer};
 
 /// What a listener speaks.
@@ -265,6 +266,9 @@ struct Offered {
     waited: Duration,
 }
 
+/// Of all connections: a client without a token may open thousands.
+static UNREAD: Seldom = Seldom::new();
+
 /// Runs the streams of one connection.
 #[derive(Clone)]
 pub(super) struct Streams {
@@ -277,8 +281,11 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams
         let (open, counted, patience) = (self.open.clone(), self.open.begin(), self.patience);
         tokio::spawn(async move {
             let _counted = counted;
-            if !taken(stream, patience, &open).await {
-                tracing::warn!(seconds = patience.as_secs(), "the client did not read its response: stream reset");
+            if !taken(stream, patience, &open).await
+                && let Some(untold) = UNREAD.is_due()
+            {
+                let seconds = patience.as_secs();
+                tracing::warn!(seconds, untold, "the client did not read its response: stream reset");
             }
         });
     }

@@ -9,11 +9,11 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_service::Service;
 
 use super::connection::{self, Bounds, Protocol, Shared};
+use super::seldom::Seldom;
 use super::{InFlight, Peer, Tls};
 
 /// What the listener needs to know beside its service.
@@ -42,9 +42,6 @@ impl Options {
 /// Pause after a failed accept. The usual cause is a lack of file descriptors, and connections have to end first.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Least time between two log lines of the same trouble.
-const BETWEEN_LINES: Duration = Duration::from_secs(10);
-
 /// Accepts connections and serves requests on them until `stop`. Then the listener closes, connections end when their requests
 /// are answered, and the future resolves after the last of them. Dropping it ends all connections at once.
 pub async fn serve<S, B>(listener: TcpListener, service: S, options: Options, stop: CancellationToken)
@@ -57,7 +54,7 @@ where
     let Options { protocol, bounds, tls, requests, endless } = options;
     let shared = Shared { protocol, bounds, requests, endless, stop: stop.clone() };
     let mut connections = JoinSet::new();
-    let mut trouble = Seldom::default();
+    let trouble = Seldom::new();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -67,7 +64,7 @@ where
         match accepted {
             Ok((socket, _)) if connections.len() >= bounds.connections => {
                 drop(socket);
-                if trouble.is_due() {
+                if trouble.is_due().is_some() {
                     tracing::warn!(limit = bounds.connections, "connections.limit reached: new connections are closed");
                 }
             }
@@ -88,7 +85,7 @@ where
                 });
             }
             Err(error) => {
-                if trouble.is_due() {
+                if trouble.is_due().is_some() {
                     tracing::warn!(%error, "a connection cannot be accepted");
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -142,18 +139,4 @@ pub async fn serve_until<S, B>(
 fn nodelay(socket: TcpStream) -> TcpStream {
     let _ = socket.set_nodelay(true);
     socket
-}
-
-/// Keeps a flood of connections from becoming a flood of log lines.
-#[derive(Default)]
-struct Seldom(Option<Instant>);
-
-impl Seldom {
-    fn is_due(&mut self) -> bool {
-        let due = self.0.is_none_or(|last| last.elapsed() >= BETWEEN_LINES);
-        if due {
-            self.0 = Some(Instant::now());
-        }
-        due
-    }
 }

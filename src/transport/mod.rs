@@ -8,6 +8,7 @@ pub mod connection;
 mod in_flight;
 pub mod listener;
 mod patient;
+mod seldom;
 mod tls;
 mod tokens;
 mod watched;

@@ -10,6 +10,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connection::SLOWEST;
 use super::in_flight::InFlight;
+use super::seldom::Seldom;
+
+/// Of all connections: a client without a token may open thousands.
+static UNREAD: Seldom = Seldom::new();
 
 /// The connection. Reads and writes fail with `TimedOut` once the client has kept the server waiting for too long.
 pub(super) struct Patient<I> {
@@ -126,7 +130,10 @@ impl<I: AsyncWrite + Unpin> Patient<I> {
         let (unread, now) = (self.unread, Instant::now());
         let end = *self.waiting.get_or_insert(now) + self.patience();
         self.writing.poll(context, || end).map(|late| {
-            tracing::warn!(seconds = unread.as_secs(), "the client did not read its response: connection cut");
+            if let Some(untold) = UNREAD.is_due() {
+                let seconds = unread.as_secs();
+                tracing::warn!(seconds, untold, "the client did not read its response: connection cut");
+            }
             Err(late)
         })
     }

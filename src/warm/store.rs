@@ -153,13 +153,13 @@ impl Store {
         keys.iter().filter(|(_, key)| there(key)).map(|(node, _)| plan.length(*node)).sum()
     }
 
-    /// Reads the states of `keys` that are on disk and not in memory, as far as there is room, for a request to hold. Reads
-    /// files: not for the generator's thread.
-    pub fn fetch(&self, keys: &[(NodeId, Key)], held: &Held) {
+    /// Reads the states of `keys` that are on disk and not in memory, as far as there is room and until `ended`, for a request to
+    /// hold. Reads files: not for the generator's thread.
+    pub fn fetch(&self, keys: &[(NodeId, Key)], held: &Held, ended: impl Fn() -> bool) {
         let Some(disk) = &self.disk else { return };
         let mut read = 0;
         for (_, key) in keys {
-            if !held.has_room(1) {
+            if !held.has_room(1) || ended() {
                 break;
             }
             if held.get(key).is_none()
@@ -342,7 +342,7 @@ mod tests {
         drop(first);
         let found = |store: &Store| {
             let held = store.hold();
-            store.fetch(&store.keys(&plan), &held);
+            store.fetch(&store.keys(&plan), &held, || false);
             store.keys(&plan).iter().filter(|(_, key)| held.get(key).is_some()).count()
         };
         assert_eq!([found(&store("b")), found(&store("a"))], [0, 1]);

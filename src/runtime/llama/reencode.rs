@@ -70,6 +70,9 @@ impl Choice {
     }
 }
 
+/// The file in the store whose lock says that a process measures.
+const LOCK: &str = ".measuring";
+
 /// Where results for one file on this CPU are kept.
 struct Kept<'a> {
     store: &'a Store,
@@ -89,6 +92,16 @@ impl<'a> Kept<'a> {
 
     fn file(&self, encoding: &str) -> PathBuf {
         self.folder.join(format!("{}-{encoding}.gguf", self.stem))
+    }
+
+    /// Waits until no other process measures with this store. Where the file system has no locks, nobody waits.
+    fn lock(&self, report: &dyn Fn(&str)) -> Option<std::fs::File> {
+        let path = self.store.root().join(LOCK);
+        let file = std::fs::File::options().create(true).append(true).open(path).ok()?;
+        if let Err(std::fs::TryLockError::WouldBlock) = file.try_lock() {
+            report("another process measures a model: waiting for it");
+        }
+        file.lock().ok().map(|()| file)
     }
 
     /// The result of an earlier measurement, if the file that it chose is unchanged.
@@ -163,6 +176,13 @@ pub fn measure(
     std::fs::create_dir_all(&kept.folder)
         .and_then(|()| tempfile::tempfile_in(&kept.folder))
         .map_err(|error| unusable(&kept.folder, error.to_string()))?;
+    // Two that measure at once would each remove the file that the other chose.
+    let _measuring = kept.lock(report);
+    if let Some(choice) = kept.read(settings, sha256)
+        && choice.too_large.is_none_or(|bytes| fits(bytes, most_bytes, &kept.folder).is_err())
+    {
+        return Ok(choice);
+    }
     let choice = match fits(bytes, most_bytes, &kept.folder) {
         Ok(()) => fastest(settings, sha256, bytes, most_bytes, &kept, report)?,
         Err(problem) => {

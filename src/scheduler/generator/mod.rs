@@ -267,7 +267,7 @@ impl Scheduler {
         let capacity = self.capacity().ok_or(ScheduleError::Unavailable)?;
         let Rounds { held, shares } = rounds;
         let (costed, store, fills) = (Arc::clone(&plan), self.store.clone(), filled.is_some());
-        let walk = move |_: &Call| {
+        let walk = move |call: &Call| {
             let Some(store) = store.as_deref() else {
                 return Ok((costed.cost(), Walk::least(&costed), (vec![], held), 0));
             };
@@ -276,7 +276,7 @@ impl Scheduler {
             if !held.has_room(store.bytes_of(new.map(|(node, _)| costed.length(*node)).sum())) {
                 held.keep_only(&keys);
             }
-            store.fetch(&keys, &held);
+            store.fetch(&keys, &held, || call.is_stopped());
             let known = store.known(&costed, &keys, &held);
             Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, held), known))
         };

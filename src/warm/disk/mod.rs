@@ -3,9 +3,11 @@
 //! A file is written beside its place and renamed, on a thread of its own. Its bytes are verified whenever it is read
 //! (`file`); a damaged one is deleted, and its passage is read again. When the folder exceeds its bound, the files that were
 //! used longest ago are deleted, also where their states were used from memory. Several servers may share a folder: a file
-//! that another one deleted is read again. No fault of the folder fails a request; the first of a series is logged.
+//! that another one deleted is read again. No fault of the folder fails a request, nor does a folder that stops answering hold one
+//! ([`reader`]); the first of a series is logged.
 
 mod file;
+mod reader;
 mod writer;
 
 use std::collections::{HashMap, HashSet};
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Key;
 use super::store::State;
+use reader::Reader;
 use writer::Writer;
 
 /// Where states are kept on disk.
@@ -81,16 +84,22 @@ impl Pending {
     }
 }
 
-/// The folder, and the thread that writes to it.
-pub(super) struct Disk {
+/// The files.
+struct Files {
     folder: PathBuf,
     /// Most bytes of all files.
     most: u64,
+    unreadable: AtomicBool,
+}
+
+/// The folder, the threads that read it, and the one that writes to it.
+pub(super) struct Disk {
+    files: Arc<Files>,
+    reader: Reader,
     /// `None` only while it is dropped.
     queue: Option<Sender<Item>>,
     writer: Option<JoinHandle<()>>,
     pending: Arc<Mutex<Pending>>,
-    unreadable: AtomicBool,
 }
 
 impl Disk {
@@ -106,10 +115,11 @@ impl Disk {
         let pending = Arc::<Mutex<Pending>>::default();
         let writing = Writer::new(folder.clone(), bytes, Arc::clone(&pending));
         let writer = std::thread::Builder::new().name("warm-disk".into()).spawn(move || writing.run(&states));
-        match writer {
-            Ok(writer) => {
+        match writer.and_then(|writer| Ok((writer, Reader::start()?))) {
+            Ok((writer, reader)) => {
                 let (queue, writer) = (Some(queue), Some(writer));
-                Some(Self { folder, most: bytes, queue, writer, pending, unreadable: AtomicBool::new(false) })
+                let files = Arc::new(Files { folder, most: bytes, unreadable: AtomicBool::new(false) });
+                Some(Self { files, reader, queue, writer, pending })
             }
             Err(problem) => {
                 tracing::error!(folder = shown, %problem, "no states of passages are kept on disk");
@@ -118,48 +128,22 @@ impl Disk {
         }
     }
 
-    /// The state of a key; `None` if it is not there, damaged, or another user's. A damaged file is deleted.
+    /// The state of a key; `None` if it is not there, damaged, or another user's, and where the folder does not answer. A damaged
+    /// file is deleted.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
-        let path = path(&self.folder, key);
-        let read = own(&path).and_then(|(file, length)| file::read(file, length, self.most, key));
-        let state = match read {
-            Ok(state) => state,
-            Err(problem) => {
-                if problem.kind() != std::io::ErrorKind::NotFound {
-                    self.cannot(&path, &problem, "a passage's state cannot be read from disk");
-                }
-                return None;
-            }
-        };
-        match state {
-            Ok(state) => {
-                touch(&path);
-                Some(state)
-            }
-            Err(problem) => {
-                match std::fs::remove_file(&path) {
-                    Ok(()) => {
-                        tracing::warn!(path = %path.display(), %problem, "a passage's state on disk is damaged; it is deleted");
-                    }
-                    Err(error) => {
-                        self.cannot(&path, &error, "a passage's state on disk is damaged and cannot be deleted");
-                    }
-                }
-                None
-            }
-        }
-    }
-
-    /// Logs the first of a series of faults.
-    fn cannot(&self, path: &Path, problem: &std::io::Error, what: &str) {
-        if !self.unreadable.swap(true, Ordering::Relaxed) {
-            tracing::error!(path = %path.display(), %problem, "{what}");
-        }
+        let key = *key;
+        self.ask(move |files| files.read(&key)).flatten()
     }
 
     /// Whether there is a file of that key.
     pub fn holds(&self, key: &Key) -> bool {
-        path(&self.folder, key).exists()
+        let key = *key;
+        self.ask(move |files| path(&files.folder, &key).exists()).unwrap_or(false)
+    }
+
+    fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Files) -> T + Send + 'static) -> Option<T> {
+        let files = Arc::clone(&self.files);
+        self.reader.ask(&self.files.folder, move || question(&files))
     }
 
     /// Has a state written, unless too many wait already. Those that `fills` are exempt, because their caller waits for them.
@@ -199,7 +183,48 @@ impl Disk {
 
     /// Deletes the file of a state that could not be restored.
     pub fn remove(&self, key: &Key) {
-        let _ = std::fs::remove_file(path(&self.folder, key));
+        let key = *key;
+        self.ask(move |files| drop(std::fs::remove_file(path(&files.folder, &key))));
+    }
+}
+
+impl Files {
+    fn read(&self, key: &Key) -> Option<Vec<u8>> {
+        let path = path(&self.folder, key);
+        let read = own(&path).and_then(|(file, length)| file::read(file, length, self.most, key));
+        let state = match read {
+            Ok(state) => state,
+            Err(problem) => {
+                if problem.kind() != std::io::ErrorKind::NotFound {
+                    self.cannot(&path, &problem, "a passage's state cannot be read from disk");
+                }
+                return None;
+            }
+        };
+        match state {
+            Ok(state) => {
+                touch(&path);
+                Some(state)
+            }
+            Err(problem) => {
+                match std::fs::remove_file(&path) {
+                    Ok(()) => {
+                        tracing::warn!(path = %path.display(), %problem, "a passage's state on disk is damaged; it is deleted");
+                    }
+                    Err(error) => {
+                        self.cannot(&path, &error, "a passage's state on disk is damaged and cannot be deleted");
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Logs the first of a series of faults.
+    fn cannot(&self, path: &Path, problem: &std::io::Error, what: &str) {
+        if !self.unreadable.swap(true, Ordering::Relaxed) {
+            tracing::error!(path = %path.display(), %problem, "{what}");
+        }
     }
 }
 

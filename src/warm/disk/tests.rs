@@ -173,8 +173,31 @@ fn a_file_that_is_too_long_is_damaged() {
         std::fs::File::options().write(true).open(path(&folder, &key(0))).unwrap().set_len(1 << 40).unwrap();
         // Without opening the folder again, which counts its files.
         let (queue, pending, unreadable) = (None, Arc::default(), AtomicBool::new(false));
-        let disk = Disk { folder: folder.clone(), most, queue, writer: None, pending, unreadable };
+        let disk = Disk {
+            files: Arc::new(Files { folder: folder.clone(), most, unreadable }),
+            reader: Reader::start().unwrap(),
+            queue,
+            writer: None,
+            pending,
+        };
         assert_eq!(disk.read(&key(0)), None);
         assert!(files(&folder).is_empty(), "it is deleted");
     }
+}
+
+/// A network volume that stops answering: whoever opens the file waits for ever.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_does_not_answer_is_passed_over() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = Arc::new(open(&folder, 1 << 20));
+    assert!(std::process::Command::new("mkfifo").arg(path(&folder, &key(0))).status().unwrap().success());
+    let (reply, answers) = channel();
+    let asking = Arc::clone(&disk);
+    std::thread::spawn(move || (0..2).for_each(|number| reply.send(asking.read(&key(number))).unwrap()));
+    // The second is not asked at all.
+    let waited = [(); 2].map(|()| answers.recv_timeout(20 * reader::WAIT).expect("it hangs"));
+    assert_eq!(waited, [None, None]);
+    assert!(!disk.holds(&key(0)));
 }

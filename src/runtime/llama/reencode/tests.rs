@@ -115,3 +115,26 @@ fn a_damaged_file_and_a_store_that_is_a_file_are_named() {
     let error = bench.measure(u64::MAX).unwrap_err().to_string();
     assert!(error.contains("small.gguf: not a GGUF file, or its header is damaged"), "{error}");
 }
+
+/// Two pods with one store: each removed the file that the other had chosen.
+#[test]
+fn who_comes_second_waits_and_takes_the_choice_of_the_first() {
+    let bench = bench();
+    let bytes = reencoded_bytes(&bench.settings.path).unwrap();
+    let first = bench.measure(bytes - 1).unwrap();
+    let held = bench.kept().lock(&|_| {}).unwrap();
+    let note = bench.kept().note();
+    std::fs::remove_file(&note).unwrap();
+    std::thread::scope(|scope| {
+        let (told, steps) = std::sync::mpsc::channel();
+        let report = move |step: &str| told.send(step.to_owned()).unwrap();
+        let (settings, store) = (&bench.settings, &bench.store);
+        let second = scope.spawn(move || measure(settings, &bench.sha256, store, bytes - 1, &report).unwrap());
+        assert!(steps.recv().unwrap().contains("waiting"));
+        // What it would not find by itself.
+        let choice = Choice { too_large: Some(bytes + 1), ..first.clone() };
+        std::fs::write(&note, serde_json::to_vec(&choice).unwrap()).unwrap();
+        drop(held);
+        assert_eq!(second.join().unwrap().too_large, Some(bytes + 1));
+    });
+}
