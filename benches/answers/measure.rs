@@ -10,7 +10,7 @@ use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::calibrate::Labelled;
 use rerankd::engine::methods;
-use rerankd::engine::rerank::{MoiOptions, Passage, RerankRequest, Scheme};
+use rerankd::engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
 use rerankd::engine::utility::UtilityRequest;
 use rerankd::metrics::lexical::{contains, token_f1};
 
@@ -71,7 +71,10 @@ async fn orders(
         ("relevant first".to_owned(), oracle),
     ];
     if settings.moi > 0 {
-        let moi = MoiOptions { scheme: Some(Scheme::Random), paper_objective: true, seed, ..MoiOptions::default() };
+        // The paper's outcome is P(query | order) P(order) (Eq. 3).
+        let outcome = Outcome::Joint;
+        let moi =
+            MoiOptions { scheme: Some(Scheme::Random), paper_objective: true, outcome, seed, ..MoiOptions::default() };
         let passages = list.passages[..n.min(settings.moi)].to_vec();
         let method = methods::find("moi");
         let mut order = ranked(RerankRequest { passages, method, moi, ..request }).await?;

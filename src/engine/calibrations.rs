@@ -3,12 +3,22 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::fusing::{Fusion, Learnt};
+use super::opening::NOT_CALIBRATED;
 use super::rerank::RerankRequest;
 use crate::fusion::calibration::Calibration;
 
 /// What a caller is told whose scores are not calibrated, though the method has a calibration.
 pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, or with other settings of it, and is not applied: \
                                            run `rerankd calibrate --ranking` again";
+
+/// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` where one may.
+pub(super) fn inapplicable(request: &RerankRequest) -> Option<String> {
+    if !request.opening.is_built_in() {
+        return Some(NOT_CALIBRATED.to_owned());
+    }
+    let method = request.method();
+    method.uncalibrated(request).map(|why| format!("the calibration of {0} is not applied: {0} {why}", method.name()))
+}
 
 /// The calibrations of one generator. They may change while it serves.
 #[derive(Debug, Default)]
@@ -106,7 +116,7 @@ mod tests {
     use super::*;
     use crate::engine::fusing::{FusionMode, FusionOptions};
     use crate::engine::methods;
-    use crate::engine::rerank::Passage;
+    use crate::engine::rerank::{MoiOptions, Outcome, Passage};
     use crate::fusion::calibration::{Mix, Source};
     use crate::fusion::platt::Platt;
 
@@ -154,5 +164,28 @@ mod tests {
         assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(0.2) });
         assert_eq!(both, Applicable { alone: Some(cascade.clone()), beside_embedding: Some(beside) });
         assert_eq!(calibrations.of(&request, Some("cd")), Applicable { alone: Some(cascade), beside_embedding: None });
+    }
+    #[test]
+    fn a_calibration_is_of_one_quantity() {
+        let scored = |score| Passage { text: "x".into(), retriever_score: score, ..Passage::default() };
+        let request = |method: &str, passages: usize| RerankRequest {
+            passages: vec![scored(Some(1.0)); passages],
+            method: methods::find(method),
+            ..RerankRequest::default()
+        };
+        for method in ["cascade", "moi", "first", "retriever"] {
+            assert_eq!(inapplicable(&request(method, 20)), None, "{method}");
+        }
+        let mut budget = request("moi", 3);
+        budget.moi = MoiOptions { token_budget: Some(9), fit_budget: true, seed: 4, ..MoiOptions::default() };
+        assert_eq!(inapplicable(&budget), None);
+        let mut joint = request("moi", 3);
+        joint.moi.outcome = Outcome::Joint;
+        assert!(inapplicable(&joint).unwrap().contains("moi is calibrated with its default options"));
+        // Utilities of one window are nats, those of several are ranks.
+        assert!(inapplicable(&request("first", 21)).unwrap().contains("first gives ranks"));
+        let mut unscored = request("retriever", 3);
+        unscored.passages[1] = scored(None);
+        assert!(inapplicable(&unscored).unwrap().contains("retriever needs a retriever_score"));
     }
 }

@@ -33,6 +33,10 @@ mod typical {
     pub const RETRIEVER: f64 = 0.02;
 }
 
+/// Spread of utilities that are all alike, as a share of the largest: so little that their values are alike, too, and more than
+/// rounding, so that the other side tells them apart.
+const ALIKE: f64 = 1e-8;
+
 /// Most words with a document frequency. Only those of the query matter.
 const MOST_FREQUENCIES: usize = 10_000;
 
@@ -212,7 +216,8 @@ impl Fusion {
             Scaling::Standard if has_zero => {
                 let (centre, spread) = centre_and_spread(utilities, usual);
                 // Of `f` for each nat of a utility.
-                let slope = if spread > 0.0 { weight / spread } else { 0.0 };
+                // Utilities that are all alike are far from a zero that is not among them.
+                let slope = weight / spread.max(ALIKE * most.abs().max(f64::MIN_POSITIVE));
                 let zero = 0.0 - slope * centre;
                 (zero, (best - zero).max((best - least) / 2.0).max(slope * most))
             }
@@ -347,6 +352,20 @@ mod tests {
         assert_eq!(order(&[3.000_000_1, 3.0], &[0.5, 0.5], &[10.0, 17.0]), [1, 0]);
         // A tenth of a nat is as little; the cosines' usual difference then decides.
         assert_eq!(order(&[2.0, 3.0], &[0.2, 0.5], &[10.1, 10.0]), [1, 0]);
+    }
+
+    /// Three copies of one passage that helps: the other side orders them, and none of them is worth less for it.
+    #[test]
+    fn passages_that_are_alike_have_like_values() {
+        let fusion = Fusion::of(&request(&[Some(-1.0), Some(-2.0), Some(-3.0)]));
+        for utilities in [[5.0; 3], [5.0, 5.0 + 1e-7, 5.0]] {
+            let (values, report) = fusion.values(&utilities, true, 10.0);
+            assert_eq!(report.scaling, Scaling::Standard);
+            assert!(values.iter().all(|value| (value - 5.0).abs() < 1e-4), "{values:?}");
+        }
+        assert_eq!(descending(&fusion.values(&[5.0; 3], true, 10.0).0), [0, 1, 2]);
+        let (harmful, _) = fusion.values(&[-5.0; 3], true, 10.0);
+        assert!(harmful.iter().all(|value| *value <= -5.0), "{harmful:?}");
     }
 
     #[test]

@@ -59,6 +59,18 @@ pub fn descending(values: &[f64]) -> Vec<usize> {
     order
 }
 
+/// Values that never rise from one place of `ranking` to the next, so that they sort as it does. They do already where it is by value.
+#[must_use]
+pub fn lowered(values: &[f64], ranking: &[usize]) -> Vec<f64> {
+    let mut lowered = values.to_vec();
+    let mut least = f64::INFINITY;
+    for &place in ranking {
+        least = least.min(values[place]);
+        lowered[place] = least;
+    }
+    lowered
+}
+
 /// Pearson correlation, between -1 and 1. `None` if the lengths differ, are below two, or either side is constant.
 #[must_use]
 pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {

@@ -174,6 +174,15 @@ impl Running {
         (values, Some(report))
     }
 
+    /// The value of each passage; not a number where it was not read.
+    fn all_values(&self, utilities: &[f64]) -> Vec<f64> {
+        let mut all = vec![f64::NAN; utilities.len()];
+        for (&passage, value) in self.read.iter().zip(self.values(utilities).0) {
+            all[passage] = value;
+        }
+        all
+    }
+
     /// Utilities are sums over the tokens of the query.
     fn unit(&self) -> f64 {
         real(self.task.query.len().max(1))
@@ -246,6 +255,27 @@ fn complete(utilities: &[f64]) -> Vec<f64> {
     utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
 }
 
+/// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has the value of the
+/// stage that placed it: refined utilities of the first places say nothing of the others. What was not read is not a number;
+/// it comes last, in the order of `free`, which also breaks ties, and gets the lowest value of what was read, and not above 0.
+pub(crate) fn placed(stages: &[Stage], alone: &[f64], together: &[f64], free: &[usize]) -> (Vec<f64>, Vec<usize>) {
+    let of_stage = |(place, stage): (usize, &Stage)| match stage {
+        Stage::Together => together[place],
+        Stage::Alone => alone[place],
+        Stage::Retriever => f64::NAN,
+    };
+    let values = complete(&stages.iter().enumerate().map(of_stage).collect::<Vec<_>>());
+    let of_stage = |stage: Stage| {
+        let mut kept: Vec<usize> = free.iter().copied().filter(|&passage| stages[passage] == stage).collect();
+        if stage != Stage::Retriever {
+            kept.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
+        }
+        kept
+    };
+    let ranking = [Stage::Together, Stage::Alone, Stage::Retriever].map(of_stage).concat();
+    (values, ranking)
+}
+
 impl Ranking for Running {
     fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
         match self.signal {
@@ -311,7 +341,8 @@ impl Ranking for Running {
         if self.utilities.is_empty() {
             return Ok(self.unread());
         }
-        let (_, before) = self.places(&self.utilities);
+        let alone = self.all_values(&self.utilities);
+        let mut unrefined = None;
         let mut errors = None;
         let mut fit = None;
         let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
@@ -319,9 +350,9 @@ impl Ranking for Running {
         for &passage in &self.read {
             stages[passage] = Stage::Alone;
         }
-        let mut first: Vec<usize> = Vec::new();
         if let (Some((chosen, _)), Some(mut scored)) = (self.together.take(), self.done.take()) {
             let mut all = vec![f64::NAN; self.utilities.len()];
+            unrefined = Some(complete(&self.utilities));
             for (place, &passage) in chosen.iter().enumerate() {
                 self.utilities[passage] = scored.utilities[place];
                 stages[passage] = Stage::Together;
@@ -332,22 +363,14 @@ impl Ranking for Running {
             errors = scored.standard_errors.is_some().then_some(all);
             fit = scored.fit.take();
             warnings.append(&mut scored.warnings);
-            first = chosen;
         }
-        // The refined utilities order the passages that they were fitted on; those stay before the others.
-        let (read_values, after) = self.places(&self.utilities);
-        let mut ranking: Vec<usize> = after.iter().copied().filter(|passage| first.contains(passage)).collect();
-        ranking.extend(before.into_iter().filter(|passage| !first.contains(passage)));
-        let mut values = vec![f64::NAN; self.utilities.len()];
-        for (place, &passage) in self.read.iter().enumerate() {
-            values[passage] = read_values[place];
-        }
-        ranking.extend(self.free.iter().copied().filter(|passage| !self.read.contains(passage)));
-        let (values, utilities) = (complete(&values), complete(&self.utilities));
+        let (values, ranking) = placed(&stages, &alone, &self.all_values(&self.utilities), &self.free);
+        let utilities = complete(&self.utilities);
         Ok(Scored {
             utilities,
             has_zero: true,
-            values: self.fusion.is_some().then_some(values),
+            values: Some(values),
+            alone: unrefined,
             fusion: self.values(&self.utilities).1,
             stages,
             standard_errors: errors,

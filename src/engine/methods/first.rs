@@ -42,6 +42,11 @@ impl Method for First {
         Some(shape(request, language))
     }
 
+    fn uncalibrated(&self, request: &RerankRequest) -> Option<&'static str> {
+        let several = request.passages.len() > WINDOW;
+        several.then_some("gives ranks in place of nats for more than 20 passages")
+    }
+
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let order = (0..task.passages.len()).collect();
         Ok(Box::new(Sliding::new(FirstRow::new(task)?, vec![order])))

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::query_prompt::{QueryPrompt, overhead_with};
-use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Task};
+use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::engine::EngineError;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
@@ -46,7 +46,9 @@ impl Method for LongLlmLingua {
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let language = task.language()?;
-        let begin = Segment::context(opening(language));
+        let opening = opening(language);
+        let has_beginning = !opening.is_empty();
+        let begin = Segment::context(opening);
         let question = [task.query.clone(), language.text(SENTENCE)].concat();
         // A passage's last token scores the question's first. Apart from it, the passage is the same for every question.
         let prompt = |passage: &Arc<[Token]>| {
@@ -56,7 +58,11 @@ impl Method for LongLlmLingua {
         };
         let prompts = task.passages.iter().map(prompt).collect();
         let none = Prompt::scored(vec![begin.clone(), Segment::scored(question.clone(), 0)]);
-        Ok(Pointwise::against(none, task, prompts, 1.0, |scores, prompt| mean(scores.last(prompt))))
+        let utility = |scores: &Scores, prompt: usize| mean(scores.last(prompt));
+        // Without a token before it, the question's first has no probability, and after nothing at all every question is unlikely:
+        // that is no zero to be above or below of.
+        let ranking = if has_beginning { Pointwise::against } else { Pointwise::shifted };
+        Ok(ranking(none, task, prompts, 1.0, utility))
     }
 }
 

@@ -53,6 +53,7 @@ use crate::call::Call;
 use crate::model::entailment::TextPair;
 use crate::numeric::{descending, real};
 use crate::plan::Token;
+pub(crate) use cascade::placed;
 use pointwise::Pointwise;
 pub use prompts::{Budget, Prompt, PromptShape};
 pub use scores::Scores;
@@ -130,6 +131,12 @@ pub trait Method: Send + Sync {
     /// `rerankd calibrate --ranking` can learn ([`settled`](crate::fusion::settled)).
     fn outranks_by_value(&self) -> bool {
         false
+    }
+
+    /// Why its utilities for this request are another quantity than those that a calibration of it holds for: the rest of a sentence
+    /// that begins with the method. `None` where they are not.
+    fn uncalibrated(&self, _request: &RerankRequest) -> Option<&'static str> {
+        None
     }
 
     /// A model beside the generator whose scores it mixes in where the server has one.
@@ -266,6 +273,8 @@ pub struct Scored {
     pub has_zero: bool,
     /// What the score is made from where that is not the utility: the fused value of each passage, in the unit of the utilities.
     pub values: Option<Vec<f64>>,
+    /// Utility of each passage before those of the first places were refined; `None` where none were.
+    pub alone: Option<Vec<f64>>,
     /// What was mixed, if anything.
     pub fusion: Option<FusionReport>,
     /// What decided each passage's place; empty for a method of one stage.

@@ -15,6 +15,8 @@ enum Zero {
     Own,
     /// A last prompt, which holds no passage.
     LastPrompt,
+    /// None: what the last prompt gives is subtracted, and means no more than any other number.
+    Shifted,
 }
 
 /// A ranking by one prompt a passage.
@@ -46,6 +48,12 @@ impl<S: Fn(&Scores, usize) -> f64 + Send + 'static> Pointwise<S> {
         Self::with(Zero::LastPrompt, task, prompts, unit, utility)
     }
 
+    /// As [`Self::against`], where `null` is no fair prompt without a passage.
+    pub fn shifted(null: Prompt, task: Arc<Task>, mut prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
+        prompts.push(null);
+        Self::with(Zero::Shifted, task, prompts, unit, utility)
+    }
+
     fn with(zero: Zero, task: Arc<Task>, prompts: Vec<Prompt>, unit: f64, utility: S) -> Box<dyn Ranking> {
         Box::new(Self { task, prompts: Some(prompts), zero, utilities: Vec::new(), unit, utility })
     }
@@ -58,13 +66,17 @@ impl<S: Fn(&Scores, usize) -> f64 + Send> Ranking for Pointwise<S> {
 
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
         let passages = self.task.passages.len();
-        let none = if self.zero == Zero::LastPrompt { (self.utility)(scores, passages) } else { 0.0 };
+        let subtracts = matches!(self.zero, Zero::LastPrompt | Zero::Shifted);
+        let none = if subtracts { (self.utility)(scores, passages) } else { 0.0 };
         self.utilities = (0..passages).map(|passage| (self.utility)(scores, passage) - none).collect();
         Ok(())
     }
 
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
         let utilities = std::mem::take(&mut self.utilities);
-        Ok(Scored { has_zero: self.zero != Zero::None, ..Scored::by_utility(utilities, self.unit) })
+        Ok(Scored {
+            has_zero: matches!(self.zero, Zero::Own | Zero::LastPrompt),
+            ..Scored::by_utility(utilities, self.unit)
+        })
     }
 }

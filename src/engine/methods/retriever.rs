@@ -25,6 +25,11 @@ impl Method for Retriever {
         false
     }
 
+    fn uncalibrated(&self, request: &RerankRequest) -> Option<&'static str> {
+        let lacks = request.passages.iter().any(|passage| passage.retriever_score.is_none());
+        lacks.then_some("needs a retriever_score of every passage: without, the given order is all that it has")
+    }
+
     fn prompts(&self, _: &RerankRequest, _: &Language) -> Option<PromptShape> {
         None
     }

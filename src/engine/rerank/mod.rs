@@ -36,11 +36,11 @@ pub(crate) use passages::RANKED_WITHOUT;
 use quota::Quota;
 pub use usage::Usage;
 
-use super::calibrations::{Applicable, WITHOUT_EMBEDDING};
+use super::calibrations::{Applicable, WITHOUT_EMBEDDING, inapplicable};
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
 use super::models::{Role, ServedGenerator};
-use super::opening::{self, Opening};
+use super::opening::Opening;
 use super::position_bias::{Arrangement, ContextOrder};
 use super::prompt::{CutSide, Frame};
 use super::{Engine, EngineError};
@@ -141,6 +141,8 @@ pub struct Ranked {
     pub score: f64,
     /// Utility in the method's unit: nats, nats per token, ranks, a model's logit or cosine, or the retriever's score.
     pub utility: f64,
+    /// The utility before a further stage refined it; else the same.
+    pub alone: f64,
     /// Standard error of the utility in nats; `None` if the method does not estimate it.
     pub standard_error: Option<f64>,
     /// Probability that this passage outranks the next result, or the share of several rankings that agree; `None` for the
@@ -294,8 +296,8 @@ impl Engine {
         call.tally().set_subject(request.method().name(), &model);
         let signal = self.signal_sha256(&request);
         let calibrations = scorer.calibrations.of(&request, signal.as_deref());
-        let passed_over = !calibrations.is_empty() && !request.opening.is_built_in();
-        let calibrations = if passed_over { Applicable::default() } else { calibrations };
+        let passed_over = inapplicable(&request).filter(|_| !calibrations.is_empty());
+        let calibrations = if passed_over.is_some() { Applicable::default() } else { calibrations };
         // Whether the embedding model can be asked is known later. Where it matters and its calibration is missing, a warning says so.
         if request.auto_k && calibrations.is_empty() {
             return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, signal.as_deref())));
@@ -332,7 +334,7 @@ impl Engine {
         {
             // Saving runs in the background, so that a slow or full disk does not delay or fail the request.
             let bias = Arc::clone(&scorer.position_bias);
-            tokio::task::spawn_blocking(move || bias.save());
+            tokio::task::spawn_blocking(move || bias.save_unless_busy());
         }
         // A calibration is one of the method's values.
         let unread = place::is_unread(&request, &driven.scored);
@@ -342,9 +344,7 @@ impl Engine {
             driven.scored.warnings.push(WITHOUT_EMBEDDING.to_owned());
         }
         let calibration = if mixed { calibrations.beside_embedding } else { calibrations.alone };
-        if passed_over {
-            driven.scored.warnings.push(opening::NOT_CALIBRATED.to_owned());
-        }
+        driven.scored.warnings.extend(passed_over);
         if place::mixes(&request, &driven.scored) {
             let request = request.clone();
             let mix = move |_: &Call| {

@@ -12,7 +12,7 @@ use crate::fit::profile::Subject;
 use crate::fusion::calibration::Calibration;
 use crate::fusion::settled;
 use crate::metrics::cut::{best_cut, none_relevant};
-use crate::numeric::{descending, sigmoid};
+use crate::numeric::{lowered, sigmoid};
 
 /// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
 pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
@@ -27,8 +27,11 @@ pub(super) fn is_unread(request: &RerankRequest, scored: &Scored) -> bool {
 /// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
 pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let fusion = Fusion::of(request);
-    let (values, report) = fusion.values(&scored.utilities, scored.has_zero, scored.unit);
-    scored.ranking = descending(&values);
+    // Utilities of an order of choice need not descend: a later passage may have gained more.
+    let chosen = lowered(&scored.utilities, &scored.ranking);
+    let (values, report) = fusion.values(&chosen, scored.has_zero, scored.unit);
+    // Stable: ties keep the method's order.
+    scored.ranking.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
     // A method's own probabilities are for its own order.
     scored.outranks_next = None;
     scored.values = Some(values);
@@ -37,24 +40,14 @@ pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     scored
 }
 
-/// Values that never rise from one place to the next, so that a score sorts as the ranking does. They do already where the
-/// ranking is by value.
-fn descending_values(values: &[f64], ranking: &[usize]) -> Vec<f64> {
-    let mut lowered = values.to_vec();
-    let mut least = f64::INFINITY;
-    for &passage in ranking {
-        least = least.min(values[passage]);
-        lowered[passage] = least;
-    }
-    lowered
-}
-
 /// The refusal of `auto_k` where scores are no probabilities. `why` says it of a request that leaves prompts and fusion as they are.
 pub(super) fn not_calibrated(request: &RerankRequest, why: impl FnOnce() -> String) -> EngineError {
     let why = if !request.opening.is_built_in() {
         "a request with an instruction or examples has no calibration".to_owned()
     } else if !request.fusion.is_default() {
         "a request that sets the fusion has no calibration".to_owned()
+    } else if let Some(why) = request.method().uncalibrated(request) {
+        format!("{} {why}", request.method().name())
     } else {
         why()
     };
@@ -70,7 +63,7 @@ pub(super) fn place(
     Driven { mut scored, cut }: Driven,
     usage: Usage,
 ) -> Result<Reranked, EngineError> {
-    let values = descending_values(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
+    let values = lowered(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
     let unit = scored.unit;
     let score_calibrated = calibration.is_some();
     let score = |index: usize| {
@@ -89,6 +82,7 @@ pub(super) fn place(
         index,
         score: score(index),
         utility: scored.utilities[index],
+        alone: scored.alone.as_ref().map_or(scored.utilities[index], |alone| alone[index]),
         standard_error: scored.standard_errors.as_ref().map(|errors| errors[index]).filter(|error| error.is_finite()),
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
@@ -157,4 +151,26 @@ pub(super) fn place(
         warnings,
         model: scorer.info.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::fusing::FusionOptions;
+    use crate::engine::rerank::Passage;
+
+    /// A was chosen first and gained .5; C gained .8 beside it.
+    #[test]
+    fn an_order_of_choice_is_mixed_as_it_was_chosen() {
+        let passage = |score| Passage { text: "x".into(), retriever_score: Some(score), ..Passage::default() };
+        let mixed = |weight: f64| {
+            let options = FusionOptions { mode: FusionMode::On, weight: Some(weight), ..FusionOptions::default() };
+            let passages = [1.0, 3.0, 2.0].map(passage).to_vec();
+            let request = RerankRequest { passages, fusion: options, ..RerankRequest::default() };
+            let scored = Scored { ranking: vec![0, 2, 1], ..Scored::against_none(vec![0.5, 0.1, 0.8], 1.0) };
+            mix(&request, scored).ranking
+        };
+        assert_eq!(mixed(1.0), [0, 2, 1]);
+        assert_eq!(mixed(0.0), [1, 2, 0]);
+    }
 }

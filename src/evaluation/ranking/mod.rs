@@ -140,6 +140,9 @@ impl Answers {
             passage_tokens: settings.passage_tokens,
             ..RerankRequest::default()
         };
+        if let Some(why) = self.method.uncalibrated(&request) {
+            return Err(EngineError::invalid("passages", format!("{} {why}", self.method.name())));
+        }
         let answer = engine.rerank(call, request.clone(), None).await?;
         let mut cosines = None;
         if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {

@@ -1,17 +1,21 @@
 //! One list as a method answered it, to be mixed anew with any weight.
 
 use crate::engine::fusing::{Fusion, FusionOptions, Source, WEIGHT, WEIGHT_BESIDE_EMBEDDING};
-use crate::engine::methods::Stage;
+use crate::engine::methods::{self, Stage};
 use crate::engine::rerank::{Passage, RerankRequest, Reranked};
 use crate::fusion::bm25;
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
-use crate::numeric::{descending, real};
+use crate::numeric::{lowered, real};
 
 /// A list, its labels, and what the method said of it.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
     /// The model's own utility of each passage.
     utilities: Vec<f64>,
+    /// The same before those of the first places were refined.
+    pub alone: Vec<f64>,
+    /// The method's order, best first.
+    pub ranking: Vec<usize>,
     /// Whether a utility of 0 means "no better than no passage".
     has_zero: bool,
     /// What decided each passage's place: the generator reads all but those of the retriever.
@@ -40,13 +44,16 @@ impl Observed {
         threshold: f64,
     ) -> Self {
         let n = request.passages.len();
-        let (mut utilities, mut stages) = (vec![0.0; n], vec![Stage::Alone; n]);
+        let (mut utilities, mut alone, mut stages) = (vec![0.0; n], vec![0.0; n], vec![Stage::Alone; n]);
         for passage in &answer.passages {
             utilities[passage.index] = passage.utility;
+            alone[passage.index] = passage.alone;
             stages[passage.index] = passage.stage;
         }
         Self {
             utilities,
+            alone,
+            ranking: answer.passages.iter().map(|passage| passage.index).collect(),
             // Without a calibration, which this answer has not.
             has_zero: answer.none_helps.is_some(),
             stages,
@@ -87,50 +94,44 @@ impl Observed {
         })
     }
 
-    /// The value of each passage over the unit: the logit of the uncalibrated score. A passage that was not read has the
-    /// lowest value of those that were, and not above 0, as in the server.
+    /// Values of these utilities mixed with the other side; not a number for a passage that was not read.
+    fn mixed(&self, fusion: &Fusion, utilities: &[f64], weight: f64) -> Vec<f64> {
+        let read = (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever);
+        let read: Vec<usize> = read.collect();
+        let of = |values: &[f64]| -> Vec<f64> { read.iter().map(|&index| values[index]).collect() };
+        let mut part = Fusion { scores: of(&fusion.scores), ..fusion.clone() };
+        part.report.weight = weight;
+        let mut all = vec![f64::NAN; self.stages.len()];
+        for (&index, value) in read.iter().zip(part.values(&of(utilities), self.has_zero, self.unit).0) {
+            all[index] = value;
+        }
+        all
+    }
+
+    /// The value of each passage and the order of all, best first, as the server has them with this weight. Which places a further
+    /// stage refined is what the answer says: with another weight it could have been others. The order of a method that does
+    /// not fuse is its own, which need not be by value.
+    fn placed(&self, weight: f64) -> (Vec<f64>, Vec<usize>) {
+        let Some(fusion) = self.fusion() else { return (self.utilities.clone(), self.ranking.clone()) };
+        let [alone, together] = [&self.alone, &self.utilities].map(|utilities| self.mixed(&fusion, utilities, weight));
+        methods::placed(&self.stages, &alone, &together, &fusion.order())
+    }
+
+    /// The logit of each passage's uncalibrated score.
     pub fn logits(&self, weight: f64) -> Vec<f64> {
-        let values = match self.fusion() {
-            None => self.utilities.clone(),
-            Some(fusion) => {
-                let chosen: Vec<usize> =
-                    (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever).collect();
-                let of = |values: &[f64]| -> Vec<f64> { chosen.iter().map(|&index| values[index]).collect() };
-                let mut fusion = Fusion { scores: of(&fusion.scores), ..fusion };
-                fusion.report.weight = weight;
-                let (mixed, _) = fusion.values(&of(&self.utilities), self.has_zero, self.unit);
-                let mut all = vec![mixed.iter().copied().fold(0.0, f64::min); self.stages.len()];
-                for (&index, value) in chosen.iter().zip(mixed) {
-                    all[index] = value;
-                }
-                all
-            }
-        };
-        values.into_iter().map(|value| value / self.unit).collect()
+        let (values, ranking) = self.placed(weight);
+        lowered(&values, &ranking).into_iter().map(|value| value / self.unit).collect()
     }
 
     /// Of the neighbours of which one is relevant and the other is not: how much the value of the first exceeds that of the second, at
-    /// least 0, in the unit of the utilities, and whether the first is the relevant one. As in the server, what was settled
-    /// together stays first, and what was not read is last, by what chose the others.
+    /// least 0, in the unit of the utilities, and whether the first is the relevant one.
     pub fn neighbours(&self, weight: f64) -> Vec<(f64, bool)> {
-        let logits = self.logits(weight);
-        let free = self.fusion().map(|fusion| fusion.scores);
-        let of_stage = |stage: Stage| {
-            let kept = (0..logits.len()).filter(|&index| self.stages[index] == stage);
-            let key = |index: usize| match (&free, stage) {
-                (Some(free), Stage::Retriever) => free[index],
-                _ => logits[index],
-            };
-            let mut kept: Vec<usize> = kept.collect();
-            kept.sort_by(|&left, &right| key(right).total_cmp(&key(left)));
-            kept
-        };
-        let order = [Stage::Together, Stage::Alone, Stage::Retriever].map(of_stage).concat();
+        let (values, ranking) = self.placed(weight);
         let told = |pair: &[usize]| {
-            let (first, gap) = (self.relevant[pair[0]], (logits[pair[0]] - logits[pair[1]]) * self.unit);
+            let (first, gap) = (self.relevant[pair[0]], values[pair[0]] - values[pair[1]]);
             (first != self.relevant[pair[1]]).then_some((gap.max(0.0), first))
         };
-        order.windows(2).filter_map(told).collect()
+        ranking.windows(2).filter_map(told).collect()
     }
 
     /// nDCG@10 within the list; `None` where no passage is relevant.
@@ -138,7 +139,7 @@ impl Observed {
         if !self.relevant.contains(&true) {
             return None;
         }
-        let ranked: Vec<f64> = descending(&self.logits(weight)).into_iter().map(|index| self.labels[index]).collect();
+        let ranked: Vec<f64> = self.placed(weight).1.into_iter().map(|index| self.labels[index]).collect();
         let kind = Kind::Ndcg { exponential: false, within_list: false };
         let metric = Metric { kind, cutoff: Some(10), rel: None, judged_only: false };
         metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })
@@ -152,7 +153,7 @@ impl Observed {
             found += usize::from(self.relevant[index]);
             2.0 * real(found) / real(place + 1 + all)
         };
-        (all > 0).then(|| descending(&self.logits(weight)).into_iter().enumerate().map(f1).collect())
+        (all > 0).then(|| self.placed(weight).1.into_iter().enumerate().map(f1).collect())
     }
 
     /// The list as if its relevant passages had not been retrieved.
@@ -169,6 +170,8 @@ impl Observed {
         });
         Self {
             utilities: of(&self.utilities),
+            alone: of(&self.alone),
+            ranking: self.ranking.iter().filter_map(|index| kept.binary_search(index).ok()).collect(),
             has_zero: self.has_zero,
             stages: kept.iter().map(|&index| self.stages[index]).collect(),
             unit: self.unit,

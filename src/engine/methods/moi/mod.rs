@@ -37,6 +37,12 @@ impl Method for Moi {
         true
     }
 
+    /// What a smaller budget leaves of the design still has the unit and the zero of the whole.
+    fn uncalibrated(&self, request: &RerankRequest) -> Option<&'static str> {
+        let design = MoiOptions { fit_budget: false, ..request.moi.clone() };
+        design.asks_for_moi().then_some("is calibrated with its default options, and this request sets others")
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         let longest = request.moi.longest(request.passages.len());
         Some(PromptShape { longest, overhead: overhead_with(&request.opening, language) })
@@ -123,7 +129,10 @@ impl MoiRanking {
 
     /// Refuses a design whose fit would take too long, before its prompts are scored.
     fn check_work(&self, probes: &[Probe]) -> Result<(), EngineError> {
-        let work = self.work(probes);
+        Self::check_operations(self.work(probes))
+    }
+
+    fn check_operations(work: u64) -> Result<(), EngineError> {
         if work > work::LARGEST {
             let problem = format!(
                 "the fit of these prompts takes about {work} operations, at most {} allowed: ask for fewer orders or less depth",
@@ -137,6 +146,8 @@ impl MoiRanking {
     /// The design as asked for, or with `fit_budget` of the largest size whose prompts fit the budget.
     fn first_round(&self, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (request, n) = (&self.task.request, self.passages());
+        // Squares of thousands of passages take gigabytes. No fit of so many is allowed, however few their prompts are.
+        Self::check_operations(work::estimate(n, [(1, n)], true, &self.options().settings()))?;
         let of_size = |size: Size| -> Result<Vec<Probe>, EngineError> {
             call.check()?;
             Ok(self.probes(prompts(request, size, &|| call.is_stopped())?, true))
