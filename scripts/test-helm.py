@@ -44,6 +44,7 @@ REFUSED = {
     "config.server.listen=0.0.0.0:1": "config.server.listen: is set by the chart",
     "models.inImage=true,models.cache.existingClaim=c": "models.inImage",
     "replicas=many": "replicas",
+    "listenAddress=::": "listenAddress",
     "nonsense=1": "nonsense",
     "service.grpcPort=0": "grpcPort",
 }
@@ -127,7 +128,9 @@ def check_configuration(name, kinds, pod, server, ports, given):
             kept = config[section].get(key)
             check((type(kept), kept) == (type(value), value), f"{name}: {section}.{key} is {kept!r} in rerankd.toml, {value!r} in the values")
     listening = {"grpc": config["server"]["listen"], **{key: config[key]["listen"] for key in ("http", "metrics") if key in config}}
-    expected = {key: f"0.0.0.0:{port}" for key, port in ports.items()}
+    # One of the value sets is for a cluster of IPv6.
+    address = "[::]" if name == "tls" else "0.0.0.0"
+    expected = {key: f"{address}:{port}" for key, port in ports.items()}
     check(listening == expected, f"{name}: the server listens on {listening}, the container on {expected}")
     secured = "tls" in config or "auth" in config
     check(config["server"].get("allow_insecure", False) != secured, f"{name}: allow_insecure and TLS or tokens")
