@@ -60,7 +60,7 @@ pub fn run(input: &[u8]) {
     };
     std::fs::write(&kept.path, &bytes).unwrap();
     let held = kept.store.hold();
-    kept.store.fetch(&[(NodeId(0), kept.key)], &held);
+    kept.store.fetch(&[(NodeId(0), kept.key)], &held, || false);
     match held.get(&kept.key) {
         Some(state) => assert_eq!(file(&kept.key, &state), bytes, "a foreign file is taken"),
         None => {
