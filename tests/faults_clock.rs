@@ -55,8 +55,8 @@ const WALL_CLOCK: [&str; 9] = [
     "src/app/follow.rs",
     "src/storage/calibrations.rs",
     "src/storage/profiles.rs",
+    "src/storage/receipts.rs",
     "src/storage/sealed.rs",
-    "src/storage/store.rs",
     "src/transport/watched.rs",
     // The random part of request ids.
     "src/call/mod.rs",
