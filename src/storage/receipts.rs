@@ -14,7 +14,7 @@ struct Receipt {
     path: PathBuf,
     bytes: u64,
     modified_nanos: u128,
-    changed_nanos: Option<i128>,
+    changed_nanos: i128,
     sha256: String,
 }
 
@@ -48,14 +48,14 @@ pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError>
 /// When a file was last changed, by the clock of the file system. Unlike the modification time no program sets it: a copy of another
 /// model to the same place may keep size and modification time.
 #[cfg(unix)]
-fn changed_nanos(metadata: &std::fs::Metadata) -> Option<i128> {
+fn changed_nanos(metadata: &std::fs::Metadata) -> i128 {
     use std::os::unix::fs::MetadataExt as _;
-    Some(i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec()))
+    i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec())
 }
 
 #[cfg(not(unix))]
-fn changed_nanos(_: &std::fs::Metadata) -> Option<i128> {
-    None
+const fn changed_nanos(_: &std::fs::Metadata) -> i128 {
+    0
 }
 
 #[cfg(test)]

@@ -162,7 +162,7 @@ fn an_order_of_choice_is_judged_as_it_is_served() {
     chosen.ranking = vec![0, 2, 1];
     assert_eq!(chosen.ndcg(0.5), Some(1.0));
     assert_eq!(chosen.logits(0.5), [0.25, 0.05, 0.25]);
-    assert_eq!(chosen.f1_by_number(0.5).unwrap()[0], 1.0);
+    assert!(chosen.f1_by_number(0.5).unwrap()[0] > 0.999);
     assert_eq!(chosen.without_relevant().logits(0.5), [0.05, 0.4], "the choice without the first");
 }
 
