@@ -156,6 +156,8 @@ def teaches(data, options, pair):
     teacher, student = pair
     if options.objective == "contrastive":
         return 0 < len(data.relevant(student)) < len(student.passages)
+    if options.query_nll > 0 and data.relevant(student) and options.temperature != "sd":
+        return True
     scores = teacher_scores(data, options, teacher)
     alternatives = len(scores) if data.on == "passages" else min(options.orders_per_step, len(scores))
     return alternatives > 1 and judge.temperature_of(scores, options.temperature) is not None

@@ -323,7 +323,7 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
-        if let Err(error) = unchanged::check(backend, &models).await {
+        if let Err(error) = unchanged::check(backend, &models, |models| settings.manifest(analysis, models)).await {
             notify(Event::Stopped { done: lines.len() });
             return Err(error.into());
         }

@@ -289,7 +289,7 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
-        if let Err(error) = unchanged::check(backend, &models).await {
+        if let Err(error) = unchanged::check(backend, &models, |models| plan.manifest(models)).await {
             notify(Event::Stopped { done: journal.done });
             return Err(error.into());
         }

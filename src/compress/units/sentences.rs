@@ -9,12 +9,13 @@ use super::{borders, is_function_word};
 /// Abbreviations, in lower case, after which a sentence goes on.
 const ABBREVIATIONS: &[&str] = &[
     "mr", "mrs", "ms", "dr", "prof", "st", "mt", "vs", "jr", "sr", "inc", "ltd", "co", "corp", "gen", "col", "capt",
-    "lt", "rev", "hon", "fig", "vol", "approx", "ca", "cf", "al", "sgt", "gov", "sen", "rep", "maj", "adm", "bros",
-    "feb", "aug", "sept", "oct", "nov", "dec",
+    "lt", "rev", "hon", "fig", "vol", "approx", "ca", "cf", "al", "sgt", "gov", "sen", "bros",
 ];
 
 /// Abbreviations after which a sentence goes on where a number follows ("No. 1", "Mar. 3"), because they are words, too.
-const BEFORE_NUMBERS: &[&str] = &["no", "nos", "jan", "mar", "apr", "jun", "jul", "pp", "art", "ch", "op"];
+const BEFORE_NUMBERS: &[&str] = &[
+    "no", "nos", "jan", "feb", "mar", "apr", "jun", "jul", "aug", "sept", "oct", "nov", "dec", "pp", "art", "ch", "op",
+];
 
 /// Most characters in a row without a letter or a digit that are read as one text.
 pub(super) const LONGEST_RUN: usize = 64;

@@ -266,7 +266,7 @@ pub(crate) async fn run(
         let started = Instant::now();
         let asked = async {
             let line = ask::rank(settings, backend, question).await?;
-            unchanged::check(backend, &models).await.map(|()| line)
+            unchanged::check(backend, &models, |models| settings.manifest(models)).await.map(|()| line)
         };
         let line = match asked.await {
             Ok(line) => line,

@@ -1,14 +1,15 @@
 //! Asks the folder on threads of its own. A network volume that stops answering holds whoever asks it for ever: a request waits
-//! [`WAIT`] at most, and the folder is then passed over for [`SILENCE`].
+//! while others are answered, and [`WAIT`] more; the folder is then passed over for [`SILENCE`].
 
 use std::io;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a question is waited for. A state has megabytes, which slow disks read in a fraction of that.
-pub(super) const WAIT: Duration = Duration::from_secs(2);
+/// How long nothing is answered by a folder that does not answer. A state has megabytes, which slow disks read in less.
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 /// How long nothing is asked after a question that was not answered.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -21,6 +22,8 @@ type Question = Box<dyn FnOnce() + Send>;
 /// The threads that ask the folder. They end when it is dropped, but for those that hang.
 pub(super) struct Reader {
     questions: Sender<Question>,
+    /// When a question was last answered.
+    answered: Arc<Mutex<Instant>>,
     silent_until: Mutex<Option<Instant>>,
 }
 
@@ -28,11 +31,12 @@ impl Reader {
     pub fn start() -> io::Result<Self> {
         let (questions, asked) = channel();
         let asked = Arc::new(Mutex::new(asked));
+        let answered = Arc::new(Mutex::new(Instant::now()));
         for _ in 0..THREADS {
-            let asked = Arc::clone(&asked);
-            std::thread::Builder::new().name("warm-read".into()).spawn(move || serve(&asked))?;
+            let (asked, answered) = (Arc::clone(&asked), Arc::clone(&answered));
+            std::thread::Builder::new().name("warm-read".into()).spawn(move || serve(&asked, &answered))?;
         }
-        Ok(Self { questions, silent_until: Mutex::new(None) })
+        Ok(Self { questions, answered, silent_until: Mutex::new(None) })
     }
 
     /// What `question` finds in the folder; `None` where it does not answer, or did not lately.
@@ -41,29 +45,46 @@ impl Reader {
             return None;
         }
         let (reply, answer) = sync_channel(1);
+        let left = Arc::new(AtomicBool::new(false));
+        let leaving = Arc::clone(&left);
         let question = move || {
             // The one who asked may have left.
-            let _ = reply.send(question());
+            if !left.load(Ordering::Relaxed) {
+                let _ = reply.send(question());
+            }
         };
+        let asked = Instant::now();
         self.questions.send(Box::new(question)).ok()?;
-        let answer = answer.recv_timeout(WAIT).ok();
-        if answer.is_none() {
-            let again = SILENCE.as_secs();
-            tracing::error!(folder = %folder.display(), again, "the folder of states does not answer: it is passed over");
-            self.silence(|until| *until = Some(Instant::now() + SILENCE));
+        loop {
+            match answer.recv_timeout(WAIT) {
+                // Slow, and not silent: others are answered.
+                Err(RecvTimeoutError::Timeout)
+                    if asked.elapsed() < SILENCE && lock(&self.answered).elapsed() < WAIT => {}
+                Ok(found) => return Some(found),
+                Err(_) => break,
+            }
         }
-        answer
+        leaving.store(true, Ordering::Relaxed);
+        let again = SILENCE.as_secs();
+        tracing::error!(folder = %folder.display(), again, "the folder of states does not answer: it is passed over");
+        self.silence(|until| *until = Some(Instant::now() + SILENCE));
+        None
     }
 
     fn silence<T>(&self, with: impl FnOnce(&mut Option<Instant>) -> T) -> T {
-        with(&mut self.silent_until.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut lock(&self.silent_until))
     }
 }
 
-fn serve(asked: &Mutex<Receiver<Question>>) {
+fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn serve(asked: &Mutex<Receiver<Question>>, answered: &Mutex<Instant>) {
     loop {
-        let question = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let question = lock(asked).recv();
         let Ok(question) = question else { return };
         question();
+        *lock(answered) = Instant::now();
     }
 }

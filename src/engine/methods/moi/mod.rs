@@ -30,6 +30,10 @@ impl Method for Moi {
     }
 
     fn check(&self, request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
+        if request.passages.len() > MOST {
+            let problem = format!("{} given, moi takes at most {MOST}", request.passages.len());
+            return Err(EngineError::invalid("passages", problem));
+        }
         request.moi.check(request.passages.len(), limits)
     }
 
@@ -55,6 +59,9 @@ impl Method for Moi {
         Ok(Box::new(MoiRanking { task, prompt, probes: Vec::new(), evidence, fitted: None, rounds: 0 }))
     }
 }
+
+/// Most passages. Squares of more take seconds and gigabytes before their fit would be refused.
+const MOST: usize = 1_000;
 
 /// An order whose prompt is scored.
 #[derive(Clone)]
@@ -129,10 +136,7 @@ impl MoiRanking {
 
     /// Refuses a design whose fit would take too long, before its prompts are scored.
     fn check_work(&self, probes: &[Probe]) -> Result<(), EngineError> {
-        Self::check_operations(self.work(probes))
-    }
-
-    fn check_operations(work: u64) -> Result<(), EngineError> {
+        let work = self.work(probes);
         if work > work::LARGEST {
             let problem = format!(
                 "the fit of these prompts takes about {work} operations, at most {} allowed: ask for fewer orders or less depth",
@@ -146,8 +150,6 @@ impl MoiRanking {
     /// The design as asked for, or with `fit_budget` of the largest size whose prompts fit the budget.
     fn first_round(&self, budget: &Budget, call: &Call) -> Result<Vec<Probe>, EngineError> {
         let (request, n) = (&self.task.request, self.passages());
-        // Squares of thousands of passages take gigabytes. No fit of so many is allowed, however few their prompts are.
-        Self::check_operations(work::estimate(n, [(1, n)], true, &self.options().settings()))?;
         let of_size = |size: Size| -> Result<Vec<Probe>, EngineError> {
             call.check()?;
             Ok(self.probes(prompts(request, size, &|| call.is_stopped())?, true))
