@@ -22,7 +22,6 @@ pub(crate) enum Backend {
 }
 
 /// The models and prompts that results depend on.
-#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ModelIdentity {
     /// SHA-256 of the generator's file, without what an adapter adds.
     pub generator: String,
