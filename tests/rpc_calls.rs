@@ -56,6 +56,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             trained_context: 4_096,
             chat: false,
             frame: rerankd::model::Frame::Chat,
+            yes_no: rerankd::model::YesNoPrompt::Generic,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,

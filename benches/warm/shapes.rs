@@ -5,7 +5,7 @@
 
 use rerankd::config::Config;
 use rerankd::model::{Batch, Generator, Row};
-use rerankd::plan::Token;
+use rerankd::plan::{Reads, Token};
 use rerankd::storage::catalog::Role;
 
 use crate::report::Line;
@@ -22,7 +22,7 @@ fn rows(batch: &mut Batch, sequence: usize, from: usize, tokens: &[Token], read:
     for (index, &token) in tokens.iter().enumerate() {
         let start = batch.targets.len();
         if read && let Some(&next) = tokens.get(index + 1) {
-            batch.targets.push(next);
+            batch.targets.push((next, Reads::LogProbability));
         }
         batch.rows.push(Row {
             token,

@@ -89,6 +89,7 @@ async fn engine() -> Engine {
         trained_context: 4_096,
         chat: false,
         frame: rerankd::model::Frame::Chat,
+        yes_no: rerankd::model::YesNoPrompt::Generic,
         compute: "cpu".into(),
         adapter: None,
         cell_bytes: None,

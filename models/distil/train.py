@@ -24,6 +24,7 @@ import exports
 import gguf_files
 import judge
 import network
+import questions
 import torch
 
 # What does not change the result, or only when training ends.
@@ -113,64 +114,9 @@ def above_0(text):
         return False
 
 
-class Data:
-    """The questions of each part, as pairs (teacher's or None, student's). A question's part follows from its id and the seed."""
-
-    def __init__(self, options):
-        self.student = exports.read(options.student)
-        self.teacher = exports.read(options.teacher) if options.teacher else None
-        if self.teacher:
-            pairs = exports.pairs(self.teacher, self.student)
-            self.on = options.on or self.teacher.header["kind"]
-            kind = self.teacher.header["kind"]
-            if self.on == "tokens" or (self.on, kind) in [("passages", "tokens"), ("orders", "passages"), ("orders", "tokens")]:
-                raise exports.ExportError(f"{options.teacher}: has no scores of {self.on}")
-        else:
-            pairs, self.on = [(None, question) for question in self.student.questions], "labels"
-        counts = {"student_refused": self.student.refused, "unmatched": len(self.student.questions) - len(pairs), "cut": exports.cut(pairs)}
-        self.counts = counts | ({"teacher_refused": self.teacher.refused} if self.teacher else {})
-        self.threshold = self.student.header["relevance_threshold"]
-        self.training, self.validation, self.test = [], [], []
-        for pair in pairs:
-            share = exports.part_of(pair[1].id, options.seed)
-            part = self.test if share < options.test else self.training
-            if options.test <= share < options.test + options.validation:
-                part = self.validation
-            part.append(pair)
-        self.test = self.test[: options.test_questions]
-        if not self.training:
-            raise exports.ExportError(f"{options.student}: no question is left to train on")
-        self.counts["idle"] = sum(not teaches(self, options, pair) for pair in self.training)
-        if self.counts["idle"] == len(self.training):
-            raise exports.ExportError(
-                f"{options.student}: no question teaches anything: contrasts need a relevant passage and another one, and "
-                "preferences two or more scores of the teacher that differ (--orders-per-step)"
-            )
-
-    def relevant(self, question):
-        return [index for index, label in enumerate(question.labels) if label >= self.threshold]
-
-
-def teaches(data, options, pair):
-    """Whether the loss of a question depends on the weights."""
-    teacher, student = pair
-    if options.objective == "contrastive":
-        return 0 < len(data.relevant(student)) < len(student.passages)
-    if options.query_nll > 0 and data.relevant(student) and options.temperature != "sd":
-        return True
-    scores = teacher_scores(data, options, teacher)
-    alternatives = len(scores) if data.on == "passages" else min(options.orders_per_step, len(scores))
-    return alternatives > 1 and judge.temperature_of(scores, options.temperature) is not None
-
-
-def teacher_scores(data, options, teacher):
-    """All scores of a question that the student is to have."""
-    return teacher.query_after_passage if data.on == "passages" else teacher.order_scores(options.part)
-
-
 def loss_of(model, data, options, pair, draw):
     """The loss of one question, or None where it teaches nothing. `draw` chooses orders and the relevant passage."""
-    if not teaches(data, options, pair):
+    if not questions.teaches(data, options, pair):
         return None
     teacher, student = pair
     relevant = data.relevant(student)
@@ -188,13 +134,13 @@ def loss_of(model, data, options, pair, draw):
         scores = score([[index] for index in [positive, *others[: options.negatives]]])
         loss, known = judge.contrast(scores, 0, float(options.temperature)), {positive: scores[0]}
     elif data.on == "passages":
-        wanted = teacher_scores(data, options, teacher)
+        wanted = questions.teacher_scores(data, options, teacher)
         temperature = judge.temperature_of(wanted, options.temperature)
         scores = score([[index] for index in range(len(student.passages))])
         loss, known = judge.divergence(wanted, scores, temperature), dict(enumerate(scores))
     else:
         chosen = draw.sample(range(len(teacher.orders)), min(options.orders_per_step, len(teacher.orders)))
-        every = teacher_scores(data, options, teacher)
+        every = questions.teacher_scores(data, options, teacher)
         # Of every score: the deviation of two is half of their difference, whatever it is.
         temperature, wanted = judge.temperature_of(every, options.temperature), [every[index] for index in chosen]
         scores = score([teacher.orders[index] for index in chosen], joint=options.part == "joint")
@@ -353,7 +299,7 @@ class Training:
 def main():
     options = arguments()
     os.makedirs(options.out, exist_ok=True)
-    data = Data(options)
+    data = questions.Data(options)
     base = gguf_files.sha256(options.base)
     reader = gguf_files.reader(options.base)
     architecture, heads = gguf_files.architecture_of(reader), gguf_files.heads_of(reader)

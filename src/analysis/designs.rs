@@ -1,5 +1,5 @@
-//! What MOI's cheaper designs lose, and what the place of the relevant passage is worth (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*,
-//! section 4.3 with Table 6, section 5 with Table 7).
+//! What MOI's cheaper designs lose, and what the place of the relevant passage is worth (Lee et al., *Inference Scaling for
+//! Bridging Retrieval and Augmented Generation*, section 4.3 with Table 6, section 5 with Table 7).
 //!
 //! Table 6 replaces the random complete orders by rotations of the retriever's order, then cuts these, then cuts them by the
 //! retriever's scores. Table 7 sets what each ranking is as a retriever (MRR) beside the answer from it, and beside the answers

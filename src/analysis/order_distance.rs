@@ -1,5 +1,5 @@
-//! How far apart orders of the same passages are, by the first token of the answer (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*,
-//! appendix B, Eq. 11 and Fig. 7).
+//! How far apart orders of the same passages are, by the first token of the answer (Lee et al., *Inference Scaling for
+//! Bridging Retrieval and Augmented Generation*, appendix B, Eq. 11 and Fig. 7).
 //!
 //! `d(π1, π2) = Σ_y |P(y | π1) − P(y | π2)|` over the vocabulary: the L1 distance, 0 for equal distributions and 2 for those that
 //! share no token. The paper groups all orders by their first passage, takes the rotation that begins with a passage for the

@@ -1,4 +1,5 @@
-//! What reversing a ranking costs the answer (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 5 and Table 8).
+//! What reversing a ranking costs the answer (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented
+//! Generation*, section 5 and Table 8).
 //!
 //! The paper reads a ranking's worth from its reverse: if MOI has found the order that the generator reads best, its reverse is
 //! the worst, and the drop is large. A ranking whose reverse does as well says nothing to the generator.

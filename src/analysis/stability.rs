@@ -1,4 +1,5 @@
-//! How much a ranking of MOI depends on its seed, by design (Lee et al., *Inference Scaling for Bridging Retrieval and Augmented Generation*, section 3.2).
+//! How much a ranking of MOI depends on its seed, by design (Lee et al., *Inference Scaling for Bridging Retrieval and
+//! Augmented Generation*, section 3.2).
 //!
 //! Section 3.2.1 draws 3N orders at random, section 3.2.2 takes the rotations of one order instead. The paper reports one draw of
 //! each. Its only average over permutations is the row "Random" (section 4.1), of answers and not of rankings. Here each design

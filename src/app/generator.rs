@@ -5,8 +5,9 @@ use std::sync::{Arc, PoisonError};
 
 use super::{calibrations, position_bias};
 use crate::config::{self, Config};
+use crate::engine::methods::yes_no_words;
 use crate::engine::models::{FileRead, GeneratorModel, Published, Role};
-use crate::engine::prompt::Frame;
+use crate::engine::prompt::{Frame, YesNoPrompt};
 use crate::model::{AdapterInfo, GeneratorInfo, ModelError, Tokenizer, measured_on, weights};
 use crate::runtime::llama::{self, Vocabulary, reencode};
 use crate::scheduler::generator::{Loader, Scheduler, SchedulerOptions};
@@ -90,23 +91,26 @@ pub struct LocatedGenerator {
     pub sha256: String,
     /// Its adapter.
     pub adapter: Option<AdapterInfo>,
+    /// Its prompt of the method `yes-no`.
+    pub yes_no: YesNoPrompt,
 }
 
 impl LocatedGenerator {
     /// What its measurements belong to ([`measured_on`]).
     #[must_use]
     pub fn measured_on(&self, frame: Frame) -> String {
-        measured_on(&weights(&self.sha256, self.adapter.as_ref()), frame)
+        measured_on(&weights(&self.sha256, self.adapter.as_ref()), frame, self.yes_no)
     }
 }
 
-/// Which generator a section of the configuration names, by its verified files. Loads nothing.
+/// Which generator a section of the configuration names, by its verified files. Loads no weights.
 ///
 /// # Errors
-/// The store has no such file, or its content is not the expected one.
-pub fn identify(section: Role, settings: &config::Generator, store: &Store) -> Result<LocatedGenerator, KeyError> {
-    let (located, adapter) = locate(section, settings, store)?;
-    Ok(LocatedGenerator { sha256: located.sha256, adapter: adapter.map(|(_, info)| info) })
+/// The store has no such file, its content is not the expected one, or it is no generator.
+pub fn identify(section: Role, settings: &config::Generator, store: &Store) -> Result<LocatedGenerator, ModelError> {
+    let (located, adapter) = locate(section, settings, store).map_err(KeyError::unusable)?;
+    let yes_no = yes_no_prompt(section, settings, &Vocabulary::load(&located.path)?, &located)?;
+    Ok(LocatedGenerator { sha256: located.sha256, adapter: adapter.map(|(_, info)| info), yes_no })
 }
 
 /// Starts the worker of the generator of one section of the configuration, which answers to `name`.
@@ -137,8 +141,17 @@ pub(super) fn start(
                 return llama::with_model(runtime, serve);
             }
             let own = weights(&located.sha256, adapter.as_ref().map(|(_, info)| info));
-            let own = measured_on(&own, settings.frame);
             let vocabulary = Vocabulary::load(&located.path)?;
+            let yes_no = yes_no_prompt(role, &settings, &vocabulary, &located)?;
+            if yes_no != YesNoPrompt::Generic {
+                let (section, prompt) = (role.name(), yes_no.name());
+                tracing::info!(
+                    section,
+                    prompt,
+                    "a causal reranker: METHOD_YES_NO asks it as it was trained, other methods do not"
+                );
+            }
+            let own = measured_on(&own, settings.frame, yes_no);
             let chat = has_template(role, settings.frame, &vocabulary, &located.path)?;
             let mut runtime = settings.settings(located.path.clone());
             let choice = match settings.reencode {
@@ -149,6 +162,7 @@ pub(super) fn start(
             let info = GeneratorInfo {
                 adapter: adapter.as_ref().map(|(_, info)| info.clone()),
                 chat,
+                yes_no,
                 ..info_without_adapter(&settings, &located, &vocabulary, choice.as_ref(), compute)
             };
             if let Some(choice) = choice {
@@ -218,8 +232,39 @@ fn has_template(section: Role, frame: Frame, vocabulary: &Vocabulary, path: &Pat
     }
 }
 
-/// What answers say of a generator: its file, how it runs, and what it was trained for. The caller adds the adapter and whether it
-/// has a chat template.
+/// The prompt of the method `yes-no`: the configured one, or by the file's names. One whose words are no tokens of the model stops
+/// the start where it was configured; by the names it is not taken. A reranker's file that cannot predict its words stops it too.
+fn yes_no_prompt(
+    section: Role,
+    settings: &config::Generator,
+    vocabulary: &Vocabulary,
+    located: &Located,
+) -> Result<YesNoPrompt, ModelError> {
+    let metadata = ["general.architecture", "general.name", "general.basename"].map(|key| vocabulary.metadata(key));
+    let [architecture, name, basename] = metadata.each_ref().map(|value| value.as_deref().unwrap_or_default());
+    let path = located.path.display().to_string();
+    let file = located.path.file_name().unwrap_or_default().to_string_lossy();
+    let by_name = || YesNoPrompt::of_model(architecture, [name, basename, &located.name, &file]);
+    let prompt = settings.yes_no_prompt.unwrap_or_else(by_name);
+    match yes_no_words(prompt, vocabulary) {
+        Ok(words) => {
+            let unusable = |problem| ModelError::Unusable { path, problem };
+            llama::check_output(&located.path, &words).map_err(unusable)?;
+            Ok(prompt)
+        }
+        Err(problem) if settings.yes_no_prompt.is_some() => {
+            let problem = format!("{}.yes_no_prompt: {problem}", section.name());
+            Err(ModelError::Unusable { path, problem })
+        }
+        Err(problem) => {
+            tracing::warn!(path, "METHOD_YES_NO has the generic prompt, not the one of the file's name: {problem}");
+            Ok(YesNoPrompt::Generic)
+        }
+    }
+}
+
+/// What answers say of a generator: its file, how it runs, and what it was trained for. The caller adds the adapter, whether it has
+/// a chat template, and the prompt of a reranker.
 fn info_without_adapter(
     settings: &config::Generator,
     located: &Located,
@@ -239,6 +284,7 @@ fn info_without_adapter(
         trained_context: vocabulary.trained_context(),
         chat: false,
         frame: settings.frame,
+        yes_no: YesNoPrompt::Generic,
         compute,
         adapter: None,
         cell_bytes: vocabulary.cell_numbers().map(|numbers| settings.cache_type.bytes(numbers)),

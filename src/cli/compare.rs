@@ -29,7 +29,7 @@ use crate::telemetry;
 /// optionally "id", "answers", "relevant" (relevant passages in the whole collection), and for each passage "id", "title" and
 /// "score". Files may be gzipped.
 ///
-/// With --instruction or --examples every method that takes them has a second row, NAME+opening, so that their effect is seen on
+/// With --instruction or --examples every method that takes them with this model has a second row, NAME+opening, so that their effect is seen on
 /// the same lists. With --frames every method that asks a generator has a row for each frame, NAME+FRAME, and one sentence says
 /// which frame to configure.
 ///
@@ -122,6 +122,7 @@ impl CompareArgs {
         };
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
         Ok(Settings {
+            reranker: None,
             methods: compare::find(&self.methods)?,
             opening: self.opening.opening()?,
             frames: distinct(self.frames.clone()),

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::engine::prompt::Frame;
+use crate::engine::prompt::{Frame, YesNoPrompt};
 use crate::runtime::llama::{self, CacheType};
 
 /// Largest absolute value of an adapter's scale.
 const MOST_SCALE: f32 = 100.0;
+
+/// The prompt of METHOD_YES_NO by the names of the model.
+const AUTO: &str = "auto";
 
 /// A generator and its load settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +35,8 @@ pub struct Generator {
     pub cache_type: CacheType,
     /// What stands around the user's message of a prompt.
     pub frame: Frame,
+    /// The prompt of the method `yes-no`; `None` for that of the model by its names.
+    pub yes_no_prompt: Option<YesNoPrompt>,
     /// Maximum size of a re-encoded file in bytes; `None` disables re-encoding.
     pub reencode: Option<u64>,
 }
@@ -80,6 +85,7 @@ pub(super) struct Section {
     cache_type: String,
     chat_template: bool,
     jinja: bool,
+    yes_no_prompt: String,
 }
 
 impl Section {
@@ -111,6 +117,7 @@ impl Section {
         Generator {
             adapter: self.adapter(section, faults),
             cache_type: self.cache_type(section, faults),
+            yes_no_prompt: self.yes_no_prompt(section, faults),
             model: self.model,
             cells: self.context_cells,
             batch: self.batch,
@@ -131,6 +138,16 @@ impl Section {
             faults.push(format!("{section}.cache_type: q8_0 needs {section}.flash_attention"));
         }
         cache_type
+    }
+
+    fn yes_no_prompt(&self, section: &str, faults: &mut Vec<String>) -> Option<YesNoPrompt> {
+        let found = YesNoPrompt::find(&self.yes_no_prompt);
+        if found.is_none() && self.yes_no_prompt != AUTO {
+            let names = YesNoPrompt::ALL.map(YesNoPrompt::name).join(", ");
+            let given = &self.yes_no_prompt;
+            faults.push(format!("{section}.yes_no_prompt: must be {AUTO} or one of {names}, is {given:?}"));
+        }
+        found
     }
 
     fn adapter(&self, section: &str, faults: &mut Vec<String>) -> Option<Adapter> {
@@ -163,6 +180,7 @@ impl Section {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::config::Config;
 
     fn load(flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
@@ -184,6 +202,16 @@ mod tests {
         let itself = [("scorer.model", "smollm2-135m-instruct")];
         assert!(load(&itself).unwrap_err()[0].starts_with("scorer.model: is the generator itself"));
         assert!(load(&[itself[0], ("scorer.adapter", "a.gguf")]).is_ok());
+    }
+
+    #[test]
+    fn a_rerankers_prompt_is_named_or_left_to_the_file() {
+        assert_eq!(load(&[]).unwrap().generator.yes_no_prompt, None);
+        let config = load(&[("scorer.model", "x.gguf"), ("scorer.yes_no_prompt", "bge-gemma")]).unwrap();
+        assert_eq!(config.scorer.unwrap().yes_no_prompt, Some(YesNoPrompt::BgeGemma));
+        let faults = load(&[("generator.yes_no_prompt", "gemma")]).unwrap_err();
+        let expected = "generator.yes_no_prompt: must be auto or one of generic, qwen3, bge-gemma, mxbai-base, mxbai-large, is \"gemma\"";
+        assert_eq!(faults, [expected]);
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl ServedGenerator {
         info: GeneratorInfo,
         position_bias: PositionBias,
     ) -> Self {
-        let language = Language::new(tokenizer, info.frame_in_use());
+        let language = Language::new(tokenizer, info.frame_in_use()).with_yes_no(info.yes_no);
         Self {
             scheduler,
             language,

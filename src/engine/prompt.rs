@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-pub use crate::model::Frame;
 use crate::model::Tokenizer;
+pub use crate::model::{Frame, YesNoPrompt};
 use crate::plan::{Segment, Token};
 
 /// Version of all prompt texts. Position-bias profiles and stored evaluations are only valid for the version they were
@@ -24,6 +24,7 @@ pub struct Language {
     after: Vec<Token>,
     /// Whether nothing but the beginning of the sequence stands before a prompt's first text.
     bare: bool,
+    yes_no: YesNoPrompt,
 }
 
 impl std::fmt::Debug for Language {
@@ -49,7 +50,19 @@ impl Language {
         let (before, after) = template.unwrap_or_default();
         let (before, after) = (tokenizer.template(&before, true), tokenizer.template(&after, false));
         let bare = before == tokenizer.template("", true);
-        Self { tokenizer, before, after, bare }
+        Self { tokenizer, before, after, bare, yes_no: YesNoPrompt::Generic }
+    }
+
+    /// The same for a model that was trained with this prompt.
+    #[must_use]
+    pub fn with_yes_no(self, yes_no: YesNoPrompt) -> Self {
+        Self { yes_no, ..self }
+    }
+
+    /// The prompt of the method `yes-no`.
+    #[must_use]
+    pub const fn yes_no(&self) -> YesNoPrompt {
+        self.yes_no
     }
 
     /// Tokenises text without parsing control tokens.
@@ -88,6 +101,16 @@ pub enum CutSide {
     Beginning,
 }
 
+/// How a passage stands in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PassageForm {
+    /// `Document: (title) text` and an empty line.
+    #[default]
+    Labelled,
+    /// Title and text, each behind a space: the prompt says what they are.
+    Bare,
+}
+
 /// Tokens of a passage: head (label and title), body (text, may be truncated) and tail (separator).
 #[derive(Debug, Clone)]
 pub struct PassageTokens {
@@ -100,12 +123,22 @@ impl PassageTokens {
     /// Tokenises a passage. A blank title is omitted.
     #[must_use]
     pub fn new(tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
-        let head =
-            if title.trim().is_empty() { "Document:".to_owned() } else { format!("Document: ({})", title.trim()) };
+        Self::formed(PassageForm::Labelled, tokenizer, title, text)
+    }
+
+    /// [`PassageTokens::new`] in another form.
+    pub(super) fn formed(form: PassageForm, tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
+        let title = title.trim();
+        let (head, tail) = match form {
+            PassageForm::Labelled if title.is_empty() => ("Document:".to_owned(), "\n\n"),
+            PassageForm::Labelled => (format!("Document: ({title})"), "\n\n"),
+            PassageForm::Bare if title.is_empty() => (String::new(), ""),
+            PassageForm::Bare => (format!(" {title}"), ""),
+        };
         Self {
             head: tokenizer.text(&head),
             body: tokenizer.text(&format!(" {}", text.trim())),
-            tail: tokenizer.text("\n\n"),
+            tail: tokenizer.text(tail),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::EngineError;
-use super::prompt::{CutSide, Language, PassageTokens};
+use super::prompt::{CutSide, Language, PassageForm, PassageTokens};
 use super::rerank::Passage;
 use crate::call::Call;
 use crate::plan::Token;
@@ -41,7 +41,18 @@ pub(super) fn fit_passages(
     fit: Fit,
     call: &Call,
 ) -> Result<FittedPassages, EngineError> {
-    fit_tokens(&tokenise(language, passages, call)?, fit)
+    fit_formed(PassageForm::Labelled, language, passages, fit, call)
+}
+
+/// [`fit_passages`] in a form.
+pub(super) fn fit_formed(
+    form: PassageForm,
+    language: &Language,
+    passages: &[Passage],
+    fit: Fit,
+    call: &Call,
+) -> Result<FittedPassages, EngineError> {
+    fit_tokens(&formed(form, language, passages, call)?, fit)
 }
 
 /// Tokenises passages.
@@ -53,9 +64,19 @@ pub(super) fn tokenise(
     passages: &[Passage],
     call: &Call,
 ) -> Result<Vec<PassageTokens>, EngineError> {
+    formed(PassageForm::Labelled, language, passages, call)
+}
+
+fn formed(
+    form: PassageForm,
+    language: &Language,
+    passages: &[Passage],
+    call: &Call,
+) -> Result<Vec<PassageTokens>, EngineError> {
     let tokens = |passage: &Passage| {
         call.check()?;
-        Ok::<_, EngineError>(PassageTokens::new(language.tokenizer.as_ref(), &passage.title, &passage.text))
+        let tokenizer = language.tokenizer.as_ref();
+        Ok::<_, EngineError>(PassageTokens::formed(form, tokenizer, &passage.title, &passage.text))
     };
     passages.iter().map(tokens).collect()
 }

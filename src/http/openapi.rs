@@ -20,8 +20,31 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::call::{PRIORITY_LEVEL, PRIORITY_NAME};
     use crate::http::own;
     use crate::http::request::{COMMON, RANKING};
+    use crate::http::terms::TIMEOUT;
+
+    /// The headers that a request's terms and its trace are read from, at every path that ranks.
+    #[test]
+    fn every_header_is_described() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        let name = |parameter: &Value| {
+            let pointer = parameter["$ref"].as_str().unwrap().trim_start_matches('#');
+            document.pointer(pointer).unwrap()["name"].as_str().unwrap().to_owned()
+        };
+        let headers = [TIMEOUT, "x-request-id", PRIORITY_NAME, PRIORITY_LEVEL, "traceparent"];
+        let paths =
+            document["paths"].as_object().unwrap().iter().filter(|(_, operations)| !operations["post"].is_null());
+        let described: Vec<&String> = paths
+            .map(|(path, operations)| {
+                let parameters = operations["post"]["parameters"].as_array().unwrap();
+                assert_eq!(parameters.iter().map(name).collect::<Vec<_>>(), headers, "{path}");
+                path
+            })
+            .collect();
+        assert_eq!(described.len(), 8, "{described:?}");
+    }
 
     /// What a body may have is in the document. The lists of passages are in one of two schemas.
     #[test]

@@ -9,7 +9,7 @@ use crate::call::{PRIORITY_LEVEL, PRIORITY_NAME, Priority, Terms, deadline};
 use crate::transport::{Caller, Peer};
 
 /// Milliseconds in which the caller wants its answer.
-const TIMEOUT: &str = "x-request-timeout-ms";
+pub(super) const TIMEOUT: &str = "x-request-timeout-ms";
 
 /// Reads `x-request-timeout-ms`, `x-request-id`, the priority, the peer's address and the token's name.
 pub(super) fn of(parts: &Parts, operation: &str) -> Result<Terms, Problem> {

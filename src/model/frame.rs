@@ -1,5 +1,7 @@
 //! What stands around the user's message of a prompt.
 
+use super::YesNoPrompt;
+
 /// Whether and how prompts take the chat template of the model's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Frame {
@@ -27,14 +29,13 @@ impl Frame {
     }
 }
 
-/// What measurements of a generator, such as its position bias, belong to: its [`weights`](super::weights), and the frame of its
-/// prompts where it is not llama.cpp's.
+/// What measurements of a generator, such as its position bias, belong to: its [`weights`](super::weights), the frame of its
+/// prompts where it is not llama.cpp's, and the prompt of a causal reranker.
 #[must_use]
-pub fn measured_on(weights: &str, frame: Frame) -> String {
-    match frame {
-        Frame::Chat => weights.to_owned(),
-        Frame::Jinja | Frame::Plain => format!("{weights}-{}", frame.name()),
-    }
+pub fn measured_on(weights: &str, frame: Frame, yes_no: YesNoPrompt) -> String {
+    let frame = (frame != Frame::Chat).then(|| frame.name());
+    let yes_no = (yes_no != YesNoPrompt::Generic).then(|| yes_no.name());
+    std::iter::once(weights).chain(frame).chain(yes_no).collect::<Vec<_>>().join("-")
 }
 
 #[cfg(test)]
@@ -44,7 +45,9 @@ mod tests {
     /// A profile that was measured with the template says nothing of prompts without it.
     #[test]
     fn measurements_belong_to_a_frame() {
-        let of = Frame::ALL.map(|frame| measured_on("aa+bbx1", frame));
+        let of = Frame::ALL.map(|frame| measured_on("aa+bbx1", frame, YesNoPrompt::Generic));
         assert_eq!(of, ["aa+bbx1", "aa+bbx1-jinja", "aa+bbx1-plain"]);
+        let reranker = Frame::ALL.map(|frame| measured_on("aa", frame, YesNoPrompt::Qwen3));
+        assert_eq!(reranker, ["aa-qwen3", "aa-jinja-qwen3", "aa-plain-qwen3"]);
     }
 }

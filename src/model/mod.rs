@@ -6,14 +6,16 @@
 pub mod entailment;
 mod frame;
 pub mod reranker;
+mod yes_no;
 
 use std::ops::Range;
 
 pub use frame::{Frame, measured_on};
+pub use yes_no::YesNoPrompt;
 
 use crate::numeric::logspace::logsumexp;
 use crate::numeric::sampling::{Sampling, draw, draw_among};
-use crate::plan::Token;
+use crate::plan::{Reads, Token};
 
 /// Failure of a model or of its file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -117,8 +119,7 @@ fn log_probabilities(logits: &[f32]) -> Vec<f32> {
 /// Result of a step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decoded {
-    /// Natural log-probability of every target, in the order of [`Batch::targets`]; NaN if the row's logits are
-    /// invalid.
+    /// What is read of every target, in the order of [`Batch::targets`]; NaN if the row's logits are invalid.
     pub scores: Vec<f64>,
     /// Drawn tokens in the order of [`Batch::draws`], by [`Draw::from_logits`]. `None` if the normaliser of the logits is
     /// not finite. Other rows are not affected.
@@ -130,8 +131,8 @@ pub struct Decoded {
 pub struct Batch {
     /// Tokens in evaluation order.
     pub rows: Vec<Row>,
-    /// Tokens whose log-probability is computed.
-    pub targets: Vec<Token>,
+    /// Tokens that are scored.
+    pub targets: Vec<(Token, Reads)>,
     /// Draws to make.
     pub draws: Vec<Draw>,
 }
@@ -240,6 +241,8 @@ pub struct GeneratorInfo {
     pub chat: bool,
     /// The configured frame of prompts.
     pub frame: Frame,
+    /// The prompt of the method `yes-no`.
+    pub yes_no: YesNoPrompt,
     /// What computes its steps: `cpu`, or the kind of the accelerator, such as `cuda`.
     pub compute: String,
     /// The adapter that is applied to it.
@@ -272,7 +275,7 @@ impl GeneratorInfo {
     /// See [`measured_on`].
     #[must_use]
     pub fn measured_on(&self) -> String {
-        measured_on(&self.weights(), self.frame)
+        measured_on(&self.weights(), self.frame, self.yes_no)
     }
 
     /// See [`weights`].

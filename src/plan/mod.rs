@@ -23,7 +23,7 @@ pub type Token = i32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub usize);
 
-/// A run of tokens, and the index from which their log-probabilities are scored.
+/// A run of tokens, and the index from which they are scored.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// The tokens; not empty.
@@ -31,19 +31,50 @@ pub struct Segment {
     /// Index of the first scored token; `None` for a context-only segment. The first token of a sequence has no
     /// predecessor and is never scored.
     pub scored_from: Option<usize>,
+    /// What a score is.
+    pub reads: Reads,
+}
+
+/// What is read of a scored token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reads {
+    /// Its natural log-probability.
+    #[default]
+    LogProbability,
+    /// Its logit, for models that were trained on the logit of one token.
+    Logit,
+}
+
+/// A scored token, and the token of the plan that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Node of the token.
+    pub node: NodeId,
+    /// Its index in the node.
+    pub index: usize,
+    /// The token.
+    pub token: Token,
+    /// What is read of it.
+    pub reads: Reads,
 }
 
 impl Segment {
     /// A context-only segment: none of its tokens is scored.
     #[must_use]
     pub fn context(tokens: impl Into<Arc<[Token]>>) -> Self {
-        Self { tokens: tokens.into(), scored_from: None }
+        Self { tokens: tokens.into(), scored_from: None, reads: Reads::LogProbability }
     }
 
     /// A segment whose tokens from index `from` on are scored.
     #[must_use]
     pub fn scored(tokens: impl Into<Arc<[Token]>>, from: usize) -> Self {
-        Self { tokens: tokens.into(), scored_from: Some(from) }
+        Self { tokens: tokens.into(), scored_from: Some(from), reads: Reads::LogProbability }
+    }
+
+    /// A segment whose tokens' logits are read.
+    #[must_use]
+    pub fn logits(tokens: impl Into<Arc<[Token]>>) -> Self {
+        Self { tokens: tokens.into(), scored_from: Some(0), reads: Reads::Logit }
     }
 }
 
@@ -53,6 +84,7 @@ struct Node {
     children: Vec<usize>,
     tokens: Arc<[Token]>,
     scored_from: Option<usize>,
+    reads: Reads,
     /// Position of the first token in its sequence.
     start: usize,
     /// Set for a sampled continuation; `tokens` is then empty.
@@ -74,12 +106,15 @@ pub struct Cost {
     pub rows: usize,
 }
 
+/// The parent of a node, its tokens, and what is read of them: equal ones are one node.
+type Place = (Option<usize>, Arc<[Token]>, Reads);
+
 /// A forest of segments. Sequences with equal leading segments share nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     nodes: Vec<Node>,
     roots: Vec<usize>,
-    known: HashMap<(Option<usize>, Arc<[Token]>), usize>,
+    known: HashMap<Place, usize>,
     naive_tokens: usize,
     /// Sequences that end at a node and that no sample continues yet.
     ended: HashMap<usize, usize>,
@@ -112,7 +147,7 @@ impl Plan {
     }
 
     fn child(&mut self, parent: Option<usize>, segment: &Segment) -> usize {
-        let key = (parent, Arc::clone(&segment.tokens));
+        let key = (parent, Arc::clone(&segment.tokens), segment.reads);
         let scored_from = segment.scored_from.map(|from| from.max(usize::from(parent.is_none())));
         if let Some(&node) = self.known.get(&key) {
             let merged = [self.nodes[node].scored_from, scored_from].into_iter().flatten().min();
@@ -122,7 +157,8 @@ impl Plan {
         let start = parent.map_or(0, |above| self.nodes[above].start + self.nodes[above].tokens.len());
         let node = self.nodes.len();
         let tokens = Arc::clone(&segment.tokens);
-        self.nodes.push(Node { parent, children: Vec::new(), tokens, scored_from, start, grow: None });
+        let reads = segment.reads;
+        self.nodes.push(Node { parent, children: Vec::new(), tokens, scored_from, reads, start, grow: None });
         match parent {
             Some(above) => self.nodes[above].children.push(node),
             None => self.roots.push(node),
@@ -145,7 +181,8 @@ impl Plan {
         });
         self.naive_tokens += prompt + grow.most.saturating_sub(1);
         let (parent, tokens) = (Some(node.0), Arc::default());
-        let grown = Node { parent, children: Vec::new(), tokens, scored_from: None, start, grow: Some(grow) };
+        let reads = Reads::LogProbability;
+        let grown = Node { parent, children: Vec::new(), tokens, scored_from: None, reads, start, grow: Some(grow) };
         self.nodes.push(grown);
         self.nodes[node.0].children.push(sample);
         NodeId(sample)
@@ -239,8 +276,8 @@ impl Plan {
         (0..self.evaluated(node)).filter(|&offset| read(offset)).count()
     }
 
-    /// Tokens whose log-probability is read from the logits at `offset` of `node`, each with its own node and index.
-    fn targets(&self, node: usize, offset: usize) -> Vec<(NodeId, usize, Token)> {
+    /// Tokens that are scored by the logits at `offset` of `node`.
+    fn targets(&self, node: usize, offset: usize) -> Vec<Target> {
         let here = &self.nodes[node];
         if here.grow.is_some() {
             return Vec::new();
@@ -248,13 +285,15 @@ impl Plan {
         if offset + 1 < here.tokens.len() {
             let next = offset + 1;
             let wanted = here.scored_from.is_some_and(|from| next >= from);
-            return if wanted { vec![(NodeId(node), next, here.tokens[next])] } else { Vec::new() };
+            return if wanted { vec![self.target(node, next)] } else { Vec::new() };
         }
-        let first = |&child: &usize| {
-            let below = &self.nodes[child];
-            (below.scored_from == Some(0)).then(|| (NodeId(child), 0, below.tokens[0]))
-        };
+        let first = |&child: &usize| (self.nodes[child].scored_from == Some(0)).then(|| self.target(child, 0));
         here.children.iter().filter_map(first).collect()
+    }
+
+    fn target(&self, node: usize, index: usize) -> Target {
+        let Node { tokens, reads, .. } = &self.nodes[node];
+        Target { node: NodeId(node), index, token: tokens[index], reads: *reads }
     }
 
     /// Length of a node in tokens; 0 for a sample.
@@ -325,6 +364,7 @@ impl Plan {
         let Some(last) = here.tokens.len().checked_sub(1) else { return false };
         !here.children.is_empty()
             && here.scored_from == Some(0)
+            && here.reads == Reads::LogProbability
             && self.targets(node.0, last).is_empty()
             && self.draws(node.0, last).is_empty()
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::order::{branching, preorder};
 use super::step::{Fork, Piece, Source, Step};
-use super::{NodeId, Plan, Token};
+use super::{NodeId, Plan, Target, Token};
 use given::Given;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,14 +200,14 @@ impl Walk {
             && here.parent.is_some_and(|parent| self.plan.nodes[parent].children.len() == 1 && ends(parent))
     }
 
-    /// Tokens predicted after each token of a piece: `(offset, node, index, token)`. `node` and `index` locate the
-    /// predicted token. Tokens of nodes that [`Walk::restore`] registered are left out until these nodes start.
-    pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, NodeId, usize, Token)> {
+    /// Tokens scored after each token of a piece, each with the offset of the token that it is scored after. Tokens of nodes
+    /// that [`Walk::restore`] registered are left out until these nodes start.
+    pub fn targets(&self, piece: &Piece) -> impl Iterator<Item = (usize, Target)> {
         let node = piece.node.0;
         piece.tokens.clone().flat_map(move |offset| {
-            let unknown = move |(owner, ..): &(NodeId, usize, Token)| !self.given.contains_key(&owner.0);
+            let unknown = move |target: &Target| !self.given.contains_key(&target.node.0);
             let targets = self.plan.targets(node, offset).into_iter().filter(unknown);
-            targets.map(move |(owner, index, token)| (offset, owner, index, token))
+            targets.map(move |target| (offset, target))
         })
     }
 

@@ -179,6 +179,7 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         bytes: info.bytes,
         trained_context: narrow(info.trained_context),
         chat_template: info.chat,
+        yes_no_prompt: info.yes_no.name().to_owned(),
         encoding: info.encoding.clone(),
         running_sha256: info.running_sha256.clone(),
         adapter: info.adapter.as_ref().map(adapter_to_wire),

@@ -98,6 +98,7 @@ impl Scripted {
             trained_context: 4_096,
             chat: false,
             frame: rerankd::model::Frame::Chat,
+            yes_no: rerankd::model::YesNoPrompt::Generic,
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,

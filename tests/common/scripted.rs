@@ -172,7 +172,7 @@ impl Generator for ScriptedGenerator {
             self.next_cell += 1;
             let history: Vec<Token> = sequence.iter().map(|(_, token)| *token).collect();
             for target in row.targets.clone() {
-                scores[target] = (self.script)(&history, batch.targets[target]);
+                scores[target] = (self.script)(&history, batch.targets[target].0);
             }
             for wanted in &batch.draws[row.draws.clone()] {
                 #[expect(clippy::cast_possible_truncation, reason = "a real model's logits are single precision")]

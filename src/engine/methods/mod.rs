@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 use super::fusing::FusionReport;
 use super::models::Role;
-use super::prompt::Language;
+use super::prompt::{Language, PassageForm};
 use super::rerank::{FitReport, RerankRequest};
 use super::{EngineError, Limits};
 use crate::call::Call;
@@ -57,6 +57,7 @@ pub(crate) use cascade::placed;
 use pointwise::Pointwise;
 pub use prompts::{Budget, Prompt, PromptShape};
 pub use scores::Scores;
+pub use yes_no::words as yes_no_words;
 
 /// Every method. The first is the default.
 static METHODS: &[&dyn Method] = &[
@@ -110,6 +111,16 @@ pub trait Method: Send + Sync {
     /// Whether its prompts begin with the caller's instruction and examples. The others have words of their own, and refuse them.
     fn takes_opening(&self) -> bool {
         false
+    }
+
+    /// Whether it has other prompts for causal rerankers: without the generator's frame, and with the caller's instruction.
+    fn knows_rerankers(&self) -> bool {
+        false
+    }
+
+    /// How passages stand in its prompts.
+    fn passage_form(&self, _language: &Language) -> PassageForm {
+        PassageForm::Labelled
     }
 
     /// Whether its prompts stand in the frame of the model's chat template.

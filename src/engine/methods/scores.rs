@@ -7,7 +7,7 @@ use crate::belief::Verdict;
 use crate::plan::NodeId;
 use crate::scheduler::generator::Sample;
 
-/// Log-probabilities of prompts, in nats, as far as they are there.
+/// Scores of prompts, as far as they are there: log-probabilities in nats, or logits where these are read.
 #[derive(Debug, Clone, Default)]
 pub struct Scores {
     /// The nodes of each prompt in the plan, one a segment.

@@ -28,7 +28,7 @@ impl ServedGenerator {
         (info.frame, info.chat) = (frame, template.is_some());
         Ok(Arc::new(Self {
             scheduler: self.scheduler.clone(),
-            language: Language::framed(tokenizer, template),
+            language: Language::framed(tokenizer, template).with_yes_no(info.yes_no),
             info,
             position_bias: Arc::new(PositionBias::default()),
             calibrations: Calibrations::default(),

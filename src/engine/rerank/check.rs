@@ -53,7 +53,9 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         return invalid("latency_budget_ms".into(), problem);
     }
     request.opening.check(limits)?;
-    if !request.opening.is_built_in() && !method.takes_opening() {
+    // Whether the generator is such a reranker is known when its prompts are put together.
+    let taken = method.takes_opening() || (request.opening.examples.is_empty() && method.knows_rerankers());
+    if !request.opening.is_built_in() && !taken {
         let problem =
             format!("{} does not take it: its prompts have words of their own, or it has none", method.name());
         return invalid(request.opening.field().into(), problem);

@@ -18,7 +18,7 @@ use super::{RerankEvent, RerankRequest, Usage};
 use crate::call::{Call, Lane, Stage};
 use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task};
 use crate::engine::models::{Models, Role, ServedGenerator};
-use crate::engine::truncate::{Fit, FittedPassages, fit_passages};
+use crate::engine::truncate::{Fit, FittedPassages, fit_formed};
 use crate::engine::{EngineError, Limits, milliseconds};
 use crate::model::entailment::TextPair;
 use crate::plan::{Cost, NodeId, Plan};
@@ -347,7 +347,9 @@ fn begin(
             let (field, needed) = (opening.field().to_owned(), shape.overhead);
             return Err(EngineError::TooLong { field, needed, available: context / 2 });
         }
-        warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
+        if method.takes_opening() {
+            warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
+        }
         let Some(available) = context.checked_sub(shape.overhead + query).filter(|left| *left > 0) else {
             let available = context.saturating_sub(shape.overhead);
             return Err(EngineError::TooLong { field: "query".into(), needed: query, available });
@@ -356,7 +358,8 @@ fn begin(
         let passage_tokens = task.request.passage_tokens;
         let side = task.request.cut_side;
         let fit = Fit { available, longest: shape.longest, passage_tokens, truncate, side };
-        let fitted: FittedPassages = fit_passages(&model.language, &task.request.passages, fit, call)?;
+        let form = method.passage_form(&model.language);
+        let fitted: FittedPassages = fit_formed(form, &model.language, &task.request.passages, fit, call)?;
         (task.passages, cut) = (fitted.tokens, fitted.cut);
         warnings.extend(shortened(&cut));
     }

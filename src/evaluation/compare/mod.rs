@@ -58,6 +58,8 @@ pub(crate) struct Settings {
     /// Each but the configured one makes another row of every method whose prompts have a frame. Only an engine in this process
     /// knows them.
     pub frames: Vec<Frame>,
+    /// Whether what scores is a causal reranker; `None` until the models are known.
+    pub reranker: Option<bool>,
     /// Most tokens of a passage.
     pub passage_tokens: Option<usize>,
     /// Milliseconds that a ranking may take, for the methods that take a budget. What is read then depends on the machine.
@@ -138,22 +140,26 @@ impl Settings {
         }
     }
 
-    /// The same without the configured frame: its rows are those of the methods themselves.
-    fn without_frame(&self, own: Option<Frame>) -> Self {
-        let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != own).collect();
-        Self { frames, ..self.clone() }
+    /// The same for these models, without the configured frame: its rows are those of the methods themselves.
+    ///
+    /// # Errors
+    /// As [`Settings::check`].
+    fn of_models(&self, models: &ModelIdentity) -> Result<Self, EvaluationError> {
+        let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != models.frame).collect();
+        let settings = Self { frames, reranker: Some(models.scores_as_reranker), ..self.clone() };
+        settings.check().map(|()| settings)
     }
 
     /// The rows that ask methods.
     fn rows(&self) -> impl Iterator<Item = MethodRow> + '_ {
-        let opened = |method: &MethodRef| !self.opening.is_built_in() && method.takes_opening();
+        let instructed = self.opening.examples.is_empty() && self.reranker != Some(false);
         self.methods.iter().flat_map(move |method| {
-            let opening = opened(method).then_some(Prompts::Opening);
-            let frames = self
-                .frames
-                .iter()
-                .filter(|_| method.asks_generator() && method.has_frame())
-                .map(|frame| Prompts::Framed(*frame));
+            // A reranker's own prompt takes an instruction and has no frame.
+            let own = method.knows_rerankers();
+            let takes = method.takes_opening() || (own && instructed);
+            let opening = (!self.opening.is_built_in() && takes).then_some(Prompts::Opening);
+            let framed = method.asks_generator() && method.has_frame() && !(own && self.reranker == Some(true));
+            let frames = self.frames.iter().filter(move |_| framed).map(|frame| Prompts::Framed(*frame));
             let prompts = std::iter::once(Prompts::Configured).chain(opening).chain(frames);
             prompts.map(|prompts| MethodRow { method: *method, prompts })
         })
@@ -247,7 +253,7 @@ pub(crate) async fn run(
     }
     let models = backend.models().await?;
     settings.check_frames(&models, backend)?;
-    let settings = &settings.without_frame(models.frame);
+    let settings = &settings.of_models(&models)?;
     let mut kept = match folder {
         Some(folder) => {
             let manifest = settings.manifest(&models);
@@ -311,6 +317,7 @@ mod tests {
             methods: find(&[method.to_owned()]).unwrap(),
             opening: Opening::default(),
             frames: Vec::new(),
+            reranker: None,
             passage_tokens: None,
             latency_budget_ms: None,
             seed: 0,
@@ -356,7 +363,27 @@ mod tests {
         let refused = framed("retriever").check().unwrap_err().to_string();
         assert!(refused.contains("--frames: none of the methods"), "{refused}");
         assert!(framed("long-llm-lingua").check().is_err(), "its prompt has no frame");
-        let frames = |own| framed("moi").without_frame(own).frames;
+        let frames = |frame| {
+            let models = ModelIdentity { frame, ..ModelIdentity::scripted("") };
+            framed("moi").of_models(&models).unwrap().frames
+        };
         assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
+    }
+
+    #[test]
+    fn a_rerankers_own_prompt_takes_an_instruction_and_has_no_frame() {
+        let opening = Opening { instruction: "Find code.".into(), ..Opening::default() };
+        let asked = Settings { opening, frames: vec![Frame::Plain], ..settings("yes-no") };
+        let of = |scores_as_reranker| {
+            let models = ModelIdentity { scores_as_reranker, ..ModelIdentity::scripted("") };
+            asked.of_models(&models).map(|settings| settings.rows().map(MethodRow::name).collect::<Vec<_>>())
+        };
+        assert!(asked.check().is_ok(), "which it is is not known yet");
+        assert!(of(true).unwrap_err().to_string().contains("--frames: none of the methods"));
+        assert!(of(false).unwrap_err().to_string().contains("--instruction, --examples: none of the methods"));
+        let instructed = Settings { frames: Vec::new(), reranker: Some(true), ..asked.clone() };
+        assert_eq!(instructed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+opening"]);
+        let framed = Settings { opening: Opening::default(), reranker: Some(false), ..asked };
+        assert_eq!(framed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+plain"]);
     }
 }

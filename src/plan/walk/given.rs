@@ -48,7 +48,7 @@ impl Walk {
     fn is_unread(&self, node: NodeId) -> bool {
         let known = |offset| {
             let mut targets = self.plan.targets(node.0, offset).into_iter();
-            self.plan.draws(node.0, offset).is_empty() && targets.all(|(owner, ..)| self.given.contains_key(&owner.0))
+            self.plan.draws(node.0, offset).is_empty() && targets.all(|target| self.given.contains_key(&target.node.0))
         };
         !self.plan.is_leaf(node) && (0..self.plan.length(node)).all(known)
     }

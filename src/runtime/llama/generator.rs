@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use super::{Settings, state};
 use crate::model::{Batch, Capacity, Decoded, Generator, ModelError};
 use crate::numeric::logspace::logsumexp;
-use crate::plan::Token;
+use crate::plan::{Reads, Token};
 
 /// The maximum number of sequences in one context (LLAMA_MAX_SEQ).
 const MAX_SEQUENCES: u32 = 256;
@@ -95,9 +95,14 @@ fn sequence(number: usize) -> Result<i32, ModelError> {
     i32::try_from(number).map_err(|_| ModelError::Decode(format!("sequence number {number} is too large")))
 }
 
-/// Natural log-probability of `token`; NaN for a token outside the vocabulary.
-fn log_probability(logits: &[f32], normaliser: f64, token: Token) -> f64 {
-    usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x) - normaliser)
+/// What is read of a token; NaN for a token outside the vocabulary, and where the logits have no finite normaliser.
+fn score(logits: &[f32], normaliser: f64, (token, reads): (Token, Reads)) -> f64 {
+    let logit = usize::try_from(token).ok().and_then(|index| logits.get(index)).map_or(f64::NAN, |&x| f64::from(x));
+    match reads {
+        Reads::LogProbability => logit - normaliser,
+        Reads::Logit if normaliser.is_finite() => logit,
+        Reads::Logit => f64::NAN,
+    }
 }
 
 impl Generator for LlamaGenerator<'_> {
@@ -147,6 +152,10 @@ impl Generator for LlamaGenerator<'_> {
             let (targets, draws) = (&batch.targets[row.targets.clone()], &batch.draws[row.draws.clone()]);
             wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
+        if wanted.is_empty() {
+            // An accelerator would go on behind the call: its time belongs to this step, by which budgets of time are kept.
+            self.context.synchronize();
+        }
         debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
         let rows: Vec<(Vec<f64>, Vec<_>)> = wanted
             .par_iter()
@@ -155,7 +164,7 @@ impl Generator for LlamaGenerator<'_> {
                     Vec::new()
                 } else {
                     let normaliser = logsumexp(logits);
-                    targets.iter().map(|&token| log_probability(logits, normaliser, token)).collect()
+                    targets.iter().map(|&target| score(logits, normaliser, target)).collect()
                 };
                 (scores, draws.iter().map(|wanted| wanted.from_logits(logits)).collect())
             })

@@ -5,6 +5,8 @@
 //! `tensor_allows_quantization` in llama.cpp's src/llama-quant.cpp for targets of 16 bits.
 
 use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 
@@ -55,6 +57,47 @@ impl Header {
         let Ok(name) = CString::new(tensor) else { return false };
         // SAFETY: the context is valid until it is dropped, and the string outlives the call.
         unsafe { sys::gguf_find_tensor(self.0.as_ptr(), name.as_ptr()) >= 0 }
+    }
+
+    /// A row of a matrix, as numbers; `None` where the file has no such row. `path` is the file of this header.
+    ///
+    /// # Errors
+    /// The file ends before the row, or cannot be read.
+    pub fn row(&self, path: &Path, tensor: &str, row: usize) -> Result<Option<Vec<f32>>, String> {
+        let Ok(name) = CString::new(tensor) else { return Ok(None) };
+        // SAFETY: the context is valid until it is dropped, and the string outlives the call. The other functions are asked about a
+        // tensor that was found; the shape is copied. The traits of a type are constants.
+        let (shape, place, kind, size, to_float) = unsafe {
+            let context = self.0.as_ptr();
+            let index = sys::gguf_find_tensor(context, name.as_ptr());
+            if index < 0 {
+                return Ok(None);
+            }
+            let shape: [i64; 4] = *sys::gguf_get_tensor_ne(context, index).cast();
+            let place = (sys::gguf_get_data_offset(context), sys::gguf_get_tensor_offset(context, index));
+            let kind = sys::gguf_get_tensor_type(context, index);
+            let traits = &*sys::ggml_get_type_traits(kind);
+            (shape, place, kind, sys::ggml_row_size(kind, shape[0]), traits.to_float)
+        };
+        let [width, rows] = [shape[0], shape[1]].map(|length| usize::try_from(length).unwrap_or(0));
+        if row >= rows {
+            return Ok(None);
+        }
+        let unread = |error: std::io::Error| format!("{tensor}: {error}");
+        let from = [place.1, size.saturating_mul(row)].into_iter().fold(place.0, usize::saturating_add);
+        let mut file = File::open(path).map_err(unread)?;
+        file.seek(SeekFrom::Start(from as u64)).map_err(unread)?;
+        let mut bytes = vec![0; size];
+        file.read_exact(&mut bytes).map_err(unread)?;
+        if kind == sys::GGML_TYPE_F32 {
+            let (numbers, _) = bytes.as_chunks();
+            return Ok(Some(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect()));
+        }
+        let Some(to_float) = to_float else { return Err(format!("{tensor}: its type has no numbers")) };
+        let mut numbers = vec![0.0; width];
+        // SAFETY: the bytes are one row of `width` numbers in this type, and there is room for as many.
+        unsafe { to_float(bytes.as_ptr().cast(), numbers.as_mut_ptr(), shape[0]) };
+        Ok(Some(numbers))
     }
 
     /// A list of strings of the metadata; empty where there is none of this name.

@@ -4,6 +4,7 @@ mod chat_template;
 mod end;
 mod generator;
 mod gguf;
+mod head;
 mod lora;
 pub mod reencode;
 mod reranker;
@@ -23,6 +24,7 @@ use llama_cpp_2::{
 
 pub use end::end_process;
 pub use gguf::reencoded_bytes;
+pub use head::check_output;
 pub use lora::{Adapter, verify as verify_adapter};
 pub use reranker::{RerankerSettings, with_reranker};
 pub use vocabulary::Vocabulary;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::gguf::{Header, reencoded_bytes};
 use super::{Settings, backend, with_model};
 use crate::model::{Batch, ModelError, Row};
+use crate::plan::Reads;
 use crate::storage::scratch::{self, Scratch};
 use crate::storage::store::{Store, free_bytes, write_atomically};
 
@@ -319,7 +320,8 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
                     targets: 0..0,
                     draws: 0..0,
                 });
-                let mut batch = Batch { rows: rows.collect(), targets: vec![100], ..Batch::default() };
+                let mut batch =
+                    Batch { rows: rows.collect(), targets: vec![(100, Reads::default())], ..Batch::default() };
                 if let Some(last) = batch.rows.last_mut() {
                     last.targets = 0..1;
                 }

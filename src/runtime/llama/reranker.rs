@@ -121,7 +121,8 @@ fn check(architecture: &str, token_types: usize, has: impl Fn(&str) -> bool) -> 
     if has(needed) {
         return Ok(());
     }
-    Err(format!("no tensor {needed}: the file was converted without its classification head and cannot rerank"))
+    let instead = if architecture == "qwen3" { ". METHOD_YES_NO asks such a file as scorer.model" } else { "" };
+    Err(format!("no tensor {needed}: the file was converted without its head and cannot rerank{instead}"))
 }
 
 /// The tokens around query and passage.

@@ -239,7 +239,7 @@ impl Active {
             steps: self.steps,
         };
         let answer = if broken {
-            let problem = "a log-probability is not a finite number".to_owned();
+            let problem = "a score is not a finite number".to_owned();
             Err(ScheduleError::Model(ModelError::Decode(problem)))
         } else {
             Ok(outcome)

@@ -39,7 +39,7 @@ pub type Keys = Vec<(NodeId, Key)>;
 /// Something that happened to a plan on its way.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// All log-probabilities of a node, in nats, in the order of its tokens.
+    /// What is read of all scored tokens of a node, in their order: log-probabilities in nats, or logits.
     Scored(NodeId, Vec<f64>),
     /// A sample is at its end.
     Sampled(NodeId, Sample),
@@ -66,7 +66,7 @@ pub struct Sample {
 /// The scores of a plan and what they took.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
-    /// For each node, the natural log-probabilities of its scored tokens.
+    /// For each node, what is read of its scored tokens: natural log-probabilities, or logits.
     pub scores: Vec<Vec<f64>>,
     /// The samples, by node.
     pub samples: HashMap<NodeId, Sample>,

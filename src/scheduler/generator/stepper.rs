@@ -39,7 +39,7 @@ pub(super) struct Stepper<'a> {
     closing: bool,
 }
 
-/// Owner of a requested log-probability.
+/// Owner of a requested score.
 struct Target {
     active: usize,
     node: NodeId,
@@ -285,9 +285,9 @@ impl<'a> Stepper<'a> {
                 for offset in piece.tokens.clone() {
                     let (token, position) = active.walk.token(piece.node, offset);
                     let first = batch.targets.len();
-                    while let Some((_, node, position_in_node, predicted)) = wanted.next_if(|next| next.0 == offset) {
-                        batch.targets.push(predicted);
-                        targets.push(Target { active: index, node, index: position_in_node });
+                    while let Some((_, wanted)) = wanted.next_if(|next| next.0 == offset) {
+                        batch.targets.push((wanted.token, wanted.reads));
+                        targets.push(Target { active: index, node: wanted.node, index: wanted.index });
                     }
                     let row = Row { token, position, sequence, targets: first..batch.targets.len(), draws: 0..0 };
                     batch.rows.push(row);

@@ -85,7 +85,8 @@ def bert_forward(t, ids):
     return float(linear(np.tanh(linear(x[0], "cls")), "cls.output")[0])
 
 
-def qwen3_forward(t, ids):
+def qwen3_hidden(t, ids):
+    """What the output head of a causal model reads after the last token."""
     x = t["token_embd.weight"][ids]
     for layer in range(LAYERS):
         weight = lambda part: t[f"blk.{layer}.{part}.weight"]
@@ -98,8 +99,11 @@ def qwen3_forward(t, ids):
         h = root_mean_square(x, weight("ffn_norm"))
         gate = h @ weight("ffn_gate").T
         x = x + (gate / (1 + np.exp(-gate)) * (h @ weight("ffn_up").T)) @ weight("ffn_down").T
-    last = root_mean_square(x[-1], t["output_norm.weight"])
-    return softmax(last @ t["cls.output.weight"].T)
+    return root_mean_square(x[-1], t["output_norm.weight"])
+
+
+def qwen3_forward(t, ids):
+    return softmax(qwen3_hidden(t, ids) @ t["cls.output.weight"].T)
 
 
 def common(writer):
@@ -202,6 +206,21 @@ def qwen3_pair(query, passage):
     return start + passage[: len(passage) - cut] + end, cut
 
 
+def qwen3_body(matrix, vector, vocabulary):
+    """Random weights but for the head."""
+    t = {"token_embd.weight": matrix(vocabulary, WIDTH, 4), "output_norm.weight": vector(WIDTH, 1)}
+    for layer in range(LAYERS):
+        for part in ["attn_norm", "ffn_norm"]:
+            t[f"blk.{layer}.{part}.weight"] = vector(WIDTH, 1)
+        for part in ["attn_q_norm", "attn_k_norm"]:
+            t[f"blk.{layer}.{part}.weight"] = vector(SIZE, 1)
+        for part, rows, columns in [("attn_q", WIDTH, WIDTH), ("attn_k", SIZE, WIDTH), ("attn_v", SIZE, WIDTH),
+                                    ("attn_output", WIDTH, WIDTH), ("ffn_gate", HIDDEN, WIDTH), ("ffn_up", HIDDEN, WIDTH),
+                                    ("ffn_down", WIDTH, HIDDEN)]:
+            t[f"blk.{layer}.{part}.weight"] = matrix(rows, columns, 2)
+    return t
+
+
 def main():
     random = np.random.default_rng(11)
     matrix = lambda rows, columns, scale=1.0: (random.normal(0, scale / np.sqrt(columns), (rows, columns))).astype(np.float32)
@@ -222,16 +241,7 @@ def main():
                  "cls.output.bias": vector(1)})
     write_bert("bert", bert, 1)
     write_bert("bert-two-types", bert, 2)
-    qwen3 = {"token_embd.weight": matrix(260, WIDTH, 4), "output_norm.weight": vector(WIDTH, 1)}
-    for layer in range(LAYERS):
-        for part in ["attn_norm", "ffn_norm"]:
-            qwen3[f"blk.{layer}.{part}.weight"] = vector(WIDTH, 1)
-        for part in ["attn_q_norm", "attn_k_norm"]:
-            qwen3[f"blk.{layer}.{part}.weight"] = vector(SIZE, 1)
-        for part, rows, columns in [("attn_q", WIDTH, WIDTH), ("attn_k", SIZE, WIDTH), ("attn_v", SIZE, WIDTH),
-                                    ("attn_output", WIDTH, WIDTH), ("ffn_gate", HIDDEN, WIDTH), ("ffn_up", HIDDEN, WIDTH),
-                                    ("ffn_down", WIDTH, HIDDEN)]:
-            qwen3[f"blk.{layer}.{part}.weight"] = matrix(rows, columns, 2)
+    qwen3 = qwen3_body(matrix, vector, 260)
     qwen3["cls.output.weight"] = matrix(2, WIDTH, 2)
     write_qwen3("qwen3", qwen3, True)
     write_qwen3("qwen3-headless", qwen3, False)
@@ -247,4 +257,5 @@ def main():
     (HERE / "gguf.json").write_text(json.dumps(cases, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,15 +7,22 @@
 //! The prompt is that of the judgement of relevance (`engine::judgement`). A reader prefers one of the two words before it has
 //! read anything; the second difference removes that: 0 is a passage that says as much as none. The difference is the same
 //! for all passages, so it moves scores and not the order.
+//!
+//! A causal reranker has a prompt and words of its own (`prompt`). Nothing is subtracted there, and 0 does not mean "no better than
+//! none": a relevance was trained, or only an order.
+
+mod prompt;
 
 use std::sync::Arc;
 
 use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::engine::EngineError;
 use crate::engine::judgement::{Asks, JudgementPrompt};
-use crate::engine::prompt::{Language, PassageTokens};
+use crate::engine::prompt::{Language, PassageForm, PassageTokens, YesNoPrompt};
 use crate::engine::rerank::RerankRequest;
 use crate::plan::{Segment, Token};
+use prompt::RerankerPrompt;
+pub use prompt::words;
 
 /// The text of a passage without content.
 const NO_CONTENT: &str = "N/A";
@@ -29,15 +36,38 @@ impl Method for YesNo {
     }
 
     fn summary(&self) -> &'static str {
-        "log-odds of Yes over No to \"does it help?\", less those of an empty passage, each passage alone"
+        "log-odds of Yes over No to \"does it help?\", less those of an empty passage, each passage alone; a causal reranker's own score"
     }
 
-    fn prompts(&self, _: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape { longest: 1, overhead: Asks::Helps.overhead(language) })
+    fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
+        let overhead = match RerankerPrompt::of(language.yes_no()) {
+            Some(prompt) => prompt.overhead(language, &request.opening),
+            None => Asks::Helps.overhead(language),
+        };
+        Some(PromptShape { longest: 1, overhead })
+    }
+
+    fn knows_rerankers(&self) -> bool {
+        true
+    }
+
+    fn passage_form(&self, language: &Language) -> PassageForm {
+        match language.yes_no() {
+            YesNoPrompt::Generic => PassageForm::Labelled,
+            _ => PassageForm::Bare,
+        }
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let language = task.language()?;
+        let opening = &task.request.opening;
+        if let Some(prompt) = RerankerPrompt::of(language.yes_no()) {
+            return Ok(by_reranker(&prompt, Arc::clone(&task), language));
+        }
+        if !opening.is_built_in() {
+            let problem = "yes-no does not take it: only the prompts of causal rerankers have one (yes_no_prompt of the generator or scorer)";
+            return Err(EngineError::invalid(opening.field(), problem));
+        }
         let prompt = JudgementPrompt::new(Asks::Helps, language, &task.query);
         let no_content = PassageTokens::new(language.tokenizer.as_ref(), "", NO_CONTENT).cut(usize::MAX).0;
         let passages = task.passages.iter().cloned().chain([no_content.into()]);
@@ -47,6 +77,26 @@ impl Method for YesNo {
         let utility = move |scores: &Scores, passage| log_odds(scores, passage) - log_odds(scores, without);
         Ok(Pointwise::zeroed(task, prompts, 1.0, utility))
     }
+}
+
+/// The ranking by a reranker's own prompt. Query and opening are shared by all passages.
+fn by_reranker(prompt: &RerankerPrompt, task: Arc<Task>, language: &Language) -> Box<dyn Ranking> {
+    let opening = prompt.opening(language, &task.request.opening);
+    let query = Segment::context(prompt.query(language, &task.request.query));
+    let closing = prompt.closing(language, &task.request.opening);
+    let words = prompt.scored(language);
+    let of_passage = |passage: &Arc<[Token]>| {
+        // One segment, so that no state is kept of a passage behind one query.
+        let passage = Segment::context([passage, &closing[..]].concat());
+        let shared = [opening.clone(), query.clone(), passage];
+        words.iter().map(move |word| Prompt::scored(shared.iter().chain([word]).cloned().collect())).collect::<Vec<_>>()
+    };
+    let prompts = task.passages.iter().flat_map(of_passage).collect();
+    let (prompt, count) = (*prompt, words.len());
+    let utility = move |scores: &Scores, passage: usize| {
+        prompt.utility((passage * count..(passage + 1) * count).map(|prompt| scores.last(prompt).iter().sum()))
+    };
+    Pointwise::boxed(task, prompts, 1.0, utility)
 }
 
 /// Log-odds of Yes over No after a passage, whose two prompts follow each other.
@@ -60,6 +110,7 @@ mod tests {
     use super::*;
     use crate::engine::methods::Budget;
     use crate::numeric::{descending, sigmoid};
+    use crate::plan::Reads;
 
     /// Whether the prompt ends in Yes.
     fn yes(prompt: &Prompt) -> bool {
@@ -89,6 +140,25 @@ mod tests {
         let ran = run(&YesNo, 4, usize::MAX, &answer);
         assert_eq!(ran.scored.ranking, descending(&table));
         assert!((ran.scored.utilities[2] + 2.0).abs() < 1e-9, "3 less 5 without content");
+    }
+
+    /// A causal reranker is asked for its words behind one query, and for nothing without a passage.
+    #[test]
+    fn a_rerankers_prompts_share_opening_and_query() {
+        let task = task(3);
+        let language = task.language.as_ref().unwrap();
+        let prompt = RerankerPrompt::of(YesNoPrompt::BgeGemma).unwrap();
+        let mut ranking = by_reranker(&prompt, Arc::clone(&task), language);
+        let budget = Budget { tokens: usize::MAX, counted: usize::MAX, context: usize::MAX };
+        let prompts = ranking.next(&budget, &crate::call::Call::local()).unwrap().unwrap();
+        assert_eq!(prompts.len(), 3);
+        let [opening, query, passage, word] = &prompts[1].segments[..] else { panic!("four segments") };
+        assert!(passage.tokens.starts_with(&task.passages[1]));
+        assert_eq!((language.tokenizer.detokenize(&word.tokens).as_str(), word.reads), ("Yes", Reads::Logit));
+        // The bytes of the words but for the last one, which is predicted and not evaluated.
+        let passages: usize =
+            prompts.iter().map(|prompt| prompt.segments[2].tokens.len() + word.tokens.len() - 1).sum();
+        assert_eq!(Budget::cost(&prompts).tokens, opening.tokens.len() + query.tokens.len() + passages);
     }
 
     /// Costs of the design notes: N blocks and N suffixes; here one more of each, without content.
