@@ -73,6 +73,7 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
         let running = serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", prompt)]).await;
         for (request, expected) in requests(prompt) {
             let response = rerank(&running, request.clone()).await.unwrap();
+            assert!(response.warnings.is_empty(), "{:?}", response.warnings);
             assert_close(TOLERANCE, &utilities(&response), &expected);
             for result in &response.results {
                 let score = 1.0 / (1.0 + (-result.utility).exp());
@@ -87,6 +88,10 @@ async fn each_prompt_gives_what_its_models_own_program_would() {
             assert_close(TOLERANCE, &utilities(&again), &expected);
         }
         assert_eq!(info(&running).await.generator.unwrap().yes_no_prompt, prompt);
+        // The default asks how likely the query is.
+        let (request, _) = requests(prompt).remove(0);
+        let other = rerank(&running, v1::RerankRequest { method: 0, ..request }).await.unwrap();
+        assert!(other.warnings.iter().any(|warning| warning.contains("causal reranker")), "{:?}", other.warnings);
         running.stop().await;
     }
 }
@@ -183,9 +188,14 @@ async fn what_cannot_be_followed_is_refused_with_its_name() {
     assert!(refused.contains(problem) && refused.contains("qwen3-headless.gguf"), "{refused}");
     // It would predict its words with a matrix that they were not trained for.
     let model = folder("causal-untied.gguf");
-    let settings = [("generator.model", model.to_str().unwrap()), ("generator.yes_no_prompt", "qwen3")];
-    let refused = format!("{:#}", app::engine(&config(&settings)).await.unwrap_err());
-    assert!(refused.contains("converted without its output matrix") && refused.contains("reranker.model"), "{refused}");
+    for prompt in ["qwen3", "auto"] {
+        let settings = [("generator.model", model.to_str().unwrap()), ("generator.yes_no_prompt", prompt)];
+        let refused = format!("{:#}", app::engine(&config(&settings)).await.unwrap_err());
+        assert!(
+            refused.contains("converted without its output matrix") && refused.contains("reranker.model"),
+            "{refused}"
+        );
+    }
     let running = serve(&folder("causal.gguf"), &[("generator.yes_no_prompt", "qwen3")]).await;
     let (request, _) = requests("qwen3").remove(1);
     let example = v1::Example { passage_title: String::new(), passage: "p".into(), query: "q".into() };

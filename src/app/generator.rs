@@ -248,8 +248,10 @@ fn yes_no_prompt(
     let prompt = settings.yes_no_prompt.unwrap_or_else(by_name);
     match yes_no_words(prompt, vocabulary) {
         Ok(words) => {
+            // A file without a name that tells it may be such a conversion as well.
+            let known = if words.is_empty() { yes_no_words(YesNoPrompt::Qwen3, vocabulary).ok() } else { Some(words) };
             let unusable = |problem| ModelError::Unusable { path, problem };
-            llama::check_output(&located.path, &words).map_err(unusable)?;
+            llama::check_output(&located.path, &known.unwrap_or_default()).map_err(unusable)?;
             Ok(prompt)
         }
         Err(problem) if settings.yes_no_prompt.is_some() => {

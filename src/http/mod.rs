@@ -9,6 +9,7 @@
 
 mod answer;
 mod documents;
+mod instruction;
 mod json;
 mod model;
 mod openapi;

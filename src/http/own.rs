@@ -14,13 +14,17 @@ const AUTO_K: &str = "rerankd_auto_k";
 /// Omits results that are no better than no document.
 const ONLY_HELPFUL: &str = "rerankd_only_helpful";
 
-pub(super) const FIELDS: [&str; 4] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL];
+/// Stands before the documents in place of the built-in instruction, for methods that take one.
+pub(super) const INSTRUCTION: &str = "rerankd_instruction";
+
+pub(super) const FIELDS: [&str; 5] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION];
 
 /// Sets in `request`, whose passages are read, what the body says in these fields. `list` is the body's name of the passages.
 pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequest) -> Result<(), EngineError> {
     request.score_threshold = object.number(THRESHOLD)?;
     request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
     request.only_helpful = object.flag(ONLY_HELPFUL)?.unwrap_or(false);
+    request.opening.instruction = object.text(INSTRUCTION)?.unwrap_or_default();
     let Some(value) = object.raw(SCORES) else { return Ok(()) };
     let Some(scores) = elements(value, SCORES)? else {
         return Err(EngineError::invalid(SCORES, "must be a list of numbers"));
@@ -78,11 +82,11 @@ mod tests {
     #[test]
     fn each_field_is_read() {
         let body = r#"{"rerankd_scores": [3, null], "rerankd_score_threshold": 0.25, "rerankd_auto_k": true,
-            "rerankd_only_helpful": true}"#;
+            "rerankd_only_helpful": true, "rerankd_instruction": "Find code."}"#;
         let request = asked(body).unwrap();
         let scores: Vec<_> = request.passages.iter().map(|passage| passage.retriever_score).collect();
         assert_eq!((scores, request.score_threshold), (vec![Some(3.0), None], Some(0.25)));
-        assert!(request.auto_k && request.only_helpful);
+        assert!(request.auto_k && request.only_helpful && request.opening.instruction == "Find code.");
         let none = asked(r#"{"rerankd_scores": null, "rerankd_auto_k": false}"#).unwrap();
         assert!(none.passages.iter().all(|passage| passage.retriever_score.is_none()) && !none.auto_k);
     }
@@ -96,6 +100,7 @@ mod tests {
             (r#"{"rerankd_scores": [1, 1e999]}"#, "rerankd_scores[1]: must be a number or null"),
             (r#"{"rerankd_score_threshold": "high"}"#, "rerankd_score_threshold: must be a number"),
             (r#"{"rerankd_auto_k": 1}"#, "rerankd_auto_k: must be true or false"),
+            (r#"{"rerankd_instruction": 1}"#, "rerankd_instruction: must be a string"),
         ];
         for (body, message) in rows {
             assert_eq!(asked(body).unwrap_err(), message, "{body}");

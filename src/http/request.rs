@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::HttpOptions;
 use super::documents::{self, Document};
+use super::instruction;
 use super::json::{Object, elements, string};
 use super::model::{Choice, Names};
 use super::own;
@@ -30,7 +31,7 @@ pub(super) const COMMON: [&str; 11] = [
     "truncate_prompt_tokens",
 ];
 
-pub(super) const RANKING: [&str; 10] = [
+pub(super) const RANKING: [&str; 12] = [
     "query",
     "documents",
     "texts",
@@ -41,6 +42,8 @@ pub(super) const RANKING: [&str; 10] = [
     "rank_fields",
     "max_chunks_per_doc",
     "truncation_direction",
+    instruction::NAMES[0],
+    instruction::NAMES[1],
 ];
 
 /// Most fields of a document that are joined.
@@ -68,6 +71,8 @@ pub(super) struct Asked {
     pub echo: bool,
     /// Whether scores are utilities.
     pub raw_scores: bool,
+    /// The body's name of the instruction.
+    instruction: &'static str,
     /// What the caller should know of fields without effect.
     pub warnings: Vec<String>,
 }
@@ -79,7 +84,10 @@ impl Asked {
             return EngineError::Precondition(own::said(problem));
         }
         let list = if self.tei { "texts" } else { "documents" };
-        peers::named(error, |field| own::called(field).unwrap_or_else(|| peers::texts_called(list, field)))
+        peers::named(error, |field| match field {
+            "instruction" => self.instruction.to_owned(),
+            _ => own::called(field).unwrap_or_else(|| peers::texts_called(list, field)),
+        })
     }
 }
 
@@ -136,7 +144,8 @@ impl Reader {
             ..RerankRequest::default()
         };
         own::read(object, list, &mut request)?;
-        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, warnings })
+        let instruction = instruction::read(object, &mut request, &mut warnings)?;
+        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, instruction, warnings })
     }
 
     /// Refuses a query that the engine would refuse, before it is copied or tokenised.

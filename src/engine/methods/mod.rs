@@ -57,7 +57,7 @@ pub(crate) use cascade::placed;
 use pointwise::Pointwise;
 pub use prompts::{Budget, Prompt, PromptShape};
 pub use scores::Scores;
-pub use yes_no::words as yes_no_words;
+pub use yes_no::{not_as_trained, words as yes_no_words};
 
 /// Every method. The first is the default.
 static METHODS: &[&dyn Method] = &[

@@ -16,7 +16,7 @@ use super::pending::Pending;
 use super::quota::Quota;
 use super::{RerankEvent, RerankRequest, Usage};
 use crate::call::{Call, Lane, Stage};
-use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task};
+use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
 use crate::engine::models::{Models, Role, ServedGenerator};
 use crate::engine::truncate::{Fit, FittedPassages, fit_formed};
 use crate::engine::{EngineError, Limits, milliseconds};
@@ -347,6 +347,7 @@ fn begin(
             let (field, needed) = (opening.field().to_owned(), shape.overhead);
             return Err(EngineError::TooLong { field, needed, available: context / 2 });
         }
+        warnings.extend(not_as_trained(method, &model.language).map(str::to_owned));
         if method.takes_opening() {
             warnings.extend(opening.not_kept(&model.language, model.scheduler.largest_opening()));
         }

@@ -15,7 +15,7 @@ mod prompt;
 
 use std::sync::Arc;
 
-use super::{Method, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
+use super::{Method, MethodRef, Pointwise, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::engine::EngineError;
 use crate::engine::judgement::{Asks, JudgementPrompt};
 use crate::engine::prompt::{Language, PassageForm, PassageTokens, YesNoPrompt};
@@ -77,6 +77,14 @@ impl Method for YesNo {
         let utility = move |scores: &Scores, passage| log_odds(scores, passage) - log_odds(scores, without);
         Ok(Pointwise::zeroed(task, prompts, 1.0, utility))
     }
+}
+
+/// What a caller is told whose method asks a causal reranker for what it was not trained to say.
+pub fn not_as_trained(method: MethodRef, language: &Language) -> Option<&'static str> {
+    let other = language.yes_no() != YesNoPrompt::Generic && !method.knows_rerankers();
+    other.then_some(
+        "the model that scores is a causal reranker, which METHOD_YES_NO asks as it was trained: this method may rank badly with it",
+    )
 }
 
 /// The ranking by a reranker's own prompt. Query and opening are shared by all passages.
