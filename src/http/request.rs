@@ -332,6 +332,14 @@ mod tests {
             let beside = read(&format!(r#"{{"query": "q", "documents": ["a"], "model": "bge"{method}}}"#));
             assert_eq!(beside.request.method, methods::find("cross-encoder"));
         }
+        for (body, name) in [
+            (r#""instruct": "x", "rerankd_method": "yes-no""#, "instruct"),
+            (r#""rerankd_instruction": "x""#, "rerankd_instruction"),
+        ] {
+            let asked = read(&format!(r#"{{"query": "q", "documents": ["a"], {body}}}"#));
+            let named = asked.named(EngineError::invalid("instruction", "is long")).to_string();
+            assert!(named.starts_with(&format!("{name}: is long")), "{named}");
+        }
         let chunks = read(r#"{"query": "q", "documents": ["a"], "max_chunks_per_doc": 10}"#);
         assert!(chunks.warnings[0].starts_with("max_chunks_per_doc has no effect"));
     }

@@ -230,6 +230,32 @@ pub(super) mod tests {
         assert!(is_reencoded("blk.0.ffn_up_exps.weight", &[512, 512, 8, 1]));
     }
 
+    /// One block of 32 eight-bit numbers with a scale a row, and numbers of 16 bits.
+    #[test]
+    fn a_row_is_decoded_in_its_type() {
+        const F16: u32 = 1;
+        let half = 0x3800_u16.to_le_bytes();
+        let block =
+            |scale: [u8; 2], first: u8| scale.into_iter().chain((0..32).map(move |at| at + first)).collect::<Vec<u8>>();
+        let halves = |number: u16| number.to_le_bytes().repeat(32);
+        for (kind, rows, expected) in [
+            (
+                Q8_0,
+                [block([0, 0], 0), block(half, 1)],
+                (1..=32).map(|number| f64::from(number) / 2.0).collect::<Vec<_>>(),
+            ),
+            (F16, [halves(0), halves(0x3c00)], vec![1.0; 32]),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let [first, second] = rows;
+            std::fs::write(file.path(), [header(&[("x.weight", &[32, 2], kind)]), first, second].concat()).unwrap();
+            let read = Header::read(file.path()).unwrap();
+            let row = read.row(file.path(), "x.weight", 1).unwrap().unwrap();
+            assert_eq!(row.into_iter().map(f64::from).collect::<Vec<_>>(), expected);
+            assert_eq!(read.row(file.path(), "x.weight", 2), Ok(None));
+        }
+    }
+
     #[test]
     fn a_file_says_of_how_many_it_is_one() {
         let entry = [&11_u64.to_le_bytes()[..], b"split.count", &2_u32.to_le_bytes(), &3_u16.to_le_bytes()].concat();

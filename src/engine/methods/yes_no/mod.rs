@@ -83,7 +83,7 @@ impl Method for YesNo {
 pub fn not_as_trained(method: MethodRef, language: &Language) -> Option<&'static str> {
     let other = language.yes_no() != YesNoPrompt::Generic && !method.knows_rerankers();
     other.then_some(
-        "the model that scores is a causal reranker, which METHOD_YES_NO asks as it was trained: this method may rank badly with it",
+        "the model that scores is a causal reranker, which the method yes-no asks as it was trained: this method may rank badly with it",
     )
 }
 
