@@ -14,6 +14,9 @@ const SAME: f64 = 0.9;
 
 const HEAD: &str = "cls.output.weight";
 
+/// Rows of a head that are read: a reranker has one or two, a classifier of the whole vocabulary would be read for minutes.
+const MOST_OUTPUTS: usize = 16;
+
 /// Refuses a file whose classification head was cut from another matrix than the one that predicts its tokens. `words` are the
 /// tokens of which the head has a row each, in any order.
 ///
@@ -26,7 +29,9 @@ pub fn check_output(path: &Path, words: &[Token]) -> Result<(), String> {
         return Ok(());
     }
     let mut heads = Vec::new();
-    while let Some(head) = header.row(path, HEAD, heads.len())? {
+    while heads.len() < MOST_OUTPUTS
+        && let Some(head) = header.row(path, HEAD, heads.len())?
+    {
         heads.push(head);
     }
     for word in words.iter().filter_map(|word| usize::try_from(*word).ok()) {
