@@ -88,6 +88,59 @@ fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
     }
 }
 
+/// The same lists, scored by both models: each row as in a run in which its model is the only one that scores.
+#[test]
+fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("lists.jsonl");
+    let line = |number: usize| {
+        let passages = json!([
+            { "id": "a", "text": format!("The weir of mill {number} is old."), "label": 0 },
+            { "id": "b", "text": "Bread needs salt.", "label": 1 },
+        ]);
+        json!({ "id": format!("q{number}"), "question": "what needs salt", "passages": passages })
+    };
+    let lines: Vec<String> = (0..3).map(|number| format!("{}\n", line(number))).collect();
+    std::fs::write(&data, lines.concat()).unwrap();
+    let (data, merged) = (data.display().to_string(), golden("merged.gguf"));
+    let compared = |name: &str, more: &[&str], keys: &[(&str, &str)]| {
+        let out = folder.path().join(name).display().to_string();
+        let first = ["compare", "--data", &data, "--methods", "query-generation,retriever", "--passage-tokens", "4"];
+        let output = command(&[&first[..], &["--out", &out], more].concat(), &settings(folder.path(), keys));
+        (output, folder.path().join(name))
+    };
+    let rows = |folder: &Path| -> Vec<Value> {
+        let text = std::fs::read_to_string(folder.join("results.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["rows"].clone()).collect()
+    };
+    let (output, both) = compared("both", &["--by-generator"], &[("scorer.model", &merged)]);
+    assert!(output.status.success(), "{}", error(&output));
+    let (generator, scorer) =
+        (compared("generator", &[], &[]).1, compared("scorer", &[], &[("generator.model", &merged)]).1);
+    for ((both, generator), scorer) in rows(&both).iter().zip(rows(&generator)).zip(rows(&scorer)) {
+        let scores = |row: &Value| row["scores"].clone();
+        assert_eq!(scores(&both["query-generation+generator"]), scores(&generator["query-generation"]));
+        assert_eq!(scores(&both["query-generation"]), scores(&scorer["query-generation"]));
+        assert_ne!(scores(&both["query-generation"]), scores(&generator["query-generation"]));
+        assert!(both.get("retriever+generator").is_none(), "it asks no scorer");
+    }
+    let figures: Vec<Value> =
+        String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let figure = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
+    let sentence = figure("lists verdict on the scorer")["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("Scorer: "), "{sentence}");
+    assert!(figure("lists query-generation+generator nDCG@10 over query-generation")["p_value"].is_number());
+    // Every passage is longer than four tokens. What rankings warned of is not lost.
+    let warned = figure("lists query-generation+generator warned");
+    assert_eq!((&warned["value"], warned["sentence"].as_str().unwrap().contains("cut")), (&json!(3), true), "{warned}");
+    let page = std::fs::read_to_string(both.join("compare.md")).unwrap();
+    assert!(page.contains(sentence) && page.contains("scored by the generator, the others by the scorer"), "{page}");
+    assert!(page.contains("| query-generation | 3 | "), "{page}");
+    let (output, _) = compared("none", &["--by-generator"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error(&output).contains("--by-generator: no scorer is configured"), "{}", error(&output));
+}
+
 #[test]
 fn results_of_another_adapter_or_scale_are_not_continued() {
     let folder = tempfile::tempdir().unwrap();

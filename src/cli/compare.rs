@@ -33,6 +33,9 @@ use crate::telemetry;
 /// the same lists. With --frames every method that asks a generator has a row for each frame, NAME+FRAME, and one sentence says
 /// which frame to configure.
 ///
+/// With --by-generator every method that the configured scorer scores has a row NAME+generator, scored by the generator, and one
+/// sentence says whether the scorer is worth having.
+///
 /// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line a question), and an
 /// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and
 /// the command ends with 1.
@@ -42,7 +45,8 @@ use crate::telemetry;
                         rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json\n  \
                         rerankd compare --data labelled.jsonl --methods cascade --latency-budget-ms 500\n  \
                         rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl\n  \
-                        rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain")]
+                        rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain\n  \
+                        rerankd compare --data labelled.jsonl --set scorer.model=small.gguf --methods cascade --by-generator")]
 pub(super) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
@@ -57,6 +61,9 @@ pub(super) struct CompareArgs {
     /// jinja, that of the model's file, evaluated; plain, none.
     #[arg(long, value_name = "FRAMES", value_delimiter = ',', value_parser = frame, conflicts_with = "server")]
     frames: Vec<Frame>,
+    /// Where a scorer is configured: a second row of every method that it scores, NAME+generator, scored by the generator.
+    #[arg(long)]
+    by_generator: bool,
     /// Folder of the page and the results; by default nothing is kept.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -122,6 +129,7 @@ impl CompareArgs {
         };
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
         Ok(Settings {
+            by_generator: self.by_generator,
             reranker: None,
             methods: compare::find(&self.methods)?,
             opening: self.opening.opening()?,
@@ -168,9 +176,9 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
 fn shown(group: &Group) -> String {
     let tables: Vec<String> = tables::of(group).iter().map(table).collect();
     let without = group.questions - group.ranked;
-    let prompts = group.prompts.as_ref().map(|sentence| format!("{sentence}\n")).unwrap_or_default();
+    let advice: String = group.advice().map(|sentence| format!("{sentence}\n")).collect();
     format!(
-        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n{prompts}",
+        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n{advice}",
         group.name,
         group.questions,
         tables.join("\n"),

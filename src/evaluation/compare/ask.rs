@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::data::Question;
-use super::prompts::{MethodRow, Prompts};
+use super::rows::{MethodRow, Variant};
 use super::{BM25, Settings, unsuitable};
 use crate::backend::{Backend, BackendError, Refusal};
 use crate::engine::opening::Opening;
@@ -55,6 +55,9 @@ pub(super) struct Outcome {
     /// From the request to its answer.
     #[serde(default)]
     pub seconds: f64,
+    /// What the answer warned of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Why the method did not rank the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -124,13 +127,14 @@ fn lexical(question: &Question) -> Outcome {
 }
 
 async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: MethodRow) -> Result<Outcome, Refusal> {
-    let opening = if row.prompts == Prompts::Opening { settings.opening.clone() } else { Opening::default() };
+    let opening = if row.variant == Variant::Opening { settings.opening.clone() } else { Opening::default() };
     let request = RerankRequest {
         query: question.list.question.clone(),
         passages: question.list.passages.clone(),
         method: Some(row.method),
         opening,
         frame: row.frame(),
+        scorer: row.scorer().to_owned(),
         moi: MoiOptions { seed: settings.seed, ..MoiOptions::default() },
         passage_tokens: settings.passage_tokens,
         latency_budget_ms: settings.latency_budget_ms.filter(|_| row.method.takes_latency_budget()),
@@ -162,7 +166,19 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
     let (asked, embedded) = (usage.tokens + usage.cached_tokens, usage.embedding_tokens);
     let (tokens, naive_tokens, other_tokens) =
         if row.method.asks_generator() { (asked, usage.naive_tokens, embedded) } else { (0, 0, asked + embedded) };
-    Ok(Outcome { ranking, scores, outranks, expected_tau, tokens, naive_tokens, other_tokens, seconds, error: None })
+    let (warnings, error) = (answer.warnings, None);
+    Ok(Outcome {
+        ranking,
+        scores,
+        outranks,
+        expected_tau,
+        tokens,
+        naive_tokens,
+        other_tokens,
+        seconds,
+        warnings,
+        error,
+    })
 }
 
 #[cfg(test)]

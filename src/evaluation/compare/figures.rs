@@ -30,6 +30,13 @@ pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
         if let Some(sentence) = &group.prompts {
             lines.push(None, "verdict on prompts", json!({ "unit": "frame", "sentence": sentence }));
         }
+        if let Some(sentence) = &group.scorer {
+            lines.push(None, "verdict on the scorer", json!({ "unit": "scorer", "sentence": sentence }));
+        }
+        for one in &group.warned {
+            let row = group.rows.iter().find(|row| row.name == one.ranking);
+            lines.push(row, "warned", json!({ "value": one.questions, "unit": "questions", "sentence": one.warning }));
+        }
         for line in &lines.lines {
             text.push_str(&format!("{line}\n"));
         }

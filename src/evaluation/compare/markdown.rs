@@ -9,8 +9,8 @@ pub(super) fn text(settings: &Settings, summary: &Summary, models: &ModelIdentit
     let mut text = String::new();
     for group in &summary.groups {
         text.push_str(&format!("## {}\n\n{}\n\n", escaped(&group.name), escaped(&group.verdict.sentence)));
-        if let Some(prompts) = &group.prompts {
-            text.push_str(&format!("{}\n\n", escaped(prompts)));
+        for sentence in group.advice() {
+            text.push_str(&format!("{}\n\n", escaped(sentence)));
         }
         for grid in tables::of(group) {
             text.push_str(&format!("{}\n\n", table(&grid)));

@@ -12,9 +12,12 @@ mod markdown;
 mod page;
 mod prompts;
 mod quality;
+mod rows;
+mod scorer;
 pub(crate) mod summary;
 pub(crate) mod tables;
 mod verdict;
+mod warned;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -23,7 +26,6 @@ use serde_json::{Map, Value, json};
 
 use self::ask::Line;
 use self::data::Data;
-use self::prompts::{MethodRow, Prompts};
 use self::summary::Summary;
 use super::journal::Journal;
 use super::{EvaluationError, Event, distinct, unchanged, write};
@@ -58,6 +60,8 @@ pub(crate) struct Settings {
     /// Each but the configured one makes another row of every method whose prompts have a frame. Only an engine in this process
     /// knows them.
     pub frames: Vec<Frame>,
+    /// Makes a row of every method that a scorer scores, scored by the generator in its place.
+    pub by_generator: bool,
     /// Whether what scores is a causal reranker; `None` until the models are known.
     pub reranker: Option<bool>,
     /// Most tokens of a passage.
@@ -102,69 +106,6 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<MethodRef>, EvaluationError> 
 }
 
 impl Settings {
-    /// Refuses an opening or frames that no method takes.
-    pub(crate) fn check(&self) -> Result<(), EvaluationError> {
-        let refused = |problem: &str| Err(EvaluationError::Input(problem.to_owned()));
-        if !self.opening.is_built_in() && !self.rows().any(|row| row.prompts == Prompts::Opening) {
-            return refused("--instruction, --examples: none of the methods takes them");
-        }
-        if !self.frames.is_empty() && !self.rows().any(|row| row.frame().is_some()) {
-            return refused("--frames: none of the methods asks a generator with prompts that have a frame");
-        }
-        Ok(())
-    }
-
-    /// Refuses frames that cannot be compared, before any question: where two models have prompts, where the model has no such
-    /// frame, and where the configured one is the only one, because nothing is left to compare with it.
-    fn check_frames(&self, models: &ModelIdentity, backend: &Backend) -> Result<(), EvaluationError> {
-        let refused = |problem: &str| Err(EvaluationError::Input(format!("--frames: {problem}")));
-        if self.frames.is_empty() {
-            return Ok(());
-        }
-        if models.scorer.is_some() {
-            return refused(
-                "compares the frames of one generator: name the scorer's file as generator.model, and no scorer.model",
-            );
-        }
-        for frame in &self.frames {
-            if let Err(problem) = backend.try_frame(*frame) {
-                return refused(&problem.to_string());
-            }
-        }
-        match models.frame.filter(|own| self.frames == [*own]) {
-            Some(own) => refused(&format!(
-                "{0} is the configured frame, that of the rows without +{0}: name another",
-                own.name()
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// The same for these models, without the configured frame: its rows are those of the methods themselves.
-    ///
-    /// # Errors
-    /// As [`Settings::check`].
-    fn of_models(&self, models: &ModelIdentity) -> Result<Self, EvaluationError> {
-        let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != models.frame).collect();
-        let settings = Self { frames, reranker: Some(models.scores_as_reranker), ..self.clone() };
-        settings.check().map(|()| settings)
-    }
-
-    /// The rows that ask methods.
-    fn rows(&self) -> impl Iterator<Item = MethodRow> + '_ {
-        let instructed = self.opening.examples.is_empty() && self.reranker != Some(false);
-        self.methods.iter().flat_map(move |method| {
-            // A reranker's own prompt takes an instruction and has no frame.
-            let own = method.knows_rerankers();
-            let takes = method.takes_opening() || (own && instructed);
-            let opening = (!self.opening.is_built_in() && takes).then_some(Prompts::Opening);
-            let framed = method.asks_generator() && method.has_frame() && !(own && self.reranker == Some(true));
-            let frames = self.frames.iter().filter(move |_| framed).map(|frame| Prompts::Framed(*frame));
-            let prompts = std::iter::once(Prompts::Configured).chain(opening).chain(frames);
-            prompts.map(|prompts| MethodRow { method: *method, prompts })
-        })
-    }
-
     /// Everything that the lines depend on. Lines of another manifest are not continued.
     fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
         let names: Vec<&str> = self.methods.iter().map(|method| method.name()).collect();
@@ -189,6 +130,7 @@ impl Settings {
         let frames = models.frames().map(|(key, value)| (key, json!(value)));
         let names: Vec<&str> = self.frames.iter().map(|frame| frame.name()).collect();
         let compared = (!names.is_empty()).then(|| ("frames", json!(names)));
+        let scored = self.by_generator.then(|| ("by_generator", json!(true)));
         let budget = self.latency_budget_ms.map(|budget| ("latency_budget_ms", json!(budget)));
         entries
             .into_iter()
@@ -200,6 +142,7 @@ impl Settings {
             .chain(opening)
             .chain(frames)
             .chain(compared)
+            .chain(scored)
             .chain(budget)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
@@ -253,6 +196,7 @@ pub(crate) async fn run(
     }
     let models = backend.models().await?;
     settings.check_frames(&models, backend)?;
+    settings.check_scorer(&models)?;
     let settings = &settings.of_models(&models)?;
     let mut kept = match folder {
         Some(folder) => {
@@ -312,11 +256,12 @@ fn unsuitable(problem: impl Into<String>) -> BackendError {
 mod tests {
     use super::*;
 
-    fn settings(method: &str) -> Settings {
+    pub(super) fn settings(method: &str) -> Settings {
         Settings {
             methods: find(&[method.to_owned()]).unwrap(),
             opening: Opening::default(),
             frames: Vec::new(),
+            by_generator: false,
             reranker: None,
             passage_tokens: None,
             latency_budget_ms: None,
@@ -351,39 +296,5 @@ mod tests {
         assert_eq!(frames(Some(Frame::Plain), None), [plain.clone(), None, None, None]);
         assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, None, plain, None]);
         assert_eq!(frames(Some(Frame::Jinja), Some(Frame::Jinja)), [None, jinja.clone(), None, jinja]);
-    }
-
-    #[test]
-    fn frames_have_rows_of_their_own() {
-        let framed = |method: &str| Settings { frames: vec![Frame::Jinja, Frame::Plain], ..settings(method) };
-        let names: Vec<String> = framed("moi").rows().map(MethodRow::name).collect();
-        assert_eq!(names, ["moi", "moi+jinja", "moi+plain"]);
-        assert_eq!(framed("moi").manifest(&ModelIdentity::scripted(""))["frames"], json!(["jinja", "plain"]));
-        assert!(framed("moi").check().is_ok() && settings("retriever").check().is_ok());
-        let refused = framed("retriever").check().unwrap_err().to_string();
-        assert!(refused.contains("--frames: none of the methods"), "{refused}");
-        assert!(framed("long-llm-lingua").check().is_err(), "its prompt has no frame");
-        let frames = |frame| {
-            let models = ModelIdentity { frame, ..ModelIdentity::scripted("") };
-            framed("moi").of_models(&models).unwrap().frames
-        };
-        assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
-    }
-
-    #[test]
-    fn a_rerankers_own_prompt_takes_an_instruction_and_has_no_frame() {
-        let opening = Opening { instruction: "Find code.".into(), ..Opening::default() };
-        let asked = Settings { opening, frames: vec![Frame::Plain], ..settings("yes-no") };
-        let of = |scores_as_reranker| {
-            let models = ModelIdentity { scores_as_reranker, ..ModelIdentity::scripted("") };
-            asked.of_models(&models).map(|settings| settings.rows().map(MethodRow::name).collect::<Vec<_>>())
-        };
-        assert!(asked.check().is_ok(), "which it is is not known yet");
-        assert!(of(true).unwrap_err().to_string().contains("--frames: none of the methods"));
-        assert!(of(false).unwrap_err().to_string().contains("--instruction, --examples: none of the methods"));
-        let instructed = Settings { frames: Vec::new(), reranker: Some(true), ..asked.clone() };
-        assert_eq!(instructed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+opening"]);
-        let framed = Settings { opening: Opening::default(), reranker: Some(false), ..asked };
-        assert_eq!(framed.rows().map(MethodRow::name).collect::<Vec<_>>(), ["yes-no", "yes-no+plain"]);
     }
 }

@@ -54,7 +54,7 @@ fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     Ok(html! {
         h2 { (group.name) }
         @if !is_first { p.verdict { (group.verdict.sentence) } }
-        @if let Some(prompts) = &group.prompts { p { (prompts) } }
+        @for sentence in group.advice() { p { (sentence) } }
         @for grid in first { (table(grid)) }
         (figure("Gain in nDCG@10 over the given order, by tokens a question", &svg, &numbers))
         @for grid in others { (table(grid)) }

@@ -1,56 +1,9 @@
-//! Rows that ask a method with other prompts, and what the prompts change.
+//! What the frame of its prompts changes in each method, and which frame to configure.
 
 use super::gains::Gain;
 use super::summary::Row;
-use crate::engine::methods::MethodRef;
 use crate::engine::prompt::Frame;
 use crate::metrics::resample::format_p_value;
-
-/// What follows the method in the name of a row whose requests have the caller's instruction and examples.
-pub(super) const OPENING: &str = "+opening";
-
-/// The prompts of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Prompts {
-    /// As the server is configured.
-    Configured,
-    /// With the caller's opening.
-    Opening,
-    /// In another frame.
-    Framed(Frame),
-}
-
-/// A row that asks a method.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MethodRow {
-    pub method: MethodRef,
-    pub prompts: Prompts,
-}
-
-impl MethodRow {
-    /// The row's name: that of the method, with a suffix for other prompts.
-    pub(super) fn name(self) -> String {
-        let own = match self.prompts {
-            Prompts::Configured => String::new(),
-            Prompts::Opening => OPENING.to_owned(),
-            Prompts::Framed(frame) => format!("+{}", frame.name()),
-        };
-        format!("{}{own}", self.method.name())
-    }
-
-    /// The name of the row that differs only in the prompts; `None` for that row itself.
-    pub(super) fn base(self) -> Option<String> {
-        (self.prompts != Prompts::Configured).then(|| self.method.name().to_owned())
-    }
-
-    /// The frame that its requests ask for.
-    pub(super) const fn frame(self) -> Option<Frame> {
-        match self.prompts {
-            Prompts::Framed(frame) => Some(frame),
-            Prompts::Configured | Prompts::Opening => None,
-        }
-    }
-}
 
 /// The keys of the configuration that give prompts a frame.
 const fn keys(frame: Frame) -> &'static str {
@@ -134,6 +87,7 @@ pub(super) fn verdict(rows: &[Row], frames: &[Frame], level: f64) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::{MethodRow, Variant};
     use super::*;
     use crate::engine::methods::find;
 
@@ -149,8 +103,8 @@ mod tests {
             losses: 0,
         };
         let (method, suffix) = name.split_once('+').unwrap();
-        let framed = Frame::ALL.into_iter().find(|frame| frame.name() == suffix).map(Prompts::Framed);
-        let asked = MethodRow { method: find(method).unwrap(), prompts: framed.unwrap_or(Prompts::Opening) };
+        let framed = Frame::ALL.into_iter().find(|frame| frame.name() == suffix).map(Variant::Framed);
+        let asked = MethodRow { method: find(method).unwrap(), variant: framed.unwrap_or(Variant::Opening) };
         Row { over_base: Some(gain), asked: Some(asked), ..Row::named(name) }
     }
 

@@ -9,10 +9,11 @@ use serde::Serialize;
 use super::ask::{Line, Outcome};
 use super::data::{Data, Question};
 use super::gains::{self, Gain, OtherGains};
-use super::prompts::{self, MethodRow};
 use super::quality::{self, Quality};
+use super::rows::MethodRow;
 use super::verdict::{self, Verdict};
-use super::{BM25, GIVEN, Settings};
+use super::warned::{self, Warned};
+use super::{BM25, GIVEN, Settings, prompts, scorer};
 use crate::engine::prompt::Frame;
 use crate::evaluation::summary::{Failed, Mean, mean_of};
 use crate::metrics::multiple::holm_of;
@@ -69,7 +70,7 @@ pub(crate) struct Row {
     pub over_given: Option<Gain>,
     /// `None` for the rows `given` and `bm25`.
     pub over_bm25: Option<Gain>,
-    /// Over the same method with the configured prompts; `None` for that row itself.
+    /// Over the same method as configured; `None` for that row itself.
     pub over_base: Option<Gain>,
     /// MRR and recall; empty for the row `given`.
     pub others: Vec<OtherGains>,
@@ -126,6 +127,17 @@ pub(crate) struct Group {
     pub verdict: Verdict,
     /// Which frame prompts should have; `None` where frames were not compared.
     pub prompts: Option<String>,
+    /// Whether the scorer ranks better than the generator; `None` where they were not compared.
+    pub scorer: Option<String>,
+    /// What rankings warned of.
+    pub warned: Vec<Warned>,
+}
+
+impl Group {
+    /// What is said of settings, beside the verdict on the methods.
+    pub(crate) fn advice(&self) -> impl Iterator<Item = &str> {
+        [&self.prompts, &self.scorer].into_iter().flatten().map(String::as_str)
+    }
 }
 
 /// A whole comparison.
@@ -180,17 +192,20 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
             })
             .collect();
     }
-    prompts_compared(settings, &mut rows);
+    variants_compared(settings, &mut rows);
     let ranked = rows[0].of(NDCG).iter().flatten().count();
-    let own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
+    let own: Vec<Row> = rows.iter().filter(|row| row.asked.is_none_or(|asked| !asked.is_apart())).cloned().collect();
     let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
-    let prompts = prompts::verdict(&rows, &settings.frames, 1.0 - settings.statistics.confidence);
-    Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts }
+    let level = 1.0 - settings.statistics.confidence;
+    let (prompts, scorer) = (prompts::verdict(&rows, &settings.frames, level), scorer::verdict(&rows, level));
+    let names = rows.iter().map(|row| row.name.as_str());
+    let warned = warned::of(names, &asked.iter().map(|(_, line)| *line).collect::<Vec<_>>());
+    Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts, scorer, warned }
 }
 
-/// What other prompts change in each method: one family of tests.
-fn prompts_compared(settings: &Settings, rows: &mut [Row]) {
+/// What other prompts and another scoring model change in each method: one family of tests.
+fn variants_compared(settings: &Settings, rows: &mut [Row]) {
     let place = |name: &str| rows.iter().position(|row| row.name == name);
     let pairs = settings.rows().filter_map(|row| place(&row.base()?).zip(place(&row.name())));
     let pairs: Vec<(usize, usize)> = pairs.collect();

@@ -1,9 +1,10 @@
 //! A comparison as tables of text: for the terminal, the page and Markdown alike.
 
 use super::gains::{Gain, OtherGains};
-use super::prompts::OPENING;
 use super::quality::{Order, Tau};
+use super::rows::{GENERATOR, OPENING};
 use super::summary::{Group, MEASURES, Measure, Row, Summary};
+use super::warned::Warned;
 use super::{BM25, GIVEN, Settings};
 use crate::backend::ModelIdentity;
 use crate::evaluation::summary::Mean;
@@ -53,7 +54,7 @@ pub(crate) fn of(group: &Group) -> Vec<Grid> {
     grids
         .push(others("Differences from bm25 in other measures of rankings", &group.rows, |one| one.over_bm25.as_ref()));
     if group.rows.iter().any(|row| row.over_base.is_some()) {
-        grids.push(prompts(&group.rows));
+        grids.push(variants(&group.rows));
     }
     if group.rows.iter().any(|row| row.quality.is_some()) {
         grids.push(scores(&group.rows));
@@ -63,6 +64,9 @@ pub(crate) fn of(group: &Group) -> Vec<Grid> {
     }
     if group.rows.iter().any(|row| tau(row).is_some()) {
         grids.push(taus(&group.rows));
+    }
+    if !group.warned.is_empty() {
+        grids.push(warnings(&group.warned));
     }
     grids
 }
@@ -90,13 +94,13 @@ fn gain(gain: Option<&Gain>) -> [Cell; 3] {
     }
 }
 
-fn prompts(rows: &[Row]) -> Grid {
+fn variants(rows: &[Row]) -> Grid {
     let cells = |row: &Row| {
         let gain = gain(Some(row.over_base.as_ref()?));
         Some(std::iter::once(plain(row.name.clone())).chain(gain).collect())
     };
     Grid {
-        caption: "Differences in nDCG@10 in the list from the same method with the configured prompts",
+        caption: "Differences in nDCG@10 in the list from the same method as configured",
         head: vec!["ranking", "difference", "p, p after Holm", "wins, ties, losses"],
         rows: rows.iter().filter_map(cells).collect(),
     }
@@ -188,6 +192,16 @@ fn taus(rows: &[Row]) -> Grid {
     }
 }
 
+fn warnings(warned: &[Warned]) -> Grid {
+    let cells =
+        |one: &Warned| vec![plain(one.ranking.clone()), plain(one.questions.to_string()), plain(one.warning.clone())];
+    Grid {
+        caption: "What rankings warned of; warnings that differ in numbers alone are counted together",
+        head: vec!["ranking", "questions", "warning"],
+        rows: warned.iter().map(cells).collect(),
+    }
+}
+
 /// How it was measured, a sentence an element.
 pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
     let statistics = &settings.statistics;
@@ -244,6 +258,12 @@ pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdenti
         let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
                     model's file, evaluated, and without any. They are tested against the same method only. No row is calibrated.";
         notes.push(text.to_owned());
+    }
+    if settings.by_generator {
+        notes.push(format!(
+            "Rows named `{GENERATOR}` are scored by the generator, the others by the scorer. They are tested against the same method \
+             only. A token of one is not a token of the other."
+        ));
     }
     notes
 }

@@ -1,0 +1,98 @@
+//! What rankings warned of, so that a row is not read without it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::ask::Line;
+
+/// Kinds of warnings of a row that are told; the rarer ones are counted together.
+const KINDS: usize = 5;
+
+/// A kind of warning of one row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Warned {
+    /// The row's name.
+    pub ranking: String,
+    /// Questions on which it came.
+    pub questions: usize,
+    /// The first of its kind.
+    pub warning: String,
+}
+
+/// What tells kinds of warnings apart: the text without its numbers.
+fn kind(warning: &str) -> String {
+    let mut kind = String::new();
+    for character in warning.chars() {
+        let character = if character.is_ascii_digit() { '0' } else { character };
+        if character != '0' || !kind.ends_with('0') {
+            kind.push(character);
+        }
+    }
+    kind
+}
+
+/// The warnings of these rows, the most frequent kinds of each first.
+pub(super) fn of<'a>(rows: impl Iterator<Item = &'a str>, lines: &[&Line]) -> Vec<Warned> {
+    rows.flat_map(|row| of_row(row, lines)).collect()
+}
+
+fn of_row(row: &str, lines: &[&Line]) -> Vec<Warned> {
+    // Of each kind the first text, and the questions.
+    let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
+    for outcome in lines.iter().filter_map(|line| line.rows.get(row)) {
+        let own: BTreeMap<String, &str> =
+            outcome.warnings.iter().rev().map(|text| (kind(text), text.as_str())).collect();
+        for (kind, text) in own {
+            kinds.entry(kind).or_insert((text, 0)).1 += 1;
+        }
+    }
+    let mut found: Vec<(&str, usize)> = kinds.into_values().collect();
+    found.sort_by(|left, right| right.1.cmp(&left.1));
+    let rarer = found.split_off(found.len().min(KINDS));
+    let warned = |(warning, questions): (&str, usize)| Warned {
+        ranking: row.to_owned(),
+        questions,
+        warning: warning.to_owned(),
+    };
+    let mut told: Vec<Warned> = found.into_iter().map(warned).collect();
+    if let Some(most) = rarer.iter().map(|(_, questions)| *questions).max() {
+        told.push(warned((&format!("{} other kinds of warnings, each on at most so many", rarer.len()), most)));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ask::Outcome;
+    use super::*;
+
+    fn line(warnings: &[&str]) -> Line {
+        let outcome =
+            Outcome { warnings: warnings.iter().map(|text| (*text).to_owned()).collect(), ..Outcome::default() };
+        Line { rows: BTreeMap::from([("moi".to_owned(), outcome)]), ..Line::default() }
+    }
+
+    fn told(lines: &[Line]) -> Vec<(usize, String)> {
+        let all = of(["given", "moi"].into_iter(), &lines.iter().collect::<Vec<_>>());
+        assert!(all.iter().all(|one| one.ranking == "moi"));
+        all.into_iter().map(|one| (one.questions, one.warning)).collect()
+    }
+
+    #[test]
+    fn warnings_that_differ_in_numbers_are_of_one_kind() {
+        let lines = [line(&["12 passages were cut", "alone"]), line(&["3 passages were cut"]), line(&[])];
+        assert_eq!(told(&lines), [(2, "12 passages were cut".to_owned()), (1, "alone".to_owned())]);
+        // Twice in one answer is one question.
+        assert_eq!(told(&[line(&["1 of 2", "3 of 4"])]), [(1, "1 of 2".to_owned())]);
+        assert!(told(&[line(&[])]).is_empty());
+    }
+
+    #[test]
+    fn rare_kinds_are_counted_together() {
+        let lines = [line(&["a", "b", "c", "d", "e", "f", "g"]), line(&["g"])];
+        let told = told(&lines);
+        assert_eq!((told.len(), &told[0]), (KINDS + 1, &(2, "g".to_owned())));
+        assert_eq!(told[KINDS], (1, "2 other kinds of warnings, each on at most so many".to_owned()));
+    }
+}
