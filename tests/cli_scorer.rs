@@ -130,12 +130,36 @@ fn a_comparison_shows_what_the_scorer_is_worth_beside_the_generator() {
     let sentence = figure("lists verdict on the scorer")["sentence"].as_str().unwrap();
     assert!(sentence.starts_with("Scorer: "), "{sentence}");
     assert!(figure("lists query-generation+generator nDCG@10 over query-generation")["p_value"].is_number());
+    let scored_by = |row: &str| figure(&format!("lists {row} nDCG@10 in the list"))["model"].get("scorer").is_some();
+    assert!(scored_by("query-generation") && !scored_by("query-generation+generator"));
     // Every passage is longer than four tokens. What rankings warned of is not lost.
-    let warned = figure("lists query-generation+generator warned");
+    let warned = figure("lists query-generation+generator warning 1");
     assert_eq!((&warned["value"], warned["sentence"].as_str().unwrap().contains("cut")), (&json!(3), true), "{warned}");
     let page = std::fs::read_to_string(both.join("compare.md")).unwrap();
-    assert!(page.contains(sentence) && page.contains("scored by the generator, the others by the scorer"), "{page}");
+    assert!(
+        page.contains(sentence)
+            && page.contains("are scored by the generator, the rows of the same methods without it by the scorer"),
+        "{page}"
+    );
     assert!(page.contains("| query-generation | 3 | "), "{page}");
+    assert!(
+        sentence.contains("query-generation (nDCG@10") && sentence.contains("query-generation+generator"),
+        "{sentence}"
+    );
+    // The same command continues; without the rows of the generator it is another comparison.
+    let again = compared("both", &["--by-generator"], &[("scorer.model", &merged)]).0;
+    assert!(again.status.success() && again.stdout == output.stdout, "{}", error(&again));
+    let other = compared("both", &[], &[("scorer.model", &merged)]).0;
+    assert!(!other.status.success() && error(&other).contains("by_generator"), "{}", error(&other));
+    // Both models show their speed before the first budget, whatever the first method asks.
+    let bounded = ["compare", "--data", &data, "--methods", "leave-one-out,query-generation", "--by-generator"];
+    let bounded = [&bounded[..], &["--latency-budget-ms", "60000"]].concat();
+    let output = command(&bounded, &settings(folder.path(), &[("scorer.model", &merged)]));
+    assert!(
+        output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("had no effect"),
+        "{}",
+        error(&output)
+    );
     let (output, _) = compared("none", &["--by-generator"], &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(error(&output).contains("--by-generator: no scorer is configured"), "{}", error(&output));

@@ -7,7 +7,7 @@ use super::report::{Report, Table};
 use super::{Analysis, Settings};
 use crate::backend::ModelIdentity;
 use crate::evaluation::compare::tables::machine;
-use crate::evaluation::report::{STYLE, figure, prose};
+use crate::evaluation::report::{STYLE, escaped, figure, prose};
 
 /// What a report is about.
 pub(super) struct About<'a> {
@@ -126,11 +126,6 @@ pub(super) fn markdown(report: &Report, about: &About<'_>) -> String {
     text
 }
 
-/// Text that cannot end a cell or a line.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('|', "\\|").replace(['\r', '\n'], " ")
-}
-
 /// One JSON line a figure, in the form of the benchmarks. An analysis sets no goals.
 pub(super) fn figures(report: &Report, about: &About<'_>) -> String {
     let line = |one: &super::report::Figure| {
@@ -193,6 +188,7 @@ mod tests {
     #[test]
     fn text_cannot_end_a_cell_or_a_line() {
         assert_eq!(escaped("a|b\nc"), "a\\|b c");
+        assert_eq!(escaped("<b> <!-- 1 < 2 <3"), "\\<b> \\<!-- 1 < 2 <3");
         // A backslash before a bar would undo the bar's.
         assert_eq!(escaped("a\\|b"), "a\\\\\\|b");
     }

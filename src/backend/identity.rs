@@ -30,8 +30,10 @@ pub(crate) struct ModelIdentity {
     pub prompts: String,
     /// Whether what scores is a causal reranker.
     pub scores_as_reranker: bool,
-    /// Calibrated ranking methods: they change rankings and scores.
+    /// Ranking methods that are calibrated for the generator: that changes rankings and scores.
     pub calibrations: Vec<v1::RankingCalibration>,
+    /// The same for the scorer.
+    pub scorer_calibrations: Vec<v1::RankingCalibration>,
 }
 
 /// An adapter in a manifest.
@@ -89,6 +91,7 @@ impl ModelIdentity {
             scorer_frame: None,
             beside: vec![(Role::Embedding, "an embedding model".to_owned())],
             calibrations: Vec::new(),
+            scorer_calibrations: Vec::new(),
         }
     }
 
@@ -129,10 +132,12 @@ impl ModelIdentity {
             }
             text
         };
-        let own =
-            self.calibrations.iter().filter(|one| methods.is_none_or(|methods| methods.contains(&one.method.as_str())));
-        let each: Vec<String> = own.map(each).collect();
-        (!each.is_empty()).then_some(each)
+        let asked =
+            |one: &&v1::RankingCalibration| methods.is_none_or(|methods| methods.contains(&one.method.as_str()));
+        let own = self.calibrations.iter().filter(asked).map(each);
+        let scorers = self.scorer_calibrations.iter().filter(asked).map(|one| format!("scorer {}", each(one)));
+        let all: Vec<String> = own.chain(scorers).collect();
+        (!all.is_empty()).then_some(all)
     }
 }
 
@@ -149,8 +154,7 @@ impl Backend {
                 let scorers = scorers.map(|model| &*model.yes_no_prompt);
                 let prompts = prompts(&info.template_version, &generator.yes_no_prompt, scorers);
                 let scores_as_reranker = is_reranker(scorers.unwrap_or(&generator.yes_no_prompt));
-                let mut calibrations = info.calibrations;
-                calibrations.extend(info.scorer.iter().flat_map(|scorer| scorer.calibrations.iter().cloned()));
+                let scorer_calibrations = info.scorer.as_ref().map(|scorer| scorer.calibrations.clone());
                 ModelIdentity {
                     generator: generator.sha256,
                     name: generator.name,
@@ -169,23 +173,28 @@ impl Backend {
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts,
                     scores_as_reranker,
-                    calibrations,
+                    calibrations: info.calibrations,
+                    scorer_calibrations: scorer_calibrations.unwrap_or_default(),
                 }
             }
             Self::Local(engine) => {
                 let info = engine.generator()?.info.clone();
                 let frame = Some(info.frame_in_use());
-                let (mut calibrations, mut scorer, mut scorer_frame) = (Vec::new(), None, None);
+                let (mut calibrations, mut scorer_calibrations) = (Vec::new(), Vec::new());
+                let (mut scorer, mut scorer_frame) = (None, None);
                 let mut scorers = None;
                 for model in engine.models().generators() {
                     let served = model.get()?;
-                    calibrations.extend(client::local_calibrations(&served.calibrations.all()));
+                    let own = client::local_calibrations(&served.calibrations.all());
                     if model.role() == Role::Scorer {
+                        scorer_calibrations = own;
                         let adapter = served.info.adapter.as_ref();
                         let adapter = adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
                         scorer = Some(scored_by(&served.info.sha256, adapter));
                         scorer_frame = Some(served.info.frame_in_use());
                         scorers = Some(served.info.yes_no.name());
+                    } else {
+                        calibrations = own;
                     }
                 }
                 ModelIdentity {
@@ -210,6 +219,7 @@ impl Backend {
                     prompts: prompts(TEMPLATE_VERSION, info.yes_no.name(), scorers),
                     scores_as_reranker: is_reranker(scorers.unwrap_or(info.yes_no.name())),
                     calibrations,
+                    scorer_calibrations,
                 }
             }
         })
@@ -244,6 +254,17 @@ mod tests {
             ModelIdentity { calibrations: vec![one], ..ModelIdentity::scripted("") }.calibrated(None).unwrap()
         };
         assert_eq!((of(None), of(Some(0.6))), (vec!["cascade   0 0".to_owned()], vec!["cascade   0 0 0.6".to_owned()]));
+    }
+
+    #[test]
+    fn calibrations_of_two_models_are_told_apart() {
+        let one = v1::RankingCalibration { method: "moi".to_owned(), ..v1::RankingCalibration::default() };
+        let of = |calibrations, scorer_calibrations| {
+            ModelIdentity { calibrations, scorer_calibrations, ..ModelIdentity::scripted("") }
+                .calibrated(Some(&["moi"]))
+        };
+        let (own, scorers) = (of(vec![one.clone()], Vec::new()).unwrap(), of(Vec::new(), vec![one]).unwrap());
+        assert_eq!((own, scorers), (vec!["moi   0 0".to_owned()], vec!["scorer moi   0 0".to_owned()]));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::telemetry;
 /// Every method ranks every list, one request after the other. Beside the methods there are two rows that need no model:
 /// `given`, the retriever's order, and `bm25`, BM25 inside the list. The verdict recommends the method with the best nDCG@10
 /// whose difference from `given` is significant after Holm's adjustment; of methods that tie the one with the fewest tokens of
-/// the generator.
+/// the generator, and the faster one of a scorer and a generator.
 ///
 /// Each line of the data is a JSON object: "question", "passages" with "text" and "label" (or "supporting": true or false),
 /// optionally "id", "answers", "relevant" (relevant passages in the whole collection), and for each passage "id", "title" and
@@ -34,7 +34,7 @@ use crate::telemetry;
 /// which frame to configure.
 ///
 /// With --by-generator every method that the configured scorer scores has a row NAME+generator, scored by the generator, and one
-/// sentence says whether the scorer is worth having.
+/// sentence says which of the two ranks better.
 ///
 /// With --out the folder gets compare.html, compare.md, figures.jsonl and results.jsonl (one line a question), and an
 /// interrupted comparison continues when the same command is given again. If a method refuses questions, these are listed and

@@ -29,6 +29,22 @@ th { border-bottom: 1px solid var(--line); } small, .interval { opacity: .7; } .
 details { margin: .3rem 0 1rem; } summary { cursor: pointer; } .verdict { font-size: 1.15rem; font-weight: 600; }
 ";
 
+/// Text in Markdown that cannot end a table's cell or a line, and begins no element of HTML.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let begins = |next: &char| next.is_ascii_alphabetic() || "!/?".contains(*next);
+        match character {
+            '\\' | '|' => escaped.extend(['\\', character]),
+            '<' if characters.peek().is_some_and(begins) => escaped.push_str("\\<"),
+            '\r' | '\n' => escaped.push(' '),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
 /// A sentence, in which backticks enclose what is typed.
 pub(crate) fn prose(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();

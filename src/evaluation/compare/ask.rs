@@ -87,19 +87,31 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     Ok(Line { id: question.id.clone(), data, rows })
 }
 
-/// Has a method rank two lists like these without a budget: a budget bounds nothing before the models have shown their speed, and a
-/// first turn does not show it. Their passages are not those of the lists, so that nothing is kept of them.
+/// Has a method that the scorer scores, where there is one, and one of the generator rank two lists like these without a budget: a budget bounds nothing before the models have
+/// shown their speed, and a first turn does not show it. Their passages are not those of the lists, so that nothing is kept of them.
 pub(super) async fn warm_up(
     settings: &Settings,
     backend: &Backend,
     questions: &[Question],
 ) -> Result<(), BackendError> {
+    for by_scorer in [true, false] {
+        let of = |row: &MethodRow| row.is_scored_by_scorer() == by_scorer && row.method.asks_generator();
+        let bounded = || settings.rows().filter(|row| row.method.takes_latency_budget() && of(row));
+        // The default asks the embedding model, too.
+        if let Some(row) = bounded().find(|row| row.method.signal().is_some()).or_else(|| bounded().next()) {
+            warm_up_with(settings, backend, questions, row).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn warm_up_with(
+    settings: &Settings,
+    backend: &Backend,
+    questions: &[Question],
+    row: MethodRow,
+) -> Result<(), BackendError> {
     let unbounded = Settings { latency_budget_ms: None, ..settings.clone() };
-    let bounded = || settings.rows().filter(|row| row.method.takes_latency_budget());
-    // The default asks the embedding model, too.
-    let Some(row) = bounded().find(|row| row.method.signal().is_some()).or_else(|| bounded().next()) else {
-        return Ok(());
-    };
     let mut ranked = 0;
     for question in questions.iter().cycle().take(questions.len().max(2)) {
         let mut other = question.clone();

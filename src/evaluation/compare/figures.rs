@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::gains::Gain;
+use super::rows::MethodRow;
 use super::summary::{Group, MEASURES, NDCG, Row, Summary};
 use super::tables::machine;
 use crate::backend::ModelIdentity;
@@ -33,9 +34,14 @@ pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
         if let Some(sentence) = &group.scorer {
             lines.push(None, "verdict on the scorer", json!({ "unit": "scorer", "sentence": sentence }));
         }
-        for one in &group.warned {
+        for (at, one) in group.warned.iter().enumerate() {
             let row = group.rows.iter().find(|row| row.name == one.ranking);
-            lines.push(row, "warned", json!({ "value": one.questions, "unit": "questions", "sentence": one.warning }));
+            let rank = group.warned[..=at].iter().filter(|other| other.ranking == one.ranking).count();
+            lines.push(
+                row,
+                &format!("warning {rank}"),
+                json!({ "value": one.questions, "unit": "questions", "sentence": one.warning }),
+            );
         }
         for line in &lines.lines {
             text.push_str(&format!("{line}\n"));
@@ -47,7 +53,11 @@ pub(crate) fn text(summary: &Summary, models: &ModelIdentity) -> String {
 impl Lines<'_> {
     /// A line of a row, or of the whole group.
     fn push(&mut self, row: Option<&Row>, measure: &str, more: Value) {
-        let (frame, row) = (row.and_then(Row::frame), row.map_or("", |row| row.name.as_str()));
+        let asked = row.and_then(|row| row.asked);
+        // Of a row without a model, or of the whole group, the configured ones are named.
+        let by_scorer = self.models.scorer.is_some() && asked.is_none_or(MethodRow::is_scored_by_scorer);
+        let own = if by_scorer { self.models.scorer_frame } else { self.models.frame };
+        let (frame, row) = (row.and_then(Row::frame).or(own), row.map_or("", |row| row.name.as_str()));
         let name = [self.group.name.as_str(), row, measure].into_iter().filter(|part| !part.is_empty());
         let name = name.collect::<Vec<_>>().join(" ");
         let mut line = json!({
@@ -56,13 +66,13 @@ impl Lines<'_> {
             "machine": machine(),
             "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
         });
-        if let Some(frame) = frame.or(self.models.frame) {
+        if let Some(frame) = frame {
             line["model"]["frame"] = json!(frame.name());
         }
         if let Some(adapter) = &self.models.adapter {
             line["model"]["adapter"] = json!(adapter);
         }
-        if let Some(scorer) = &self.models.scorer {
+        if let Some(scorer) = self.models.scorer.as_ref().filter(|_| by_scorer) {
             line["model"]["scorer"] = json!(scorer);
         }
         if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {

@@ -1,9 +1,10 @@
 //! compare.md: the verdict and the tables, to be pasted into a document.
 
-use super::Settings;
 use super::summary::Summary;
 use super::tables::{self, Cell, Grid};
+use super::{Settings, notes};
 use crate::backend::ModelIdentity;
+use crate::evaluation::report::escaped;
 
 pub(super) fn text(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> String {
     let mut text = String::new();
@@ -16,7 +17,7 @@ pub(super) fn text(settings: &Settings, summary: &Summary, models: &ModelIdentit
             text.push_str(&format!("{}\n\n", table(&grid)));
         }
     }
-    for note in tables::notes(settings, summary, models) {
+    for note in notes::of(settings, summary, models) {
         text.push_str(&format!("- {}\n", escaped(&note)));
     }
     text
@@ -26,7 +27,9 @@ fn table(grid: &Grid) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let head: Vec<String> = grid.head.iter().map(|name| escaped(name)).collect();
     let mut text = format!("{}:\n\n{}", grid.caption, line(&head));
-    text.push_str(&format!("|---|{}\n", "---:|".repeat(grid.head.len().saturating_sub(1))));
+    let is_long = |at: usize| grid.rows.first().and_then(|row| row.get(at)).is_some_and(|cell| cell.is_long);
+    let column = |at: usize| if at == 0 || is_long(at) { "---|" } else { "---:|" };
+    text.push_str(&format!("|{}\n", (0..grid.head.len()).map(column).collect::<String>()));
     for row in &grid.rows {
         text.push_str(&line(&row.iter().map(cell).collect::<Vec<_>>()));
     }
@@ -36,9 +39,4 @@ fn table(grid: &Grid) -> String {
 fn cell(cell: &Cell) -> String {
     let interval = cell.interval.as_ref().map(|interval| format!(" {interval}")).unwrap_or_default();
     escaped(&format!("{}{interval}", cell.value))
-}
-
-/// Text that cannot end a cell.
-fn escaped(text: &str) -> String {
-    text.replace('|', "\\|")
 }

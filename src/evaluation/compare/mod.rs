@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod figures;
 mod gains;
 mod markdown;
+mod notes;
 mod page;
 mod prompts;
 mod quality;

@@ -2,9 +2,9 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::Settings;
-use super::summary::{Group, NDCG, Row, Summary, TOKENS};
+use super::summary::{Group, MEASURES, NDCG, Row, SECONDS, Summary, TOKENS};
 use super::tables::{self, Cell, Grid};
+use super::{Settings, notes};
 use crate::backend::ModelIdentity;
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::{self, Axes, Point};
@@ -29,7 +29,7 @@ pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentit
                 @if let Some(first) = summary.groups.first() { p.verdict { (first.verdict.sentence) } }
                 @for part in &sections { (part) }
                 h2 id="measured" { "How it was measured" }
-                ul { @for note in tables::notes(settings, summary, models) { li { (prose(&note)) } } }
+                ul { @for note in notes::of(settings, summary, models) { li { (prose(&note)) } } }
                 @if !summary.failed.is_empty() { (failed(summary)) }
                 p { small { "rerankd " (env!("CARGO_PKG_VERSION")) "; results.jsonl has every ranking, figures.jsonl every number." } }
             }
@@ -42,13 +42,20 @@ pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentit
 fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     let grids = tables::of(group);
     let (first, others) = grids.split_at(1);
-    let points = points(&group.rows);
-    let svg =
-        charts::scatter(&points, &Axes { x: "tokens of the generator a question, median", y: "nDCG@10 over given" })?;
+    // Tokens of two models are not alike.
+    let cost = if group.scorer.is_some() { SECONDS } else { TOKENS };
+    let points = points(&group.rows, cost);
+    let x = if cost == TOKENS { "tokens of the generator a question, median" } else { "seconds a question" };
+    let (head, caption) = match cost {
+        TOKENS => ("tokens", "Gain in nDCG@10 over the given order, by tokens a question"),
+        _ => ("seconds", "Gain in nDCG@10 over the given order, by seconds a question"),
+    };
+    let digits = MEASURES[cost].digits;
+    let svg = charts::scatter(&points, &Axes { x, y: "nDCG@10 over given" })?;
     let numbers = html! { table {
-        thead { tr { th { "ranking" } th { "tokens" } th { "gain" } } }
+        thead { tr { th { "ranking" } th { (head) } th { "gain" } } }
         tbody { @for one in &points {
-            tr { td { (one.name) } td { (format!("{:.0}", one.x)) } td { (format!("{:+.3}", one.y)) } }
+            tr { td { (one.name) } td { (format!("{:.digits$}", one.x)) } td { (format!("{:+.3}", one.y)) } }
         } }
     } };
     Ok(html! {
@@ -56,18 +63,18 @@ fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
         @if !is_first { p.verdict { (group.verdict.sentence) } }
         @for sentence in group.advice() { p { (sentence) } }
         @for grid in first { (table(grid)) }
-        (figure("Gain in nDCG@10 over the given order, by tokens a question", &svg, &numbers))
+        (figure(caption, &svg, &numbers))
         @for grid in others { (table(grid)) }
     })
 }
 
-fn points(rows: &[Row]) -> Vec<Point> {
+fn points(rows: &[Row], cost: usize) -> Vec<Point> {
     let point = |row: &Row| {
         row.measures.get(NDCG).and_then(|mean| mean.value)?;
         let gain = row.over_given.as_ref();
         Some(Point {
             name: row.name.clone(),
-            x: row.measures.get(TOKENS)?.value?,
+            x: row.measures.get(cost)?.value?,
             y: gain.map_or(0.0, |gain| gain.difference),
             bounds: gain.and_then(|gain| gain.low.zip(gain.high)),
         })
@@ -77,7 +84,7 @@ fn points(rows: &[Row]) -> Vec<Point> {
 
 fn table(grid: &Grid) -> Markup {
     let cell = |cell: &Cell| {
-        html! { td { (cell.value) @if let Some(interval) = &cell.interval { span.interval { " " (interval) } } } }
+        html! { td.long[cell.is_long] { (cell.value) @if let Some(interval) = &cell.interval { span.interval { " " (interval) } } } }
     };
     html! {
         h3 { (prose(grid.caption)) }

@@ -57,10 +57,9 @@ impl MethodRow {
         }
     }
 
-    /// Whether the row shows the effect of a setting, and is tested against its method's own row alone: no row that the methods'
-    /// verdict may name.
-    pub(super) const fn is_apart(self) -> bool {
-        matches!(self.variant, Variant::Framed(_) | Variant::Generator)
+    /// Whether the scorer scores it, where there is one.
+    pub(super) fn is_scored_by_scorer(self) -> bool {
+        scores(self.method) && self.variant != Variant::Generator
     }
 
     /// Which generator its requests name as their scorer.
@@ -70,6 +69,11 @@ impl MethodRow {
             Variant::Configured | Variant::Opening | Variant::Framed(_) => "",
         }
     }
+}
+
+/// Whether a scorer can score in the generator's place: what is said of the generator's own answer is said by the generator.
+fn scores(method: MethodRef) -> bool {
+    method.asks_generator() && !method.reads_own_answer()
 }
 
 impl Settings {
@@ -143,7 +147,7 @@ impl Settings {
             let opening = (!self.opening.is_built_in() && takes).then_some(Variant::Opening);
             let framed = method.asks_generator() && method.has_frame() && !(own && self.reranker == Some(true));
             let frames = self.frames.iter().filter(move |_| framed).map(|frame| Variant::Framed(*frame));
-            let scored = self.by_generator && method.asks_generator() && !method.reads_own_answer();
+            let scored = self.by_generator && scores(*method);
             let variants = std::iter::once(Variant::Configured).chain(opening).chain(frames);
             let variants = variants.chain(scored.then_some(Variant::Generator));
             variants.map(|variant| MethodRow { method: *method, variant })
@@ -197,9 +201,9 @@ mod tests {
     fn rows_of_the_generator_stand_beside_those_of_a_scorer() {
         let asked = |method: &str| Settings { by_generator: true, ..settings(method) };
         let rows: Vec<MethodRow> = asked("moi").rows().collect();
-        let told: Vec<_> = rows.iter().map(|row| (row.name(), row.base(), row.scorer(), row.is_apart())).collect();
-        let own = ("moi".to_owned(), None, "", false);
-        assert_eq!(told, [own, ("moi+generator".to_owned(), Some("moi".to_owned()), "generator", true)]);
+        let told: Vec<_> = rows.iter().map(|row| (row.name(), row.base(), row.scorer())).collect();
+        let own = ("moi".to_owned(), None, "");
+        assert_eq!(told, [own, ("moi+generator".to_owned(), Some("moi".to_owned()), "generator")]);
         // These ask no scorer: another model, none, or the generator itself.
         for method in ["embedding", "retriever", "leave-one-out"] {
             let refused = asked(method).check().unwrap_err().to_string();

@@ -1,78 +1,93 @@
 //! Whether the scorer ranks better than the generator in whose place it scores.
 
-use super::gains::Gain;
+use super::gains::compare;
 use super::rows::Variant;
-use super::summary::Row;
-use crate::metrics::resample::format_p_value;
+use super::summary::{NDCG, Row};
+use crate::evaluation::verdict::plain_p;
+use crate::metrics::resample::Statistics;
 
-/// One sentence; `None` where no row is scored by the generator in the scorer's place.
-pub(super) fn verdict(rows: &[Row], level: f64) -> Option<String> {
-    let own = |row: &'_ &Row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator);
-    let compared: Vec<(&str, &Row, &Gain)> = rows
-        .iter()
-        .filter(own)
-        .filter_map(|row| Some((row.asked?.method.name(), row, row.over_base.as_ref()?)))
+/// One sentence: the best row of the scorer against the best one of the generator. `None` where no row is scored by the generator in
+/// the scorer's place. The best of each and not each method with itself: the two may be good at different ones, as a causal reranker is.
+pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
+    let best = |of: fn(&Row) -> bool| {
+        rows.iter().filter(|row| of(row)).max_by(|left, right| ndcg(left).total_cmp(&ndcg(right)))
+    };
+    let generator = best(|row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator))?;
+    let scorer = best(|row| row.asked.is_some_and(|asked| asked.is_scored_by_scorer()) && row.frame().is_none())?;
+    let compared = compare(generator, scorer, NDCG, statistics);
+    let both = format!("{} (nDCG@10 {:.3}) and {} ({:.3})", scorer.name, ndcg(scorer), generator.name, ndcg(generator));
+    let Some(p) = compared.p_value else {
+        return Some(format!("Scorer: no verdict, because the difference between {both} was not tested."));
+    };
+    let refusing: Vec<String> = [scorer, generator]
+        .into_iter()
+        .filter(|row| row.refused > 0)
+        .map(|row| format!("{} refused {} questions", row.name, row.refused))
         .collect();
-    if compared.is_empty() {
-        return None;
+    if !refusing.is_empty() {
+        return Some(format!("Scorer: no verdict, because {}.", refusing.join(" and ")));
     }
-    if compared.iter().all(|(_, _, gain)| gain.adjusted.is_none()) {
-        return Some("Scorer: no verdict, because no difference from the generator was tested.".to_owned());
-    }
-    let differs = |gain: &Gain| gain.adjusted.is_some_and(|p| p <= level + 1e-12);
-    // The gain is the generator's over the scorer.
-    let told = |wins: fn(&Gain) -> bool| {
-        let of = compared.iter().filter(move |(_, _, gain)| differs(gain) && wins(gain));
-        of.map(|(name, _, gain)| {
-            format!("{name} by {:.3}, p {} after Holm", gain.difference.abs(), format_p_value(gain.adjusted))
-        })
-        .collect::<Vec<_>>()
-        .join("; ")
-    };
-    let scorer = told(|gain| gain.difference < 0.0);
-    let generator = told(|gain| gain.difference > 0.0);
-    let refused: usize = compared.iter().map(|(_, row, _)| row.refused).sum();
-    let refused = if refused > 0 { format!(" The generator refused {refused} requests.") } else { String::new() };
-    let sentence = match (scorer.as_str(), generator.as_str()) {
-        ("", "") => {
-            "Scorer: no method's nDCG@10 differs beyond its error between scorer and generator. The seconds decide."
-                .to_owned()
-        }
-        (scorer, "") => format!("Scorer: keep it. It ranks better than the generator: {scorer}."),
-        ("", generator) => format!("Scorer: do without it. The generator ranks better: {generator}."),
-        (scorer, generator) => {
-            format!(
-                "Scorer: it depends on the method. The scorer ranks better: {scorer}. The generator ranks better: {generator}."
-            )
-        }
-    };
-    Some(format!("{sentence}{refused}"))
+    let ground = format!("{both} differ by {:.3}, {}", compared.difference.abs(), plain_p(Some(p)));
+    Some(if p > 1.0 - statistics.confidence + 1e-12 {
+        format!(
+            "Scorer: it ranks no better and no worse than the generator beyond the error. Their best rows {ground}."
+        )
+    } else if compared.difference > 0.0 {
+        format!("Scorer: keep it, it ranks better than the generator. Their best rows {ground}.")
+    } else {
+        format!("Scorer: do without it, the generator ranks better. Their best rows {ground}.")
+    })
+}
+
+fn ndcg(row: &Row) -> f64 {
+    row.measures.get(NDCG).and_then(|mean| mean.value).unwrap_or(0.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::rows::MethodRow;
+    use super::super::summary::MEASURES;
     use super::*;
     use crate::engine::methods::find;
+    use crate::evaluation::summary::Mean;
+    use crate::numeric::mean;
 
-    fn row(method: &str, difference: f64, p: Option<f64>) -> Row {
-        let gain = Gain { difference, low: None, high: None, p_value: p, adjusted: p, wins: 0, ties: 0, losses: 0 };
-        let asked = MethodRow { method: find(method).unwrap(), variant: Variant::Generator };
-        Row { over_base: Some(gain), asked: Some(asked), ..Row::named(&asked.name()) }
+    fn row(method: &str, variant: Variant, ndcg: &[f64]) -> Row {
+        let of = |value: f64| Mean { value: Some(value), low: None, high: None, questions: ndcg.len() };
+        let mut measures = vec![of(0.0); MEASURES.len()];
+        measures[NDCG] = of(mean(ndcg));
+        let asked = MethodRow { method: find(method).unwrap(), variant };
+        let by_question = vec![ndcg.iter().copied().map(Some).collect()];
+        Row { measures, by_question, asked: Some(asked), ..Row::named(&asked.name()) }
     }
 
+    /// A causal reranker, as the scorer, is good at another method than the generator.
     #[test]
-    fn the_scorer_is_kept_where_it_ranks_better_than_the_generator() {
-        let of = |rows: &[Row]| verdict(rows, 0.05).unwrap();
-        assert_eq!(verdict(&[Row::named("given"), Row::named("moi")], 0.05), None);
-        let kept = of(&[row("moi", -0.2, Some(0.01)), row("yes-no", 0.3, Some(0.2))]);
-        assert_eq!(kept, "Scorer: keep it. It ranks better than the generator: moi by 0.200, p 0.010 after Holm.");
-        let without = of(&[row("moi", 0.1, Some(0.05)), Row { refused: 2, ..row("yes-no", 0.3, Some(0.2)) }]);
-        assert!(without.starts_with("Scorer: do without it. The generator ranks better: moi by 0.100"), "{without}");
-        assert!(without.ends_with("The generator refused 2 requests."), "{without}");
-        let both = of(&[row("moi", 0.1, Some(0.01)), row("yes-no", -0.3, Some(0.01))]);
-        assert!(both.contains("better: yes-no by 0.300") && both.contains("better: moi by 0.100"), "{both}");
-        assert!(of(&[row("moi", 0.1, Some(0.3))]).contains("no method's nDCG@10 differs"));
-        assert!(of(&[row("moi", 0.1, None)]).contains("no verdict"));
+    fn the_best_rows_of_both_are_compared() {
+        let statistics = Statistics { test_resamples: 2_000, ..Statistics::default() };
+        let of = |rows: &[Row]| verdict(rows, &statistics).unwrap();
+        let (own, generator) = (Variant::Configured, Variant::Generator);
+        let rows = |yes_no: f64| {
+            vec![
+                Row::named("given"),
+                row("yes-no", own, &[yes_no; 12]),
+                row("yes-no", generator, &[0.1; 12]),
+                row("cascade", own, &[0.2; 12]),
+                row("cascade", generator, &[0.6; 12]),
+                // It asks the generator in any case.
+                row("leave-one-out", own, &[0.95; 12]),
+            ]
+        };
+        assert_eq!(verdict(&rows(0.5)[..2], &statistics), None, "no row of the generator");
+        let kept = of(&rows(0.9));
+        let start = "Scorer: keep it, it ranks better than the generator. Their best rows yes-no (nDCG@10 0.900) and cascade+generator (0.600) differ by 0.300, p ";
+        assert!(kept.starts_with(start), "{kept}");
+        assert!(of(&rows(0.3)).starts_with("Scorer: do without it, the generator ranks better."));
+        assert!(of(&rows(0.6)).contains("no better and no worse"));
+        let mut refusing = rows(0.9);
+        refusing[1].refused = 3;
+        assert_eq!(of(&refusing), "Scorer: no verdict, because yes-no refused 3 questions.");
+        let untested = Statistics { test_resamples: 0, ..statistics };
+        assert!(verdict(&rows(0.9), &untested).unwrap().contains("was not tested"));
     }
 }

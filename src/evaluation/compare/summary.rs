@@ -194,11 +194,12 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     }
     variants_compared(settings, &mut rows);
     let ranked = rows[0].of(NDCG).iter().flatten().count();
-    let own: Vec<Row> = rows.iter().filter(|row| row.asked.is_none_or(|asked| !asked.is_apart())).cloned().collect();
+    let own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
     let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
     let level = 1.0 - settings.statistics.confidence;
-    let (prompts, scorer) = (prompts::verdict(&rows, &settings.frames, level), scorer::verdict(&rows, level));
+    let (prompts, scorer) =
+        (prompts::verdict(&rows, &settings.frames, level), scorer::verdict(&rows, &settings.statistics));
     let names = rows.iter().map(|row| row.name.as_str());
     let warned = warned::of(names, &asked.iter().map(|(_, line)| *line).collect::<Vec<_>>());
     Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts, scorer, warned }

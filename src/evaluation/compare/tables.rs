@@ -1,19 +1,19 @@
 //! A comparison as tables of text: for the terminal, the page and Markdown alike.
 
+use super::GIVEN;
 use super::gains::{Gain, OtherGains};
 use super::quality::{Order, Tau};
-use super::rows::{GENERATOR, OPENING};
-use super::summary::{Group, MEASURES, Measure, Row, Summary};
+use super::summary::{Group, MEASURES, Measure, Row};
 use super::warned::Warned;
-use super::{BM25, GIVEN, Settings};
-use crate::backend::ModelIdentity;
 use crate::evaluation::summary::Mean;
-use crate::metrics::resample::{Test, format_p_value};
+use crate::metrics::resample::format_p_value;
 
 /// A cell: a value, and its interval where it has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub value: String,
+    /// Whether it is a sentence.
+    pub is_long: bool,
     pub interval: Option<String>,
 }
 
@@ -31,11 +31,15 @@ const NONE: &str = "–";
 
 /// A cell without an interval.
 fn plain(value: impl Into<String>) -> Cell {
-    Cell { value: value.into(), interval: None }
+    Cell { value: value.into(), is_long: false, interval: None }
 }
 
 fn bounded(value: String, low: Option<f64>, high: Option<f64>, digits: usize) -> Cell {
-    Cell { value, interval: low.zip(high).map(|(low, high)| format!("[{low:.digits$}, {high:.digits$}]")) }
+    Cell {
+        value,
+        is_long: false,
+        interval: low.zip(high).map(|(low, high)| format!("[{low:.digits$}, {high:.digits$}]")),
+    }
 }
 
 fn mean(mean: &Mean, digits: usize) -> Cell {
@@ -193,105 +197,18 @@ fn taus(rows: &[Row]) -> Grid {
 }
 
 fn warnings(warned: &[Warned]) -> Grid {
-    let cells =
-        |one: &Warned| vec![plain(one.ranking.clone()), plain(one.questions.to_string()), plain(one.warning.clone())];
+    let cells = |one: &Warned| {
+        vec![
+            plain(one.ranking.clone()),
+            plain(one.questions.to_string()),
+            Cell { is_long: true, ..plain(one.warning.clone()) },
+        ]
+    };
     Grid {
-        caption: "What rankings warned of; warnings that differ in numbers alone are counted together",
+        caption: "What rankings warned of: the first of each kind; those that differ in numbers or quoted words alone are one kind",
         head: vec!["ranking", "questions", "warning"],
         rows: warned.iter().map(cells).collect(),
     }
-}
-
-/// How it was measured, a sentence an element.
-pub(crate) fn notes(settings: &Settings, summary: &Summary, models: &ModelIdentity) -> Vec<String> {
-    let statistics = &settings.statistics;
-    let percent = format!("{:.0} %", statistics.confidence * 100.0);
-    let test = match statistics.test {
-        Test::Randomisation => "paired permutation tests, which flip the signs of the differences",
-        Test::Bootstrap => "paired bootstrap tests",
-    };
-    // The context bounds passages in any case, and what it cut of each is not kept.
-    let held = "passages as the context holds them".to_owned();
-    let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
-    let budget = settings.latency_budget_ms.map_or_else(String::new, |budget| format!(", latency budget {budget} ms"));
-    let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
-    let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
-    // Of a scorer's prompts where there is one: they rank.
-    let frame = if models.scorer.is_some() { models.scorer_frame } else { models.frame };
-    let frame = frame.map_or_else(String::new, |frame| format!(", frame {}", frame.name()));
-    let mut notes: Vec<String> = summary.groups.iter().map(counts).collect();
-    notes.extend([
-        format!(
-            "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}{budget}; seed {}.",
-            models.name, models.encoding, models.generator, models.prompts, settings.seed
-        ),
-        format!("Machine: {}. Requests were sent one after the other; seconds are from the request to its answer.", machine()),
-        format!("`{GIVEN}` is the order of the file. `{BM25}` is BM25 with the document frequencies of the list itself."),
-        "nDCG@10 in the list takes its ideal from the labels of the list: 1 is the best that any order of it can reach.".into(),
-        "nDCG@10 of all judged takes it from all relevant passages of the collection, on questions that say how many there are; \
-         passages that the retriever missed count as relevant once."
-            .into(),
-        format!("A passage is relevant from a label of {} on. Recall divides by the relevant passages of the collection where \
-                 their number is given, else by those of the list.", settings.threshold),
-        "Tokens are the generator's, and those that a request costs where nothing is kept: evaluated, and reused from earlier requests \
-         and rounds. Without sharing, every prompt would be evaluated from its beginning. Tokens of an embedding model or a cross-encoder have a column of their own."
-            .into(),
-        format!(
-            "Brackets are {percent} bootstrap intervals over questions ({} resamples; those of differences as many as tests). p is \
-             from {test} ({} resamples), then adjusted by Holm over the rows of the column.",
-            statistics.resamples, statistics.test_resamples
-        ),
-        "Kendall's tau with the labels is over pairs of a relevant and another passage; `expected_tau` is over all pairs, and about the \
-         generator's own preference."
-            .into(),
-        "Calibration error: expected, over ten bins of equal count, or fewer of at least twenty. AUC: share of pairs of a relevant and another passage, \
-         of any two questions, that `score` orders rightly."
-            .into(),
-    ]);
-    let calibrated = |name: &str| models.calibrations.iter().find(|one| one.method == name);
-    notes.extend(settings.methods.iter().filter_map(|method| calibrated(method.name())).map(|one| {
-        let lists = one.lists;
-        format!("`{}` is calibrated on {lists} lists: on these its calibration error says nothing.", one.method)
-    }));
-    notes.extend(opening(settings));
-    if !settings.frames.is_empty() {
-        let text = "Rows named `+chat`, `+jinja` and `+plain` have prompts with the chat template that llama.cpp knows, with that of the \
-                    model's file, evaluated, and without any. They are tested against the same method only. No row is calibrated.";
-        notes.push(text.to_owned());
-    }
-    if settings.by_generator {
-        notes.push(format!(
-            "Rows named `{GENERATOR}` are scored by the generator, the others by the scorer. They are tested against the same method \
-             only. A token of one is not a token of the other."
-        ));
-    }
-    notes
-}
-
-/// What the rows with the caller's opening were asked with, if there are any.
-fn opening(settings: &Settings) -> Option<String> {
-    let own = &settings.opening;
-    let instruction = match own.instruction.trim() {
-        "" => "the built-in instruction".to_owned(),
-        text => format!("the instruction {text:?}"),
-    };
-    let examples = match own.examples.len() {
-        0 => String::new(),
-        count => format!(" (examples: {count})"),
-    };
-    let text = format!(
-        "Rows named `{OPENING}` have {instruction}{examples} before the passages, the others the built-in prompt."
-    );
-    (!own.is_built_in()).then_some(text)
-}
-
-fn counts(group: &Group) -> String {
-    let without = group.questions - group.ranked;
-    format!(
-        "{}: {} questions with {} passages. {without} of them have no relevant passage in their list and are left out of the \
-         measures of rankings.",
-        group.name, group.questions, group.passages
-    )
 }
 
 /// Architecture and cores of the machine on which the command runs.

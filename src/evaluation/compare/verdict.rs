@@ -3,12 +3,14 @@
 //! A row is worth recommending if its nDCG@10 in the list is higher than the given order's, significantly after Holm's
 //! adjustment, and it answered every question. Of these rows the best one is taken, and every row whose paired difference from
 //! it has an interval that includes 0 ties with it. Of the tied rows the one with the fewest tokens of the generator is
-//! recommended, and where these are equal, with the fewest of other models.
+//! recommended, and where these are equal, with the fewest of other models. Where rows are scored by two models, whose tokens are not
+//! alike, that is so within each model, and of the two that are left the faster one is taken.
 
 use serde::Serialize;
 
 use super::GIVEN;
 use super::gains::{Gain, compare};
+use super::rows::Variant;
 use super::summary::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
@@ -50,17 +52,24 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         let interval = compare(best, row, NDCG, statistics).interval;
         row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
     };
+    let by_generator = |row: &Row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator);
+    let two_models = rows.iter().any(by_generator);
     let dearer = |left: &&&Row, right: &&&Row| {
         let others = || measure(left, OTHER_TOKENS).total_cmp(&measure(right, OTHER_TOKENS));
         tokens(left).total_cmp(&tokens(right)).then_with(others)
     };
-    let cheapest = candidates.iter().filter(ties).min_by(dearer);
+    let cheapest_of = |own: bool| candidates.iter().filter(ties).filter(|row| by_generator(row) == own).min_by(dearer);
+    // Tokens of two models are not alike.
+    let cheapest = [cheapest_of(false), cheapest_of(true)].into_iter().flatten();
+    let cheapest = cheapest.min_by(|left, right| seconds(left).total_cmp(&seconds(right)));
     let chosen = cheapest.unwrap_or(best);
     let mut sentence = format!("Take {}: nDCG@10 {:.3}, {}", chosen.name, ndcg(chosen), ground(chosen));
     sentence.push_str(&format!(", for {} and {:.3} s a question", cost(chosen), seconds(chosen)));
     if chosen.name != best.name {
         let more = ndcg(best) - ndcg(chosen);
-        let lead = format!("; {} is {more:.3} higher, within its error, for {}", best.name, cost(best));
+        let (name, cost) = (&best.name, cost(best));
+        let time = if two_models { format!(" and {:.3} s", seconds(best)) } else { String::new() };
+        let lead = format!("; {name} is {more:.3} higher, within its error, for {cost}{time}");
         sentence.push_str(&lead);
     }
     sentence.push('.');
@@ -122,6 +131,7 @@ fn seconds(row: &Row) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::MethodRow;
     use super::super::summary::MEASURES;
     use super::*;
     use crate::evaluation::summary::Mean;
@@ -186,6 +196,22 @@ mod tests {
         embedding.measures[OTHER_TOKENS].value = Some(1_672.0);
         let verdict = judged(vec![row("given", &varied(0.2), 0.0), embedding]);
         assert!(verdict.sentence.contains("for 0 tokens, 1672 of another model and 0.500 s"), "{verdict:?}");
+    }
+
+    #[test]
+    fn of_rows_of_two_models_that_tie_the_faster_one_is_taken() {
+        let mut near = varied(0.7);
+        (near[0], near[1]) = (0.9, 0.6);
+        // The scorer is small: more tokens in less time.
+        let mut scorer = row("moi", &varied(0.7), 900.0);
+        scorer.measures[SECONDS].value = Some(0.1);
+        let method = crate::engine::methods::find("moi").unwrap();
+        let asked = Some(MethodRow { method, variant: Variant::Generator });
+        let generator = Row { asked, ..row("moi+generator", &near, 500.0) };
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), scorer, generator]);
+        assert_eq!(verdict.choice.as_deref(), Some("moi"), "{verdict:?}");
+        let lead = "; moi+generator is 0.001 higher, within its error, for 500 tokens and 0.500 s.";
+        assert!(verdict.sentence.ends_with(lead), "{verdict:?}");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::ask::Line;
 
+/// Characters of a warning that are told.
+const LENGTH: usize = 300;
 /// Kinds of warnings of a row that are told; the rarer ones are counted together.
 const KINDS: usize = 5;
 
@@ -20,21 +22,23 @@ pub(crate) struct Warned {
     pub warning: String,
 }
 
-/// What tells kinds of warnings apart: the text without its numbers.
+/// What tells kinds of warnings apart: the text without its numbers and without what it quotes.
 fn kind(warning: &str) -> String {
-    let mut kind = String::new();
-    for character in warning.chars() {
-        let character = if character.is_ascii_digit() { '0' } else { character };
-        if character != '0' || !kind.ends_with('0') {
-            kind.push(character);
-        }
-    }
-    kind
+    let own: String = warning.split('"').step_by(2).collect::<Vec<_>>().join("\"");
+    let parts: Vec<&str> = own.split(|character: char| character.is_ascii_digit()).collect();
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0")
 }
 
 /// The warnings of these rows, the most frequent kinds of each first.
 pub(super) fn of<'a>(rows: impl Iterator<Item = &'a str>, lines: &[&Line]) -> Vec<Warned> {
     rows.flat_map(|row| of_row(row, lines)).collect()
+}
+
+fn cut(warning: &str) -> String {
+    match warning.char_indices().nth(LENGTH) {
+        Some((end, _)) => format!("{}…", &warning[..end]),
+        None => warning.to_owned(),
+    }
 }
 
 fn of_row(row: &str, lines: &[&Line]) -> Vec<Warned> {
@@ -50,11 +54,8 @@ fn of_row(row: &str, lines: &[&Line]) -> Vec<Warned> {
     let mut found: Vec<(&str, usize)> = kinds.into_values().collect();
     found.sort_by(|left, right| right.1.cmp(&left.1));
     let rarer = found.split_off(found.len().min(KINDS));
-    let warned = |(warning, questions): (&str, usize)| Warned {
-        ranking: row.to_owned(),
-        questions,
-        warning: warning.to_owned(),
-    };
+    let warned =
+        |(warning, questions): (&str, usize)| Warned { ranking: row.to_owned(), questions, warning: cut(warning) };
     let mut told: Vec<Warned> = found.into_iter().map(warned).collect();
     if let Some(most) = rarer.iter().map(|(_, questions)| *questions).max() {
         told.push(warned((&format!("{} other kinds of warnings, each on at most so many", rarer.len()), most)));
@@ -86,6 +87,13 @@ mod tests {
         // Twice in one answer is one question.
         assert_eq!(told(&[line(&["1 of 2", "3 of 4"])]), [(1, "1 of 2".to_owned())]);
         assert!(told(&[line(&[])]).is_empty());
+        // What is quoted is the generator's own answer, for instance.
+        let quoted = [line(&[r#"3 of 5 orders gave "Paris""#]), line(&[r#"2 of 5 orders gave "a \"b\" c""#])];
+        assert_eq!(told(&quoted)[0].0, 1, "a quote in the answer makes another kind");
+        let quoted = [line(&[r#"3 of 5 orders gave "Paris""#]), line(&[r#"2 of 5 orders gave "Rome""#])];
+        assert_eq!(told(&quoted), [(2, r#"3 of 5 orders gave "Paris""#.to_owned())]);
+        let long = told(&[line(&["é".repeat(900).as_str()])]);
+        assert_eq!(long[0].1.chars().count(), LENGTH + 1);
     }
 
     #[test]
