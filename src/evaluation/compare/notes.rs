@@ -1,6 +1,6 @@
 //! How a comparison was measured, in sentences.
 
-use super::rows::{GENERATOR, OPENING};
+use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
 use super::summary::{Group, Summary};
 use super::tables::machine;
 use super::{BM25, GIVEN, Settings};
@@ -61,7 +61,9 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
          of any two questions, that `score` orders rightly."
             .into(),
     ]);
-    notes.extend(settings.rows().filter(|row| row.frame().is_none()).filter_map(|row| {
+    // No calibration is applied to a request with an opening, and none in this process where frames are compared.
+    let calibrated = |row: &MethodRow| matches!(row.variant, Variant::Configured | Variant::Generator);
+    notes.extend(settings.rows().filter(calibrated).filter_map(|row| {
         let by_scorer = models.scorer.is_some() && row.is_scored_by_scorer();
         let own = if by_scorer { &models.scorer_calibrations } else { &models.calibrations };
         let one = own.iter().find(|one| one.method == row.method.name())?;
