@@ -176,13 +176,14 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
 fn shown(group: &Group) -> String {
     let tables: Vec<String> = tables::of(group).iter().map(table).collect();
     let without = group.questions - group.ranked;
-    let advice: String = group.advice().map(|sentence| format!("{sentence}\n")).collect();
+    let advice: Vec<&str> = group.advice().flat_map(|sentence| [sentence, "\n"]).collect();
     format!(
-        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n{advice}",
+        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n{}",
         group.name,
         group.questions,
         tables.join("\n"),
-        group.verdict.sentence
+        group.verdict.sentence,
+        advice.concat()
     )
 }
 

@@ -226,7 +226,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Measure(args) => measure::run(args, &settings).await,
         Command::Citations(args) => citations::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
-        Command::Compare(args) => compare::run(args, &settings).await,
+        Command::Compare(args) => Box::pin(compare::run(args, &settings)).await,
         Command::Analyse(args) => analyse::run(args, &settings).await,
         Command::Distil(args) => distil::run(args, &settings).await,
         Command::Metrics(args) => metrics::run(&args),

@@ -131,7 +131,7 @@ impl Settings {
         let frames = models.frames().map(|(key, value)| (key, json!(value)));
         let names: Vec<&str> = self.frames.iter().map(|frame| frame.name()).collect();
         let compared = (!names.is_empty()).then(|| ("frames", json!(names)));
-        let scored = self.by_generator.then(|| ("by_generator", json!(true)));
+        let scored = self.by_generator.then_some(("by_generator", json!(true)));
         let budget = self.latency_budget_ms.map(|budget| ("latency_budget_ms", json!(budget)));
         entries
             .into_iter()

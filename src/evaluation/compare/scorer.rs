@@ -1,7 +1,7 @@
 //! Whether the scorer ranks better than the generator in whose place it scores.
 
 use super::gains::compare;
-use super::rows::Variant;
+use super::rows::{MethodRow, Variant};
 use super::summary::{NDCG, Row};
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
@@ -13,7 +13,7 @@ pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
         rows.iter().filter(|row| of(row)).max_by(|left, right| ndcg(left).total_cmp(&ndcg(right)))
     };
     let generator = best(|row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator))?;
-    let scorer = best(|row| row.asked.is_some_and(|asked| asked.is_scored_by_scorer()) && row.frame().is_none())?;
+    let scorer = best(|row| row.asked.is_some_and(MethodRow::is_scored_by_scorer) && row.frame().is_none())?;
     let compared = compare(generator, scorer, NDCG, statistics);
     let both = format!("{} (nDCG@10 {:.3}) and {} ({:.3})", scorer.name, ndcg(scorer), generator.name, ndcg(generator));
     let Some(p) = compared.p_value else {
@@ -45,7 +45,6 @@ fn ndcg(row: &Row) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::MethodRow;
     use super::super::summary::MEASURES;
     use super::*;
     use crate::engine::methods::find;

@@ -1,5 +1,6 @@
 //! What rankings warned of, so that a row is not read without it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -52,7 +53,7 @@ fn of_row(row: &str, lines: &[&Line]) -> Vec<Warned> {
         }
     }
     let mut found: Vec<(&str, usize)> = kinds.into_values().collect();
-    found.sort_by(|left, right| right.1.cmp(&left.1));
+    found.sort_by_key(|kind| Reverse(kind.1));
     let rarer = found.split_off(found.len().min(KINDS));
     let warned =
         |(warning, questions): (&str, usize)| Warned { ranking: row.to_owned(), questions, warning: cut(warning) };
