@@ -87,8 +87,9 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     Ok(Line { id: question.id.clone(), data, rows })
 }
 
-/// Has a method that the scorer scores, where there is one, and one of the generator rank two lists like these without a budget: a budget bounds nothing before the models have
-/// shown their speed, and a first turn does not show it. Their passages are not those of the lists, so that nothing is kept of them.
+/// Has one of the methods that a scorer would score rank two lists like these without a budget, and one of the others that ask the
+/// generator: a budget bounds nothing before the models, two where there is a scorer, have shown their speed, and a first turn does not
+/// show it. The passages are not those of the lists, so that nothing is kept of them.
 pub(super) async fn warm_up(
     settings: &Settings,
     backend: &Backend,

@@ -55,9 +55,8 @@ impl Lines<'_> {
     fn push(&mut self, row: Option<&Row>, measure: &str, more: Value) {
         let asked = row.and_then(|row| row.asked);
         // Of a row without a model, or of the whole group, the configured ones are named.
-        let by_scorer = self.models.scorer.is_some() && asked.is_none_or(MethodRow::is_scored_by_scorer);
-        let own = if by_scorer { self.models.scorer_frame } else { self.models.frame };
-        let (frame, row) = (row.and_then(Row::frame).or(own), row.map_or("", |row| row.name.as_str()));
+        let by_scorer = asked.is_none_or(MethodRow::is_scored_by_scorer);
+        let (frame, row) = (row.and_then(Row::frame), row.map_or("", |row| row.name.as_str()));
         let name = [self.group.name.as_str(), row, measure].into_iter().filter(|part| !part.is_empty());
         let name = name.collect::<Vec<_>>().join(" ");
         let mut line = json!({
@@ -66,7 +65,7 @@ impl Lines<'_> {
             "machine": machine(),
             "model": { "model": self.models.name, "sha256": self.models.generator, "encoding": self.models.encoding },
         });
-        if let Some(frame) = frame {
+        if let Some(frame) = frame.or(self.models.frame) {
             line["model"]["frame"] = json!(frame.name());
         }
         if let Some(adapter) = &self.models.adapter {
@@ -74,6 +73,9 @@ impl Lines<'_> {
         }
         if let Some(scorer) = self.models.scorer.as_ref().filter(|_| by_scorer) {
             line["model"]["scorer"] = json!(scorer);
+            if let Some(frame) = self.models.scorer_frame {
+                line["model"]["scorer_frame"] = json!(frame.name());
+            }
         }
         if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
             line.extend(more);

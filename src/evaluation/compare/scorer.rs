@@ -9,25 +9,28 @@ use crate::metrics::resample::Statistics;
 /// One sentence: the best row of the scorer against the best one of the generator. `None` where no row is scored by the generator in
 /// the scorer's place. The best of each and not each method with itself: the two may be good at different ones, as a causal reranker is.
 pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
-    let best = |of: fn(&Row) -> bool| {
-        rows.iter().filter(|row| of(row)).max_by(|left, right| ndcg(left).total_cmp(&ndcg(right)))
+    let all =
+        |of: &dyn Fn(MethodRow) -> bool| -> Vec<&Row> { rows.iter().filter(|row| row.asked.is_some_and(of)).collect() };
+    // As the server is asked without the caller's opening, which the generator's rows have not.
+    let scorers = all(&|asked| asked.variant == Variant::Configured && asked.is_scored_by_scorer());
+    let generators = all(&|asked| asked.variant == Variant::Generator);
+    if generators.is_empty() {
+        return None;
+    }
+    let (Some(scorer), Some(generator)) = (best(&scorers), best(&generators)) else {
+        let all = if best(&scorers).is_none() { "the scorer" } else { "the generator" };
+        return Some(format!("Scorer: no verdict, because every row of {all} refused questions."));
     };
-    let generator = best(|row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator))?;
-    let scorer = best(|row| row.asked.is_some_and(MethodRow::is_scored_by_scorer) && row.frame().is_none())?;
     let compared = compare(generator, scorer, NDCG, statistics);
     let both = format!("{} (nDCG@10 {:.3}) and {} ({:.3})", scorer.name, ndcg(scorer), generator.name, ndcg(generator));
     let Some(p) = compared.p_value else {
         return Some(format!("Scorer: no verdict, because the difference between {both} was not tested."));
     };
-    let refusing: Vec<String> = [scorer, generator]
-        .into_iter()
-        .filter(|row| row.refused > 0)
-        .map(|row| format!("{} refused {} questions", row.name, row.refused))
-        .collect();
-    if !refusing.is_empty() {
-        return Some(format!("Scorer: no verdict, because {}.", refusing.join(" and ")));
-    }
-    let ground = format!("{both} differ by {:.3}, {}", compared.difference.abs(), plain_p(Some(p)));
+    let p_value = plain_p(Some(p));
+    let ground = format!(
+        "{both} differ by {:.3}, {p_value} in one test of rows that were chosen on the same questions",
+        compared.difference.abs()
+    );
     Some(if p > 1.0 - statistics.confidence + 1e-12 {
         format!(
             "Scorer: it ranks no better and no worse than the generator beyond the error. Their best rows {ground}."
@@ -37,6 +40,12 @@ pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
     } else {
         format!("Scorer: do without it, the generator ranks better. Their best rows {ground}.")
     })
+}
+
+/// The best row without refusals: the mean of one that refused questions is over others.
+fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+    let whole = rows.iter().copied().filter(|row| row.refused == 0);
+    whole.max_by(|left, right| ndcg(left).total_cmp(&ndcg(right)))
 }
 
 fn ndcg(row: &Row) -> f64 {
@@ -85,7 +94,11 @@ mod tests {
         assert!(of(&rows(0.6)).contains("no better and no worse"));
         let mut refusing = rows(0.9);
         refusing[1].refused = 3;
-        assert_eq!(of(&refusing), "Scorer: no verdict, because yes-no refused 3 questions.");
+        assert!(of(&refusing).contains("cascade (nDCG@10 0.200) and cascade+generator"), "{}", of(&refusing));
+        refusing[3].refused = 1;
+        assert_eq!(of(&refusing), "Scorer: no verdict, because every row of the scorer refused questions.");
+        let opening = [rows(0.3), vec![row("yes-no", Variant::Opening, &[0.99; 12])]].concat();
+        assert!(of(&opening).contains("do without it"), "the generator has no row with the caller's opening");
         let untested = Statistics { test_resamples: 0, ..statistics };
         assert!(verdict(&rows(0.9), &untested).unwrap().contains("was not tested"));
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::GIVEN;
 use super::gains::{Gain, compare};
-use super::rows::Variant;
+use super::rows::{MethodRow, Variant};
 use super::summary::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
@@ -52,8 +52,12 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         let interval = compare(best, row, NDCG, statistics).interval;
         row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
     };
-    let by_generator = |row: &Row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator);
-    let two_models = rows.iter().any(by_generator);
+    let two_models = rows.iter().any(|row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator));
+    // What is said of the generator's own answer is said by the generator, too.
+    let by_generator = |row: &Row| {
+        let asks = |asked: MethodRow| asked.method.asks_generator() && !asked.is_scored_by_scorer();
+        two_models && row.asked.is_some_and(asks)
+    };
     let dearer = |left: &&&Row, right: &&&Row| {
         let others = || measure(left, OTHER_TOKENS).total_cmp(&measure(right, OTHER_TOKENS));
         tokens(left).total_cmp(&tokens(right)).then_with(others)
@@ -131,7 +135,6 @@ fn seconds(row: &Row) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rows::MethodRow;
     use super::super::summary::MEASURES;
     use super::*;
     use crate::evaluation::summary::Mean;
@@ -212,6 +215,15 @@ mod tests {
         assert_eq!(verdict.choice.as_deref(), Some("moi"), "{verdict:?}");
         let lead = "; moi+generator is 0.001 higher, within its error, for 500 tokens and 0.500 s.";
         assert!(verdict.sentence.ends_with(lead), "{verdict:?}");
+        // Fewer tokens than the scorer's, but of the generator.
+        let mut scorer = row("moi", &varied(0.7), 900.0);
+        scorer.measures[SECONDS].value = Some(0.1);
+        let method = crate::engine::methods::find("leave-one-out").unwrap();
+        let own = MethodRow { method, variant: Variant::Configured };
+        let own = Row { asked: Some(own), ..row("leave-one-out", &varied(0.7), 400.0) };
+        let generator = Row { asked, ..row("moi+generator", &varied(0.3), 500.0) };
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), scorer, own, generator]);
+        assert_eq!(verdict.choice.as_deref(), Some("moi"), "{verdict:?}");
     }
 
     #[test]
