@@ -43,13 +43,12 @@ fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     let grids = tables::of(group);
     let (first, others) = grids.split_at(1);
     // Tokens of two models are not alike.
-    let cost = if group.scorer.is_some() { SECONDS } else { TOKENS };
-    let points = points(&group.rows, cost);
-    let x = if cost == TOKENS { "tokens of the generator a question, median" } else { "seconds a question" };
-    let (head, caption) = match cost {
-        TOKENS => ("tokens", "Gain in nDCG@10 over the given order, by tokens a question"),
-        _ => ("seconds", "Gain in nDCG@10 over the given order, by seconds a question"),
+    let (cost, head, x) = match group.scorer {
+        Some(_) => (SECONDS, "seconds", "seconds a question"),
+        None => (TOKENS, "tokens", "tokens of the generator a question, median"),
     };
+    let caption = format!("Gain in nDCG@10 over the given order, by {head} a question");
+    let points = points(&group.rows, cost);
     let digits = MEASURES[cost].digits;
     let svg = charts::scatter(&points, &Axes { x, y: "nDCG@10 over given" })?;
     let numbers = html! { table {
@@ -63,7 +62,7 @@ fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
         @if !is_first { p.verdict { (group.verdict.sentence) } }
         @for sentence in group.advice() { p { (sentence) } }
         @for grid in first { (table(grid)) }
-        (figure(caption, &svg, &numbers))
+        (figure(&caption, &svg, &numbers))
         @for grid in others { (table(grid)) }
     })
 }

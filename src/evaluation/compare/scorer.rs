@@ -3,6 +3,7 @@
 use super::gains::compare;
 use super::rows::{MethodRow, Variant};
 use super::summary::{NDCG, Row};
+use super::verdict::ndcg;
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
 
@@ -46,10 +47,6 @@ pub(super) fn verdict(rows: &[Row], statistics: &Statistics) -> Option<String> {
 fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
     let whole = rows.iter().copied().filter(|row| row.refused == 0);
     whole.max_by(|left, right| ndcg(left).total_cmp(&ndcg(right)))
-}
-
-fn ndcg(row: &Row) -> f64 {
-    row.measures.get(NDCG).and_then(|mean| mean.value).unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ fn measure(row: &Row, at: usize) -> f64 {
     row.measures.get(at).and_then(|mean| mean.value).unwrap_or(0.0)
 }
 
-fn ndcg(row: &Row) -> f64 {
+pub(super) fn ndcg(row: &Row) -> f64 {
     measure(row, NDCG)
 }
 
