@@ -32,7 +32,7 @@ use crate::storage::profiles::{Origin, ProfileError, ProfileFile};
 use crate::storage::store::{Store, StoreError};
 
 pub use control::{Control, Operator};
-pub use generator::{KeyError, LocatedGenerator, find_names, identify, locate_adapter};
+pub use generator::{KeyError, LocatedGenerator, find_names, identify, locate_adapter, sizes};
 pub use rerankers::with_passage_models;
 pub use serving::{Listeners, serve};
 
@@ -109,9 +109,9 @@ async fn first_load_of(model: &GeneratorModel) -> anyhow::Result<()> {
     }
 }
 
-/// Measures which tensor type of a generator runs fastest on this CPU, for `rerankd models pull`. A server never
-/// measures; it uses the stored choice. `report` is called before every long step. `None` if there is nothing to
-/// measure, because `generator.reencode` is false or layers run on an accelerator.
+/// Measures which tensor type of a generator runs fastest on this machine, for `rerankd models pull`. A server never
+/// measures; it uses the stored choice. `report` is called before every long step. `None` where `generator.reencode` is
+/// false.
 ///
 /// # Errors
 /// The model is not in the store or cannot be loaded, or the store is not writable.
@@ -125,9 +125,6 @@ pub async fn measure_tensor_types(
     tokio::task::spawn_blocking(move || {
         let located = store.locate(&model, Role::Generator)?;
         let settings = generator.settings(located.path);
-        if llama::offloads(&settings)? {
-            return Ok(None);
-        }
         Ok(Some(reencode::measure(&settings, &located.sha256, &store, most_bytes, &report)?))
     })
     .await?

@@ -1,6 +1,6 @@
 //! Starts the worker of a generator, whose thread finds, checks and loads the files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use super::{calibrations, position_bias};
@@ -56,6 +56,14 @@ pub fn find_names(section: Role, settings: &config::Generator, store: &Store) ->
         }
     }
     Ok(())
+}
+
+/// Cells of the cache, and tokens of a step, that a generator runs with on this machine.
+///
+/// # Errors
+/// [`ModelError::Decode`] when llama.cpp cannot be initialised.
+pub fn sizes(settings: &config::Generator) -> Result<(usize, usize), ModelError> {
+    settings.settings(PathBuf::new()).sized().map(|sized| (sized.cells, sized.batch))
 }
 
 /// The keys of a generator's files, the names or paths that they have, and the roles of the files.
@@ -154,10 +162,7 @@ pub(super) fn start(
             let own = measured_on(&own, settings.frame, yes_no);
             let chat = has_template(role, settings.frame, &vocabulary, &located.path)?;
             let mut runtime = settings.settings(located.path.clone());
-            let choice = match settings.reencode {
-                Some(_) if !llama::offloads(&runtime)? => reencode::chosen(&runtime, &located.sha256, &store),
-                _ => None,
-            };
+            let choice = settings.reencode.and_then(|_| reencode::chosen(&runtime, &located.sha256, &store));
             let compute = llama::computes(&runtime)?;
             let info = GeneratorInfo {
                 adapter: adapter.as_ref().map(|(_, info)| info.clone()),

@@ -135,11 +135,12 @@ pub(super) async fn run(args: DistilArgs, settings: &SettingsArgs) -> Result<(),
 }
 
 /// The settings that decide which questions are refused, and the last digits of scores.
-fn conditions(config: &Config) -> [(&'static str, Value); 10] {
+fn conditions(config: &Config) -> Result<[(&'static str, Value); 10], Failure> {
     let (generator, limits) = (&config.generator, &config.limits);
-    [
-        ("generator.context_cells", json!(generator.cells)),
-        ("generator.batch", json!(generator.batch)),
+    let (cells, batch) = app::sizes(generator).map_err(anyhow::Error::from)?;
+    Ok([
+        ("generator.context_cells", json!(cells)),
+        ("generator.batch", json!(batch)),
         ("generator.threads", json!(generator.threads)),
         ("generator.gpu_layers", json!(generator.gpu_layers)),
         ("generator.flash_attention", json!(generator.flash_attention)),
@@ -148,7 +149,7 @@ fn conditions(config: &Config) -> [(&'static str, Value); 10] {
         ("limits.passages", json!(limits.passages)),
         ("limits.query_bytes", json!(limits.query_bytes)),
         ("limits.passage_bytes", json!(limits.passage_bytes)),
-    ]
+    ])
 }
 
 async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure> {
@@ -191,7 +192,7 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
             output::complain(&format!("{done} of {} questions are done; the same command continues", lists.len()));
         }
     };
-    let finished = distil::export(&settings, &lists, &engine, &conditions(&config), &args.out, show).await?;
+    let finished = distil::export(&settings, &lists, &engine, &conditions(&config)?, &args.out, show).await?;
     bar.finish_and_clear();
     output::json(&json!({
         "out": args.out.display().to_string(),

@@ -8,6 +8,9 @@ use serde::Deserialize;
 use crate::engine::prompt::{Frame, YesNoPrompt};
 use crate::runtime::llama::{self, CacheType};
 
+/// Most threads of a step.
+const MOST_THREADS: usize = 1024;
+
 /// Largest absolute value of an adapter's scale.
 const MOST_SCALE: f32 = 100.0;
 
@@ -21,9 +24,9 @@ pub struct Generator {
     pub model: String,
     /// The adapter that is applied to it.
     pub adapter: Option<Adapter>,
-    /// Number of cache cells (tokens).
+    /// Number of cache cells (tokens); 0 for one that suits what computes.
     pub cells: usize,
-    /// Maximum number of tokens per step.
+    /// Maximum number of tokens per step; 0 for one that suits what computes.
     pub batch: usize,
     /// Threads per step; at least 1.
     pub threads: usize,
@@ -91,17 +94,17 @@ pub(super) struct Section {
 impl Section {
     /// Appends a fault for each value that is wrong. `section` is its name; threads of 0 become `threads`.
     pub fn validate(self, section: &str, threads: usize, reencode: Option<u64>, faults: &mut Vec<String>) -> Generator {
-        let bounds = [
-            ("context_cells", self.context_cells, 256, 1 << 24),
-            ("batch", self.batch, 16, 1 << 16),
-            ("threads", self.threads, 0, 1024),
-        ];
-        for (key, value, least, most) in bounds {
-            if value < least || value > most {
-                faults.push(format!("{section}.{key}: must be between {least} and {most}, is {value}"));
+        for (key, value, least, most) in
+            [("context_cells", self.context_cells, 256, 1 << 24), ("batch", self.batch, 16, 1 << 16)]
+        {
+            if value != 0 && (value < least || value > most) {
+                faults.push(format!("{section}.{key}: must be 0 or between {least} and {most}, is {value}"));
             }
         }
-        if self.batch > self.context_cells {
+        if self.threads > MOST_THREADS {
+            faults.push(format!("{section}.threads: must be between 0 and {MOST_THREADS}, is {}", self.threads));
+        }
+        if self.context_cells != 0 && self.batch > self.context_cells {
             faults.push(format!("{section}.batch: must not exceed {section}.context_cells"));
         }
         let frame = match (self.chat_template, self.jinja) {
@@ -194,10 +197,10 @@ mod tests {
         let flags = [("scorer.model", "x.gguf"), ("generator.threads", "3"), ("scorer.batch", "64")];
         let config = load(&flags).unwrap();
         let scorer = config.scorer.unwrap();
-        assert_eq!((&*scorer.model, scorer.threads, scorer.batch, config.generator.batch), ("x.gguf", 3, 64, 512));
+        assert_eq!((&*scorer.model, scorer.threads, scorer.batch, config.generator.batch), ("x.gguf", 3, 64, 0));
         let faults =
             load(&[("scorer.model", "x.gguf"), ("scorer.batch", "1"), ("scorer.cache_type", "f64")]).unwrap_err();
-        assert_eq!(faults[0], "scorer.batch: must be between 16 and 65536, is 1");
+        assert_eq!(faults[0], "scorer.batch: must be 0 or between 16 and 65536, is 1");
         assert!(faults[1].starts_with("scorer.cache_type: must be"), "{faults:?}");
         let itself = [("scorer.model", "smollm2-135m-instruct")];
         assert!(load(&itself).unwrap_err()[0].starts_with("scorer.model: is the generator itself"));

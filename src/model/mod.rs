@@ -154,6 +154,12 @@ pub trait Generator {
         None
     }
 
+    /// Whether saving and restoring a state takes little time beside evaluating its tokens. Between an accelerator and the states lies
+    /// a bus, and moving them may take longer than reading a passage again.
+    fn saves_cheaply(&self) -> bool {
+        true
+    }
+
     /// Copies the cells of a sequence's `positions` out of the cache. `sequence` holds them.
     ///
     /// # Errors

@@ -184,6 +184,7 @@ fn model_info(info: &GeneratorInfo) -> v1::ModelInfo {
         running_sha256: info.running_sha256.clone(),
         adapter: info.adapter.as_ref().map(adapter_to_wire),
         jinja: info.frame_in_use() == Frame::Jinja,
+        compute: info.compute.clone(),
     }
 }
 

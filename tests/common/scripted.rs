@@ -33,6 +33,8 @@ pub enum Fault {
     Save(usize),
     /// Restoring a state fails, at this call of it.
     Restore(usize),
+    /// Moving a state takes longer than evaluating its tokens, as over the bus of an accelerator.
+    DearStates,
 }
 
 /// Counters that a test can read while the generator runs on the worker's thread.
@@ -107,6 +109,10 @@ impl Generator for ScriptedGenerator {
 
     fn state_identity(&self) -> Option<String> {
         Some("scripted".into())
+    }
+
+    fn saves_cheaply(&self) -> bool {
+        self.fault != Some(Fault::DearStates)
     }
 
     /// A state is its tokens, with the position of the first: a foreign state restores other scores.

@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::context::params::LlamaContextParams;
@@ -16,8 +17,9 @@ use llama_cpp_2::token::LlamaToken;
 use rayon::prelude::*;
 
 use super::{Settings, state};
-use crate::model::{Batch, Capacity, Decoded, Generator, ModelError};
+use crate::model::{Batch, Capacity, Decoded, Generator, ModelError, Row};
 use crate::numeric::logspace::logsumexp;
+use crate::numeric::real;
 use crate::plan::{Reads, Token};
 
 /// The maximum number of sequences in one context (LLAMA_MAX_SEQ).
@@ -29,6 +31,10 @@ pub(super) struct LlamaGenerator<'m> {
     capacity: Capacity,
     vocabulary: usize,
     identity: String,
+    /// Whether layers run on an accelerator.
+    offloaded: bool,
+    /// [`Generator::saves_cheaply`]: on a CPU a copy in memory; on an accelerator as [`LlamaGenerator::warm_up`] finds it.
+    saves_cheaply: bool,
 }
 
 impl<'m> LlamaGenerator<'m> {
@@ -58,6 +64,8 @@ impl<'m> LlamaGenerator<'m> {
             .with_type_v(settings.cache_type.of_llama())
             .with_n_threads(threads)
             .with_n_threads_batch(threads)
+            // Without layers on an accelerator nothing is sent to one either, step by step.
+            .with_op_offload(settings.gpu_layers > 0)
             .with_no_perf(true);
         let context = model
             .new_context(backend, params)
@@ -67,13 +75,51 @@ impl<'m> LlamaGenerator<'m> {
         let capacity = Capacity { cells: settings.cells, sequences, batch: settings.batch };
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
-        Ok(Self { context, batch: LlamaBatch::new(settings.batch, 1), capacity, vocabulary, identity })
+        let (batch, offloaded) = (LlamaBatch::new(settings.batch, 1), super::offloads(settings)?);
+        Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, saves_cheaply: !offloaded })
     }
 
     /// Applies an adapter of this model to all tokens from now on.
     pub fn apply(&mut self, adapter: &mut LlamaLoraAdapter, scale: f32) -> Result<(), ModelError> {
         let applied = self.context.lora_adapter_set(adapter, scale);
         applied.map_err(|error| ModelError::Decode(format!("the adapter cannot be applied: {error}")))
+    }
+
+    /// Evaluates full steps and one of a single token, and forgets them. On an accelerator the first step loads kernels and
+    /// allocates, and takes as long as hundreds of others: no caller should wait for it, and no speed be learnt from it. A step that
+    /// the accelerator's memory does not hold fails here, while the model loads. Nothing is done on a CPU.
+    pub fn warm_up(&mut self) -> Result<(), ModelError> {
+        if !self.offloaded {
+            return Ok(());
+        }
+        let full = trial(self.capacity.batch.min(self.capacity.sequences * TRIAL));
+        let mut evaluated = Duration::ZERO;
+        let mut moved = None;
+        // What the first round takes does not count.
+        for _ in 0..2 {
+            let began = Instant::now();
+            self.decode(&full)?;
+            evaluated = began.elapsed();
+            // Where a model's states cannot be moved, none are kept.
+            moved = self.time_state(TRIAL.min(full.rows.len())).ok();
+            for sequence in 0..full.rows.len().div_ceil(TRIAL) {
+                self.release(sequence)?;
+            }
+        }
+        self.decode(&trial(1))?;
+        self.release(0)?;
+        self.saves_cheaply = worth_saving(moved, evaluated.mul_f64(real(TRIAL) / real(full.rows.len())));
+        tracing::debug!(?evaluated, tokens = full.rows.len(), ?moved, cheap = self.saves_cheaply, "tried");
+        Ok(())
+    }
+
+    /// How long it takes to save the first positions of the first sequence and to restore them in its place.
+    fn time_state(&mut self, positions: usize) -> Result<Duration, ModelError> {
+        let began = Instant::now();
+        let state = self.save(0, 0..positions)?;
+        self.release(0)?;
+        self.restore(&state, 0, 0..positions)?;
+        Ok(began.elapsed())
     }
 
     /// Copies the rows into llama.cpp's batch.
@@ -89,6 +135,29 @@ impl<'m> LlamaGenerator<'m> {
         }
         Ok(())
     }
+}
+
+/// Whether states are kept that take `moved` to save and restore, and whose tokens take `evaluated`. Most states are
+/// saved and not asked for again.
+fn worth_saving(moved: Option<Duration>, evaluated: Duration) -> bool {
+    moved.is_some_and(|moved| moved <= evaluated / 2)
+}
+
+/// Tokens of a sequence of [`trial`]: few enough for any model's context.
+const TRIAL: usize = 256;
+
+/// Of so many tokens of [`trial`] one is read, as of a prompt with a short query.
+const READ: usize = 8;
+
+/// A step of sequences of [`TRIAL`] tokens.
+fn trial(tokens: usize) -> Batch {
+    let rows = (0..tokens).map(|index| {
+        let targets = index.div_ceil(READ)..(index + 1).div_ceil(READ);
+        // Every vocabulary that is served has 256 tokens.
+        let token = Token::try_from(index * 37 % 256).unwrap_or_default();
+        Row { token, position: index % TRIAL, sequence: index / TRIAL, targets, draws: 0..0 }
+    });
+    Batch { rows: rows.collect(), targets: vec![(0, Reads::default()); tokens.div_ceil(READ)], ..Batch::default() }
 }
 
 fn sequence(number: usize) -> Result<i32, ModelError> {
@@ -122,6 +191,10 @@ impl Generator for LlamaGenerator<'_> {
         Some(self.identity.clone())
     }
 
+    fn saves_cheaply(&self) -> bool {
+        self.saves_cheaply
+    }
+
     fn save(&mut self, from: usize, positions: Range<usize>) -> Result<Vec<u8>, ModelError> {
         state::save(&mut self.context, sequence(self.capacity.sequences)?, sequence(from)?, positions)
     }
@@ -144,18 +217,19 @@ impl Generator for LlamaGenerator<'_> {
         if batch.rows.is_empty() {
             return Ok(Decoded::default());
         }
+        let began = Instant::now();
         self.fill(batch)?;
         self.context.decode(&mut self.batch).map_err(|error| ModelError::Decode(error.to_string()))?;
+        let submitted = Instant::now();
         let mut wanted = Vec::new();
         for (index, row) in batch.rows.iter().enumerate().filter(|(_, row)| row.is_read()) {
             let index = i32::try_from(index).map_err(|_| ModelError::Decode("the batch is too large".into()))?;
             let (targets, draws) = (&batch.targets[row.targets.clone()], &batch.draws[row.draws.clone()]);
             wanted.push((self.context.get_logits_ith(index), targets, draws));
         }
-        if wanted.is_empty() {
-            // An accelerator would go on behind the call: its time belongs to this step, by which budgets of time are kept.
-            self.context.synchronize();
-        }
+        // An accelerator would go on behind the call: its time belongs to this step, by which budgets of time are kept.
+        self.context.synchronize();
+        let evaluated = Instant::now();
         debug_assert!(wanted.iter().all(|(logits, _, _)| logits.len() == self.vocabulary));
         let rows: Vec<(Vec<f64>, Vec<_>)> = wanted
             .par_iter()
@@ -169,11 +243,80 @@ impl Generator for LlamaGenerator<'_> {
                 (scores, draws.iter().map(|wanted| wanted.from_logits(logits)).collect())
             })
             .collect();
+        tracing::trace!(
+            tokens = batch.rows.len(),
+            read = wanted.len(),
+            submit_us = (submitted - began).as_micros(),
+            evaluate_us = (evaluated - submitted).as_micros(),
+            reduce_us = evaluated.elapsed().as_micros(),
+            "step"
+        );
         let mut decoded = Decoded::default();
         for (scores, drawn) in rows {
             decoded.scores.extend(scores);
             decoded.drawn.extend(drawn);
         }
         Ok(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use llama_cpp_2::model::params::LlamaModelParams;
+
+    use super::*;
+
+    /// As measured on an H200 with 135 million parameters, and as on a CPU.
+    #[test]
+    fn states_are_kept_where_moving_them_takes_half_of_reading() {
+        let milliseconds = Duration::from_millis;
+        assert!(!worth_saving(Some(milliseconds(8)), milliseconds(2)));
+        assert!(!worth_saving(Some(milliseconds(3)), milliseconds(5)));
+        assert!(worth_saving(Some(milliseconds(3)), milliseconds(200)));
+        assert!(!worth_saving(None, milliseconds(200)));
+    }
+
+    /// As on an accelerator, but by the CPU.
+    #[test]
+    fn a_trial_leaves_an_empty_cache() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters/base.gguf");
+        let settings = Settings {
+            path: path.clone(),
+            cells: 600,
+            batch: 520,
+            threads: 1,
+            gpu_layers: 0,
+            flash_attention: true,
+            cache_type: super::super::CacheType::default(),
+            sha256: String::new(),
+            adapter: None,
+        };
+        let model = super::super::load(&path, &LlamaModelParams::default()).unwrap();
+        let mut generator = LlamaGenerator::new(&model, super::super::backend().unwrap(), &settings).unwrap();
+        assert!(generator.saves_cheaply());
+        generator.warm_up().unwrap();
+        assert_eq!(generator.context.kv_cache_seq_pos_max(0), -1, "nothing is done on a CPU");
+        generator.offloaded = true;
+        generator.warm_up().unwrap();
+        for sequence in 0..4 {
+            assert_eq!(generator.context.kv_cache_seq_pos_max(sequence), -1, "sequence {sequence}");
+        }
+        // All cells are free.
+        generator.decode(&trial(520)).unwrap();
+    }
+
+    #[test]
+    fn a_trial_reads_an_eighth_of_its_rows_in_sequences_of_bounded_length() {
+        for tokens in [1, 8, 9, 512, 4096] {
+            let batch = trial(tokens);
+            assert_eq!(batch.rows.len(), tokens);
+            let read: Vec<_> = batch.rows.iter().filter(|row| row.is_read()).collect();
+            assert_eq!(read.len(), tokens.div_ceil(READ), "{tokens}");
+            assert_eq!(batch.targets.len(), read.len());
+            assert!(batch.rows.iter().all(|row| row.position < TRIAL && row.targets.end <= batch.targets.len()));
+            assert_eq!(batch.rows[tokens - 1].sequence, (tokens - 1) / TRIAL);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Generators, tokenizers and rerankers in llama.cpp.
 
+#[cfg(feature = "portable")]
+mod backends;
 mod chat_template;
 mod end;
 mod generator;
@@ -80,9 +82,10 @@ impl CacheType {
 pub struct Settings {
     /// The GGUF file.
     pub path: PathBuf,
-    /// Size of the key-value cache in tokens, over all sequences.
+    /// Size of the key-value cache in tokens, over all sequences; 0 for one that suits what computes.
     pub cells: usize,
-    /// Maximum number of tokens in one step. A value below 256 also bounds the sequences held at once.
+    /// Maximum number of tokens in one step; 0 for one that suits what computes. A value below 256 also bounds the sequences held at
+    /// once.
     pub batch: usize,
     /// Threads that evaluate a step.
     pub threads: usize,
@@ -98,6 +101,35 @@ pub struct Settings {
     pub adapter: Option<Adapter>,
 }
 
+/// Cells of the cache and tokens of a step where the settings leave them open.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    cells: usize,
+    batch: usize,
+}
+
+/// Larger steps are no faster on a CPU, and others wait for their end.
+const ON_CPU: Sizes = Sizes { cells: 8_192, batch: 512 };
+
+/// A step of an accelerator has a fixed cost that many tokens must share (docs/gpu.md).
+const ON_ACCELERATOR: Sizes = Sizes { cells: 16_384, batch: 4_096 };
+
+impl Settings {
+    /// The settings with numbers in place of those that were left open.
+    ///
+    /// # Errors
+    /// [`ModelError::Decode`] when llama.cpp cannot be initialised.
+    pub fn sized(&self) -> Result<Self, ModelError> {
+        Ok(self.sized_by(if offloads(self)? { ON_ACCELERATOR } else { ON_CPU }))
+    }
+
+    fn sized_by(&self, usual: Sizes) -> Self {
+        let cells = if self.cells == 0 { usual.cells.max(self.batch) } else { self.cells };
+        let batch = if self.batch == 0 { usual.batch.min(cells) } else { self.batch };
+        Self { cells, batch, ..self.clone() }
+    }
+}
+
 /// Initialises llama.cpp at the first call. It stays initialised to the end of the process, because a process may load
 /// several models one after another.
 ///
@@ -109,7 +141,7 @@ pub fn backend() -> Result<&'static LlamaBackend, ModelError> {
         .get_or_init(|| {
             send_logs_to_tracing(LogOptions::default());
             #[cfg(feature = "portable")]
-            llama_cpp_2::llama_backend::load_backends();
+            backends::load_all();
             LlamaBackend::init().map_err(|error| error.to_string())
         })
         .as_ref()
@@ -148,11 +180,15 @@ pub fn computes(settings: &Settings) -> Result<String, ModelError> {
     if !offloads(settings)? {
         return Ok("cpu".to_owned());
     }
+    Ok(accelerator().map_or_else(|| "cpu".to_owned(), |device| kind(&device.backend)))
+}
+
+/// The first accelerator that llama.cpp found.
+fn accelerator() -> Option<LlamaBackendDevice> {
     let accelerates = |device: &LlamaBackendDevice| {
         matches!(device.device_type, LlamaBackendDeviceType::Gpu | LlamaBackendDeviceType::IntegratedGpu)
     };
-    let device = list_llama_ggml_backend_devices().into_iter().find(accelerates);
-    Ok(device.map_or_else(|| "cpu".to_owned(), |device| kind(&device.backend)))
+    list_llama_ggml_backend_devices().into_iter().find(accelerates)
 }
 
 /// The name of ggml's backend as callers know it.
@@ -165,6 +201,7 @@ fn kind(backend: &str) -> String {
 /// # Errors
 /// [`ModelError::Unusable`] for a file or an adapter that cannot be loaded or a context that does not fit into memory.
 pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)) -> Result<(), ModelError> {
+    let settings = &settings.sized()?;
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
     let mut model = load(&settings.path, &params)?;
     // Before the context, which counts the adapter's operations into the size of its graphs. The numbers of these operations
@@ -176,6 +213,12 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
     let mut generator = generator::LlamaGenerator::new(&model, backend()?, settings)?;
     if let Some((mut adapter, scale)) = adapter {
         generator.apply(&mut adapter, scale)?;
+    }
+    if offloads(settings)? {
+        let problem = |error| format!("the first step of {} tokens fails: {error}", settings.batch);
+        let unusable =
+            |error| ModelError::Unusable { path: settings.path.display().to_string(), problem: problem(error) };
+        generator.warm_up().map_err(unusable)?;
     }
     serve(&mut generator);
     Ok(())
@@ -189,6 +232,30 @@ mod tests {
     fn eight_bit_numbers_have_a_scale_a_block() {
         assert_eq!(CacheType::ALL.map(|one| one.bytes(64)), [128, 128, 68]);
         assert_eq!(CacheType::Q8_0.bytes(33), 68);
+    }
+
+    #[test]
+    fn sizes_that_are_left_open_suit_what_computes_and_each_other() {
+        let sized = |cells, batch, usual| {
+            let settings = Settings {
+                path: PathBuf::new(),
+                cells,
+                batch,
+                threads: 1,
+                gpu_layers: 0,
+                flash_attention: true,
+                cache_type: CacheType::default(),
+                sha256: String::new(),
+                adapter: None,
+            };
+            let sized = settings.sized_by(usual);
+            (sized.cells, sized.batch)
+        };
+        assert_eq!(sized(0, 0, ON_CPU), (8_192, 512));
+        assert_eq!(sized(0, 0, ON_ACCELERATOR), (16_384, 4_096));
+        assert_eq!(sized(1_000, 100, ON_ACCELERATOR), (1_000, 100));
+        assert_eq!(sized(0, 60_000, ON_CPU), (60_000, 60_000));
+        assert_eq!(sized(256, 0, ON_ACCELERATOR), (256, 256));
     }
 
     #[test]

@@ -1,19 +1,22 @@
-//! The same weights in the tensor type that this CPU multiplies fastest.
+//! The same weights in the tensor type that this machine multiplies fastest.
 //!
 //! The type of a file decides its prefill speed: blocks of four bits are unpacked again for every product, while 16-bit
-//! floats go straight into the widest instructions of the CPU. [`measure`] re-encodes the file to the candidate types, times
-//! each for a second or two, and keeps the fastest beside the models, named by the hash of the original and the features of
-//! the CPU. The original stays, and it wins unless another type is faster by a margin. A 16-bit float represents the product
+//! floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`] re-encodes the file to the candidate types, times
+//! each for a second or two, and keeps the fastest beside the models, named by the hash of the original and what
+//! computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float represents the product
 //! of a block's scale and a small integer to within half a unit in the last place, so a candidate is no less precise than a
 //! block type of eight bits or fewer.
 //!
 //! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
 //! ([`chosen`]).
 
+mod machine;
+
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use machine::Machine;
 use serde::{Deserialize, Serialize};
 
 use super::gguf::{Header, reencoded_bytes};
@@ -29,7 +32,11 @@ const MARGIN: f64 = 1.15;
 /// Tokens of a timed prompt.
 const PROBE: usize = 256;
 
-/// Timed prompts. The fastest counts, because every disturbance makes a measurement slower.
+/// Tokens of a timed step on an accelerator, in prompts of [`PROBE`]: what a request takes of a step there. In smaller ones its fixed
+/// cost hides the type.
+const ACCELERATED_PROBE: usize = 2_048;
+
+/// Timed steps. The fastest counts, because every disturbance makes a measurement slower.
 const ROUNDS: usize = 3;
 
 /// Bytes that must remain free on the file system after a file was written.
@@ -41,7 +48,11 @@ pub const AS_SHIPPED: &str = "as shipped";
 const CANDIDATES: [(&str, u32); 2] =
     [("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16), ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16)];
 
-/// The result of measuring a file on this CPU.
+/// On accelerators llama.cpp adds products of half precision in half precision, logits included: such a file would be faster and
+/// score otherwise.
+const ACCELERATED: &[(&str, u32)] = &[CANDIDATES[0]];
+
+/// The result of measuring a file on this machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Choice {
     /// [`AS_SHIPPED`], or the type that the file was re-encoded to.
@@ -74,7 +85,7 @@ impl Choice {
 /// The file in the store whose lock says that a process measures.
 const LOCK: &str = ".measuring";
 
-/// Where results for one file on this CPU are kept.
+/// Where results for one file on this machine are kept.
 struct Kept<'a> {
     store: &'a Store,
     folder: PathBuf,
@@ -82,8 +93,8 @@ struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    fn new(sha256: &str, store: &'a Store) -> Self {
-        let stem = format!("{}-{:08x}", &sha256[..sha256.len().min(16)], fingerprint());
+    fn new(sha256: &str, store: &'a Store, machine: &Machine) -> Self {
+        let stem = format!("{}-{:08x}", &sha256[..sha256.len().min(16)], machine.fingerprint());
         Self { store, folder: store.root().join(".encodings"), stem }
     }
 
@@ -124,24 +135,24 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// The file that an earlier measurement chose for this CPU; `None` when there was none. Takes milliseconds, unless the
+/// The file that an earlier measurement chose for this machine; `None` when there was none. Takes milliseconds, unless the
 /// re-encoded file has no valid receipt and must be hashed.
 #[must_use]
 pub fn chosen(settings: &Settings, sha256: &str, store: &Store) -> Option<Choice> {
     if Header::read(&settings.path).is_ok_and(|header| header.files() > 1) {
         return None;
     }
-    let choice = Kept::new(sha256, store).read(settings, sha256);
+    let choice = Kept::new(sha256, store, &Machine::of(settings)).read(settings, sha256);
     if choice.is_none() {
         tracing::info!(
             path = %settings.path.display(),
-            "the model runs as shipped; `rerankd models pull` measures the tensor types for this CPU, and its choice holds from the next start"
+            "the model runs as shipped; `rerankd models pull` measures the tensor types on this machine, and its choice holds from the next start"
         );
     }
     choice
 }
 
-/// Finds the fastest tensor type for this CPU and keeps the result for [`chosen`]. An earlier result is returned as it is,
+/// Finds the fastest tensor type for this machine and keeps the result for [`chosen`]. An earlier result is returned as it is,
 /// unless a candidate that was too large then fits now. `most_bytes` bounds the size of a re-encoded file; `report` is
 /// called before every step that takes long.
 ///
@@ -165,7 +176,8 @@ pub fn measure(
         return Ok(Choice::as_shipped(settings, sha256));
     }
     let bytes = reencoded_bytes(&settings.path).map_err(damaged)?;
-    let kept = Kept::new(sha256, store);
+    let machine = Machine::of(settings);
+    let kept = Kept::new(sha256, store, &machine);
     // Before the free space is looked at.
     scratch::remove_abandoned(&kept.folder, SCRATCH);
     if let Some(choice) = kept.read(settings, sha256)
@@ -185,7 +197,7 @@ pub fn measure(
         return Ok(choice);
     }
     let choice = match fits(bytes, most_bytes, &kept.folder) {
-        Ok(()) => fastest(settings, sha256, bytes, most_bytes, &kept, report)?,
+        Ok(()) => fastest(settings, &machine, sha256, (bytes, most_bytes), &kept, report)?,
         Err(problem) => {
             report(&format!("not re-encoded: {problem}"));
             Choice { too_large: Some(bytes), ..Choice::as_shipped(settings, sha256) }
@@ -203,18 +215,19 @@ fn unusable(path: &Path, problem: String) -> ModelError {
 /// Times the original and the candidates. Only the file of the winner remains.
 fn fastest(
     settings: &Settings,
+    machine: &Machine,
     sha256: &str,
-    bytes: u64,
-    most_bytes: u64,
+    (bytes, most_bytes): (u64, u64),
     kept: &Kept,
     report: &dyn Fn(&str),
 ) -> Result<Choice, ModelError> {
     report("measuring the file as shipped");
     let original = Choice::as_shipped(settings, sha256);
-    let mut speeds = vec![(original.encoding.clone(), speed(settings, &settings.path)?)];
+    let mut speeds = vec![(original.encoding.clone(), speed(settings, &settings.path, machine)?)];
     let mut too_large = None;
     let mut best = (speeds[0].1 * MARGIN, original);
-    for (name, kind) in CANDIDATES {
+    let candidates = if machine.accelerated() { ACCELERATED } else { &CANDIDATES };
+    for &(name, kind) in candidates {
         // Two candidates can be on the disk at once, so each is checked.
         if let Err(problem) = fits(bytes, most_bytes, &kept.folder) {
             report(&format!("{name} is passed over: {problem}"));
@@ -222,7 +235,10 @@ fn fastest(
             continue;
         }
         let path = kept.file(name);
-        match candidate(settings, &path, (name, kind), bytes, kept.store, report) {
+        report(&format!("re-encoding to {name}, {} MB", bytes.div_ceil(1_000_000)));
+        let written = encode(&settings.path, &path, kind, settings.threads);
+        report(&format!("measuring {name}"));
+        match written.and_then(|()| candidate(settings, machine, &path, kept.store)) {
             Ok((rate, sha256)) => {
                 speeds.push((name.to_owned(), rate));
                 let choice = Choice { encoding: name.to_owned(), sha256, path, ..best.1.clone() };
@@ -259,19 +275,9 @@ fn allowed(bytes: u64, most_bytes: u64, free: Option<u64>) -> Result<(), String>
     }
 }
 
-/// Writes one candidate and times it.
-fn candidate(
-    settings: &Settings,
-    path: &Path,
-    (name, kind): (&str, u32),
-    bytes: u64,
-    store: &Store,
-    report: &dyn Fn(&str),
-) -> Result<(f64, String), String> {
-    report(&format!("re-encoding to {name}, {} MB", bytes.div_ceil(1_000_000)));
-    encode(&settings.path, path, kind, settings.threads)?;
-    report(&format!("measuring {name}"));
-    let speed = speed(settings, path).map_err(|error| error.to_string());
+/// Speed and hash of a candidate, whose file goes where they cannot be had.
+fn candidate(settings: &Settings, machine: &Machine, path: &Path, store: &Store) -> Result<(f64, String), String> {
+    let speed = speed(settings, path, machine).map_err(|error| error.to_string());
     let sha256 = store.identify(path).map_err(|error| error.to_string());
     if speed.is_err() || sha256.is_err() {
         let _ = std::fs::remove_file(path);
@@ -305,18 +311,19 @@ fn encode(from: &Path, to: &Path, kind: u32, threads: usize) -> Result<(), Strin
     std::fs::rename(&target, to).map_err(|error| format!("{}: {error}", to.display()))
 }
 
-/// Prefill speed in tokens a second: the best of [`ROUNDS`] prompts.
-fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
-    let probe = Settings { path: path.to_owned(), cells: 2 * PROBE, batch: PROBE, ..settings.clone() };
+/// Prefill speed in tokens a second: the best of [`ROUNDS`] steps.
+fn speed(settings: &Settings, path: &Path, machine: &Machine) -> Result<f64, ModelError> {
+    let tokens = if machine.accelerated() { ACCELERATED_PROBE } else { PROBE };
+    let probe = Settings { path: path.to_owned(), cells: 2 * tokens, batch: tokens, ..settings.clone() };
     let mut best = Err(ModelError::Decode("not measured".into()));
     with_model(&probe, &mut |generator| {
         best = (0..=ROUNDS)
             .map(|round| {
-                let rows = (0..PROBE).map(|position| Row {
+                let rows = (0..tokens).map(|index| Row {
                     // The time does not depend on the tokens. Every vocabulary that is served has as many.
-                    token: i32::try_from((position * 37 + round) % 256).unwrap_or(0),
-                    position,
-                    sequence: 0,
+                    token: i32::try_from((index * 37 + round) % 256).unwrap_or(0),
+                    position: index % PROBE,
+                    sequence: index / PROBE,
                     targets: 0..0,
                     draws: 0..0,
                 });
@@ -327,43 +334,16 @@ fn speed(settings: &Settings, path: &Path) -> Result<f64, ModelError> {
                 }
                 let started = Instant::now();
                 generator.decode(&batch)?;
-                let rate = crate::numeric::real(PROBE) / started.elapsed().as_secs_f64();
-                generator.release(0)?;
+                let rate = crate::numeric::real(tokens) / started.elapsed().as_secs_f64();
+                for sequence in 0..tokens / PROBE {
+                    generator.release(sequence)?;
+                }
                 // The first round also reads pages that are not in memory yet.
                 Ok(if round == 0 { 0.0 } else { rate })
             })
             .try_fold(0.0_f64, |most, rate: Result<f64, ModelError>| Ok(most.max(rate?)));
     })?;
     best
-}
-
-/// Identifies what decides the speed of a tensor type: the CPU's features at run time and those the build may use.
-fn fingerprint() -> u32 {
-    let mut text = std::env::consts::ARCH.to_owned();
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        let found = [
-            has!("avx2"),
-            has!("fma"),
-            has!("f16c"),
-            has!("avx512f"),
-            has!("avx512vnni"),
-            has!("avx512bf16"),
-            cfg!(target_feature = "avx2"),
-            cfg!(target_feature = "avx512f"),
-            cfg!(target_feature = "avx512bf16"),
-        ];
-        text.push_str(&format!("{found:?}"));
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        use std::arch::is_aarch64_feature_detected as has;
-        text.push_str(&format!("{:?}", [has!("dotprod"), has!("i8mm"), has!("bf16"), has!("fp16")]));
-    }
-    text.push_str(if cfg!(feature = "portable") { "portable" } else { "fixed" });
-    // FNV-1a: the standard library's hasher may change between releases.
-    text.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]

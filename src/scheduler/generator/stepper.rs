@@ -30,6 +30,8 @@ pub(super) struct Stepper<'a> {
     openings: Openings,
     /// States of passages; `None` where nothing is reused.
     store: Option<&'a Store>,
+    /// [`Generator::saves_cheaply`].
+    saves_cheaply: bool,
     /// Whether a plan has the cache for itself ([`super::SchedulerOptions::reproducible`]).
     pub one_at_a_time: bool,
     /// Unpaid tokens of the followers.
@@ -62,9 +64,10 @@ impl<'a> Stepper<'a> {
         stats: &'a Stats,
         store: Option<&'a Store>,
     ) -> Self {
-        let capacity = generator.capacity();
+        let (capacity, saves_cheaply) = (generator.capacity(), generator.saves_cheaply());
         Self {
             generator,
+            saves_cheaply,
             jobs,
             stats,
             capacity,

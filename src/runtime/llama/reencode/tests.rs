@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn kept(&self) -> Kept<'_> {
-        Kept::new(&self.sha256, &self.store)
+        Kept::new(&self.sha256, &self.store, &Machine::of(&self.settings))
     }
 
     fn encodings(&self) -> Vec<PathBuf> {

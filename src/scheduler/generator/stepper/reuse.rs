@@ -104,8 +104,12 @@ impl Stepper<'_> {
             // It may be named by a state with scores that could not be had: this one has none.
             let key = if plan.scored_tokens(node) == 0 { key.without_scores() } else { key };
             let (tokens, depth) = (plan.length(node), plan.depth(node));
-            let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
             let (to_disk, own) = (active.job.fills, &active.job.held);
+            // Where moving states takes longer than reading, only those are kept that somebody asked to have.
+            if !(self.saves_cheaply || to_disk) {
+                continue;
+            }
+            let at_once = depth == 1 || (depth == 2 && tokens <= SHORT);
             let holds = depth <= active.job.shares && own.has_room(store.bytes_of(tokens));
             let wanted = store.wants(&key, tokens, at_once) || (to_disk && store.writes());
             if !wanted && !holds {

@@ -32,6 +32,21 @@ fn a_request_whose_passages_are_kept_fills_its_steps() {
 }
 
 #[test]
+fn states_that_take_longer_to_move_than_to_read_are_kept_where_they_were_asked_for() {
+    let bench = bench(PLENTY, Duration::ZERO, vec![Fault::DearStates]);
+    let list = plan(&["ab", "ba", "c"], "?x", 9);
+    for cached in [0, 4, 4] {
+        assert_eq!(bench.run(&list).unwrap().cached_tokens, cached, "the opening alone");
+    }
+    assert_eq!(bench.observed.saved.load(Ordering::SeqCst), 0);
+    let keys = bench.scheduler.store().unwrap().keys(&list);
+    bench.runtime.block_on(bench.scheduler.fill(Arc::clone(&list), keys, &Call::local())).unwrap();
+    let outcome = bench.run(&list).unwrap();
+    let passages = 5;
+    assert_eq!((outcome.cached_tokens, outcome.scores), (4 + passages * 9, directly(&list)));
+}
+
+#[test]
 fn a_deep_prefix_is_kept_at_its_second_sight() {
     let bench = bench(PLENTY, Duration::ZERO, vec![]);
     let twice = plan(&["abcd", "dcba"], "?x", 40);
