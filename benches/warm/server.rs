@@ -1,6 +1,6 @@
 //! A server process, and requests to it over gRPC.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rerankd::model::{AdapterInfo, weights};
@@ -11,6 +11,9 @@ use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use tonic::transport::Channel;
 
 use crate::report;
+
+/// Longest time of loading a model.
+const LOADS: Duration = Duration::from_secs(180);
 
 /// Kills the process when it is dropped.
 pub struct Server {
@@ -46,7 +49,9 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let scratch = tempfile::tempdir()?;
         let address_file = scratch.path().join("address");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rerankd"));
+        // A machine with an accelerator may have neither cargo nor the folder of the build.
+        let program = std::env::var_os("RERANKD").unwrap_or_else(|| env!("CARGO_BIN_EXE_rerankd").into());
+        let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--address-file"]).arg(&address_file);
         command.args(["--set", &format!("warm.memory_bytes={memory_bytes}"), "--set", "position_bias.learn=false"]);
         for setting in settings {
@@ -56,18 +61,20 @@ impl Server {
         if let Some(model) = model {
             command.args(["--model", model]);
         }
-        let mut child = command.stderr(Stdio::null()).spawn()?;
+        let log = scratch.path().join("log");
+        let mut child = command.stderr(std::fs::File::create(&log)?).spawn()?;
         let started = Instant::now();
         while !address_file.exists() {
             anyhow::ensure!(
                 child.try_wait()?.is_none() && started.elapsed().as_secs() < 60,
-                "the server did not start"
+                "the server did not start; its log:\n{}",
+                std::fs::read_to_string(&log)?
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let address = format!("http://{}", std::fs::read_to_string(&address_file)?);
         let channel = Channel::from_shared(address)?.connect().await?;
-        let server = Self { child, channel, _scratch: scratch };
+        let mut server = Self { child, channel, _scratch: scratch };
         loop {
             let info = server.info().await?;
             if info.worker.is_some_and(|worker| worker.ready) {
@@ -81,6 +88,11 @@ impl Server {
                 report::about_model(&generator.name, &running, &generator.encoding);
                 return Ok(server);
             }
+            anyhow::ensure!(
+                server.child.try_wait()?.is_none() && started.elapsed() < LOADS,
+                "the model did not load; the server's log:\n{}",
+                std::fs::read_to_string(&log)?
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Packs what a machine with a GPU needs to run rerankd and its benchmarks without cargo, Rust or a network: one folder, and the same as a
+# compressed archive beside it.
+#
+#   pack-gpu.sh BUILD CUDA OUT
+#
+# BUILD is the folder of a portable build with its benchmarks:
+#   RUSTFLAGS= cargo build --release --locked --features portable --target-dir target/portable --bin rerankd --bench gpu --bench scoring
+# (BUILD is target/portable/release then), CUDA is libggml-cuda.so (build-cuda-backend.sh). OUT is created. There, run-gpu.sh runs the
+# benchmarks. It needs the CUDA runtime, and for models with random weights the Python packages gguf and numpy.
+#
+#   ONNXRUNTIME   libonnxruntime.so to include, for the models beside the generator
+#   BENCHES       benchmarks to include; gpu and scoring by default, which run-gpu.sh runs
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ $# -ne 3 ]; then
+  echo "usage: pack-gpu.sh BUILD CUDA OUT" >&2
+  exit 2
+fi
+build=$1 cuda=$2 out=$3
+fail() { echo "pack-gpu: $1" >&2; exit 1; }
+[ -f "$cuda" ] || fail "$cuda: no such file"
+[ ! -e "$out" ] || fail "$out: exists"
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+scripts/image-root.sh --app-only "$build" "$scratch/root"
+mv "$scratch/root/usr/lib/rerankd" "$out"
+for bench in ${BENCHES:-gpu scoring}; do
+  # Of several builds the newest; its name carries a hash, and its notes for cargo end in .d.
+  found=$(find "$build/deps" -maxdepth 1 -type f -perm -u+x -name "$bench-*" ! -name '*.d' -printf '%T@ %p\n' | sort -rn | head -n 1 | cut -d' ' -f2-)
+  [ -n "$found" ] || fail "$build/deps: no benchmark $bench"
+  install -m 755 "$found" "$out/bench-$bench"
+  # Unlike the binary it has no path to the libraries beside it: run-gpu.sh names the folder.
+  strip --strip-unneeded "$out/bench-$bench"
+done
+install -m 755 "$cuda" "$out/libggml-cuda.so"
+install -m 755 scripts/run-gpu.sh scripts/random-gguf.py "$out/"
+tar --sort=name --owner=0 --group=0 -C "$(dirname "$out")" -cf - "$(basename "$out")" | xz -T1 -9 > "$out.tar.xz"
+echo "$out.tar.xz: $(($(stat -c %s "$out.tar.xz") / 1000000)) MB" >&2
