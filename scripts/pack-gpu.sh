@@ -12,13 +12,13 @@
 #   ONNXRUNTIME   libonnxruntime.so to include, for the models beside the generator
 #   BENCHES       benchmarks to include; gpu and scoring by default, which run-gpu.sh runs
 set -euo pipefail
-cd "$(dirname "$0")/.."
 
 if [ $# -ne 3 ]; then
   echo "usage: pack-gpu.sh BUILD CUDA OUT" >&2
   exit 2
 fi
-build=$1 cuda=$2 out=$3
+build=$(realpath -m "$1") cuda=$(realpath -m "$2") out=$(realpath -m "$3")
+cd "$(dirname "$0")/.."
 fail() { echo "pack-gpu: $1" >&2; exit 1; }
 [ -f "$cuda" ] || fail "$cuda: no such file"
 [ ! -e "$out" ] || fail "$out: exists"

@@ -4,6 +4,7 @@
 #   run-gpu.sh [--model FILE] [--parts P,P] [OPTION…]     options of the benchmark; see bench-gpu --help
 #   run-gpu.sh prefill [--model FILE] [--concurrent 1,4,16,64] [--rounds N]
 #   run-gpu.sh random SHAPE FILE [OPTION…]                writes a model with random weights (random-gguf.py)
+#   run-gpu.sh rerankd COMMAND…                           the server and its commands, with the libraries of CUDA
 #
 # Prints a JSON line for each figure. Runs without an accelerator, too, and then tells that it works and nothing else.
 set -euo pipefail
@@ -11,24 +12,19 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 # The backend is found beside the binary; what it needs of CUDA may lie in the toolkit or in Python packages (those of PyTorch).
 libraries=$here
-for folder in /usr/local/cuda/lib64 $(python3 -c '
+while IFS= read -r folder; do
+  [ ! -d "$folder" ] || libraries=$libraries:$folder
+done < <(echo /usr/local/cuda/lib64; python3 -c '
 import glob, site
 for base in site.getsitepackages():
-    print(*glob.glob(base + "/nvidia/*/lib"), sep="\n")' 2>/dev/null || true); do
-  [ ! -d "$folder" ] || libraries=$libraries:$folder
-done
+    print(*glob.glob(base + "/nvidia/*/lib"), sep="\n")' 2>/dev/null)
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export RERANKD=$here/rerankd
 [ ! -e "$here/libonnxruntime.so" ] || export ORT_DYLIB_PATH=${ORT_DYLIB_PATH:-$here/libonnxruntime.so}
 
-# llama.cpp says nothing of a backend that it cannot load, and takes the CPU.
-if missing=$(ldd "$here/libggml-cuda.so" | grep 'not found'); then
-  echo "run-gpu: libggml-cuda.so cannot be loaded without these: $missing" >&2
-  exit 1
-fi
-
 case ${1:-} in
   prefill) shift; exec "$here/bench-scoring" engine --only prefill "$@" ;;
   random) shift; exec python3 "$here/random-gguf.py" "$@" ;;
+  rerankd) shift; exec "$here/rerankd" "$@" ;;
   *) exec "$here/bench-gpu" "$@" ;;
 esac

@@ -121,7 +121,10 @@ pub async fn measure_tensor_types(
     report: impl Fn(&str) + Send + 'static,
 ) -> anyhow::Result<Option<reencode::Choice>> {
     let Some(most_bytes) = config.generator.reencode else { return Ok(None) };
-    let (store, generator, model) = (config.store.clone(), config.generator.clone(), model.to_owned());
+    // The scorer's file runs by the scorer's settings.
+    let scorer = config.scorer.as_ref().filter(|scorer| scorer.model == model && config.generator.model != model);
+    let generator = scorer.unwrap_or(&config.generator).clone();
+    let (store, model) = (config.store.clone(), model.to_owned());
     tokio::task::spawn_blocking(move || {
         let located = store.locate(&model, Role::Generator)?;
         let settings = generator.settings(located.path);

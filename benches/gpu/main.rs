@@ -151,7 +151,7 @@ impl Bench<'_> {
 
     /// Utilities by the accelerator against those by the CPU.
     async fn agreement(&self, server: &Server) -> anyhow::Result<()> {
-        // llama.cpp sends large products to an accelerator also where all layers are on the CPU: it must not find one.
+        // The reference must not find an accelerator at all.
         let hidden = [("CUDA_VISIBLE_DEVICES", ""), ("GGML_VK_VISIBLE_DEVICES", "")];
         let settings = ["generator.gpu_layers=0".to_owned(), "generator.reencode=false".to_owned()];
         let on_cpu = Server::with_environment(self.arguments.model.as_deref(), 0, &settings, &hidden).await?;

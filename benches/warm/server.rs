@@ -76,6 +76,11 @@ impl Server {
         let channel = Channel::from_shared(address)?.connect().await?;
         let mut server = Self { child, channel, _scratch: scratch };
         loop {
+            anyhow::ensure!(
+                server.child.try_wait()?.is_none() && started.elapsed() < LOADS,
+                "the model did not load; the server's log:\n{}",
+                std::fs::read_to_string(&log)?
+            );
             let info = server.info().await?;
             if info.worker.is_some_and(|worker| worker.ready) {
                 let generator = info.generator.unwrap_or_default();
@@ -88,11 +93,6 @@ impl Server {
                 report::about_model(&generator.name, &running, &generator.encoding);
                 return Ok(server);
             }
-            anyhow::ensure!(
-                server.child.try_wait()?.is_none() && started.elapsed() < LOADS,
-                "the model did not load; the server's log:\n{}",
-                std::fs::read_to_string(&log)?
-            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -23,11 +23,11 @@ enum Action {
     /// List the catalogue and which of its models are in the store.
     #[command(after_help = "Example:\n  rerankd models list")]
     List,
-    /// Fetch models and prepare them for this CPU. Models that are already in the store are not fetched again.
+    /// Fetch models and prepare them for this machine. Models that are already in the store are not fetched again.
     ///
-    /// Files are verified before they appear in the store. Unless generator.reencode is false or layers run on an accelerator,
-    /// the tensor types of each generator are then measured: the file is re-encoded to BF16 and F16, and the fastest file is
-    /// kept. This takes seconds to minutes, once for each file and CPU. A running server uses the choice from its next start.
+    /// Files are verified before they appear in the store. Unless generator.reencode is false, the tensor types of each generator
+    /// are then measured: the file is re-encoded to BF16 and F16, on an accelerator to BF16 alone, and the fastest file is kept. This
+    /// takes seconds to minutes, once for each file and CPU or accelerator. A running server uses the choice from its next start.
     #[command(
         after_help = "Examples:\n  rerankd models pull\n  rerankd models pull smollm2-135m-instruct\n  rerankd models pull --set generator.model=/models/x.gguf"
     )]

@@ -37,7 +37,7 @@ pub(super) struct ServeArgs {
     /// Generator that scores passages in the place of the one that answers: a catalogue name or the path of a GGUF file.
     #[arg(long, value_name = "NAME|FILE")]
     scorer: Option<String>,
-    /// Keep the tensor type of the model file, even if another type is faster on this CPU.
+    /// Keep the tensor type of the model file, even if another type is faster on this machine.
     #[arg(long)]
     no_reencode: bool,
     /// File to which the bound address is written once the server listens.

@@ -5,7 +5,7 @@
 //!
 //! - `NAME/FILE`: models of the catalogue, verified before they appear
 //! - `.receipts/`: hashes of files, valid while size and times of the file are unchanged
-//! - `.encodings/`: the tensor type chosen for a generator on this CPU, and the re-encoded file
+//! - `.encodings/`: the tensor type chosen for a generator on this machine, and the re-encoded file
 //! - `.profiles/`: position-bias profiles and calibrations
 //! - `.pull-*` and `.encodings/.encode-*`: files in the making
 

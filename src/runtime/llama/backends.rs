@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "portable")]
 use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
 
 const PREFIX: &str = "libggml-";
 const SUFFIX: &str = ".so";
 
+#[cfg(feature = "portable")]
 /// Loads the backends that lie beside the program, where some do, or else those of the build.
 pub(super) fn load_all() {
     let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_path_buf));
@@ -52,7 +54,7 @@ fn explain(folder: &Path) {
         #[expect(unsafe_code, reason = "the loader's reason comes from opening the library alone")]
         let opened = unsafe { libloading::Library::new(path) };
         let problem = match opened {
-            Ok(_) => "it finds no device; does the driver fit it?".to_owned(),
+            Ok(_) => "it finds no device, or is not of this version; does the driver fit it?".to_owned(),
             Err(error) => match std::error::Error::source(&error) {
                 Some(reason) => format!("{error}: {reason}"),
                 None => error.to_string(),

@@ -93,23 +93,30 @@ impl<'m> LlamaGenerator<'m> {
             return Ok(());
         }
         let full = trial(self.capacity.batch.min(self.capacity.sequences * TRIAL));
-        let mut evaluated = Duration::ZERO;
-        let mut moved = None;
+        let positions = TRIAL.min(full.rows.len());
+        let (mut evaluated, mut moved) = (Duration::ZERO, None);
         // What the first round takes does not count.
         for _ in 0..2 {
             let began = Instant::now();
             self.decode(&full)?;
             evaluated = began.elapsed();
-            // Where a model's states cannot be moved, none are kept.
-            moved = self.time_state(TRIAL.min(full.rows.len())).ok();
+            moved = Some(self.time_state(positions));
             for sequence in 0..full.rows.len().div_ceil(TRIAL) {
                 self.release(sequence)?;
             }
         }
         self.decode(&trial(1))?;
         self.release(0)?;
-        self.saves_cheaply = worth_saving(moved, evaluated.mul_f64(real(TRIAL) / real(full.rows.len())));
-        tracing::debug!(?evaluated, tokens = full.rows.len(), ?moved, cheap = self.saves_cheaply, "tried");
+        let evaluated = evaluated.mul_f64(real(positions) / real(full.rows.len()));
+        match moved {
+            Some(Ok(moved)) => {
+                self.saves_cheaply = worth_saving(moved, evaluated);
+                let (tokens, kept) = (positions, self.saves_cheaply);
+                tracing::info!(tokens, ?evaluated, ?moved, kept, "states of passages timed on the accelerator");
+            }
+            Some(Err(error)) => tracing::warn!(%error, "states of passages cannot be moved; requests keep none"),
+            None => {}
+        }
         Ok(())
     }
 
@@ -139,8 +146,8 @@ impl<'m> LlamaGenerator<'m> {
 
 /// Whether states are kept that take `moved` to save and restore, and whose tokens take `evaluated`. Most states are
 /// saved and not asked for again.
-fn worth_saving(moved: Option<Duration>, evaluated: Duration) -> bool {
-    moved.is_some_and(|moved| moved <= evaluated / 2)
+fn worth_saving(moved: Duration, evaluated: Duration) -> bool {
+    moved <= evaluated / 2
 }
 
 /// Tokens of a sequence of [`trial`]: few enough for any model's context.
@@ -272,10 +279,9 @@ mod tests {
     #[test]
     fn states_are_kept_where_moving_them_takes_half_of_reading() {
         let milliseconds = Duration::from_millis;
-        assert!(!worth_saving(Some(milliseconds(8)), milliseconds(2)));
-        assert!(!worth_saving(Some(milliseconds(3)), milliseconds(5)));
-        assert!(worth_saving(Some(milliseconds(3)), milliseconds(200)));
-        assert!(!worth_saving(None, milliseconds(200)));
+        assert!(!worth_saving(milliseconds(8), milliseconds(2)));
+        assert!(!worth_saving(milliseconds(3), milliseconds(5)));
+        assert!(worth_saving(milliseconds(3), milliseconds(200)));
     }
 
     /// As on an accelerator, but by the CPU.

@@ -1,6 +1,6 @@
 //! Generators, tokenizers and rerankers in llama.cpp.
 
-#[cfg(feature = "portable")]
+#[cfg(any(test, feature = "portable"))]
 mod backends;
 mod chat_template;
 mod end;
@@ -205,7 +205,7 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
     let mut model = load(&settings.path, &params)?;
     // Before the context, which counts the adapter's operations into the size of its graphs. The numbers of these operations
-    // have no room before the first step: an accelerator without any left fails then, and not here.
+    // have no room before the first step, which is made below on an accelerator.
     let adapter = match &settings.adapter {
         Some(adapter) => Some((lora::load(adapter, &mut model, &settings.path)?, adapter.scale)),
         None => None,

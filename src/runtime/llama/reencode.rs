@@ -1,9 +1,9 @@
 //! The same weights in the tensor type that this machine multiplies fastest.
 //!
 //! The type of a file decides its prefill speed: blocks of four bits are unpacked again for every product, while 16-bit
-//! floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`] re-encodes the file to the candidate types, times
-//! each for a second or two, and keeps the fastest beside the models, named by the hash of the original and what
-//! computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float represents the product
+//! floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`] re-encodes the
+//! file to the candidate types, times each for a second or two, and keeps the fastest beside the models, named by the hash of
+//! the original and what computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float represents the product
 //! of a block's scale and a small integer to within half a unit in the last place, so a candidate is no less precise than a
 //! block type of eight bits or fewer.
 //!
@@ -48,8 +48,7 @@ pub const AS_SHIPPED: &str = "as shipped";
 const CANDIDATES: [(&str, u32); 2] =
     [("BF16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_BF16), ("F16", llama_cpp_sys_2::LLAMA_FTYPE_MOSTLY_F16)];
 
-/// On accelerators llama.cpp adds products of half precision in half precision, logits included: such a file would be faster and
-/// score otherwise.
+/// On accelerators llama.cpp adds products of half precision in half precision, whose range activations of some models exceed.
 const ACCELERATED: &[(&str, u32)] = &[CANDIDATES[0]];
 
 /// The result of measuring a file on this machine.

@@ -238,8 +238,8 @@ impl<'m> LlamaReranker<'m> {
             Ok(template) => Frame::of_template(&template, |part| tokenise(model, part, true)).map_err(unusable)?,
             Err(_) => frame_of_flags(model),
         };
-        let most_tokens =
-            settings.most_tokens.min(number(&format!("{architecture}.context_length")).unwrap_or(usize::MAX));
+        let trained = number(&format!("{architecture}.context_length")).unwrap_or(usize::MAX);
+        let most_tokens = settings.most_tokens.min(trained);
         if most_tokens < frame.len() + LEAST_TOKENS {
             let problem = format!("a pair may have {most_tokens} tokens, its frame alone takes {}", frame.len());
             return Err(unusable(problem));
@@ -251,6 +251,7 @@ impl<'m> LlamaReranker<'m> {
             .with_n_ctx(NonZeroU32::new(size.unsigned_abs()))
             .with_n_batch(size.unsigned_abs())
             .with_n_ubatch(size.unsigned_abs())
+            .with_op_offload(settings.gpu_layers > 0)
             .with_n_seq_max(narrow("batch", pairs)?.unsigned_abs())
             .with_kv_unified(true)
             .with_embeddings(true)
@@ -268,8 +269,7 @@ impl<'m> LlamaReranker<'m> {
             output,
             most_tokens,
         };
-        let batch = LlamaBatch::new(most_tokens, 1);
-        Ok(Self { model, context, batch, pairs, kind, frame, info })
+        Ok(Self { model, context, batch: LlamaBatch::new(most_tokens, 1), pairs, kind, frame, info })
     }
 
     /// Tokens of a text, with the white space that the template has around it.

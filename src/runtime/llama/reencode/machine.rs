@@ -4,7 +4,7 @@ use super::super::{Settings, accelerator, offloads};
 
 /// What computes the steps of a generator.
 pub(super) struct Machine {
-    /// Kind and name of the accelerator; `None` where the CPU computes.
+    /// Kind and name of the accelerator, and the layers on it; `None` where the CPU computes.
     accelerator: Option<String>,
 }
 
@@ -12,7 +12,9 @@ impl Machine {
     /// What computes with these settings. Where llama.cpp cannot be initialised, nothing does; loading tells of that.
     pub fn of(settings: &Settings) -> Self {
         let found = if offloads(settings).unwrap_or(false) { accelerator() } else { None };
-        Self { accelerator: found.map(|device| format!("{} {}", device.backend, device.description)) }
+        // Some layers may be left to the CPU.
+        let layers = settings.gpu_layers;
+        Self { accelerator: found.map(|device| format!("{} {}, {layers}", device.backend, device.description)) }
     }
 
     pub const fn accelerated(&self) -> bool {
