@@ -123,6 +123,7 @@ async fn passages_are_scored_by_the_scorer_and_answers_come_from_the_generator()
     let told = info(&both).await;
     let (generator, scorer) = (told.generator.unwrap(), told.scorer.unwrap());
     let hash = scorer.model.as_ref().unwrap().sha256.clone();
+    assert_eq!([&*generator.compute, &*scorer.model.as_ref().unwrap().compute], ["cpu"; 2]);
     assert_eq!(model("").await, ("merged.gguf".to_owned(), hash));
     assert_eq!(model("generator").await, ("base.gguf".to_owned(), generator.sha256));
     let own = rerank(&both, asked(v1::Method::LeaveOneOut, "")).await.unwrap();

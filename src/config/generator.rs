@@ -208,6 +208,22 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_left_open_or_bounded_and_fit_each_other() {
+        let sizes = |flags: &[(&str, &str)]| load(flags).map(|config| (config.generator.cells, config.generator.batch));
+        assert_eq!(sizes(&[]), Ok((0, 0)));
+        assert_eq!(sizes(&[("generator.batch", "1024")]), Ok((0, 1024)));
+        assert_eq!(sizes(&[("generator.context_cells", "256")]), Ok((256, 0)));
+        let faults = sizes(&[("generator.context_cells", "255"), ("generator.batch", "15")]).unwrap_err();
+        let expected = [
+            "context_cells: must be 0 or between 256 and 16777216, is 255",
+            "batch: must be 0 or between 16 and 65536, is 15",
+        ];
+        assert_eq!(faults, expected.map(|fault| format!("generator.{fault}")));
+        let faults = sizes(&[("generator.context_cells", "256"), ("generator.batch", "257")]).unwrap_err();
+        assert_eq!(faults, ["generator.batch: must not exceed generator.context_cells"]);
+    }
+
+    #[test]
     fn a_rerankers_prompt_is_named_or_left_to_the_file() {
         assert_eq!(load(&[]).unwrap().generator.yes_no_prompt, None);
         let config = load(&[("scorer.model", "x.gguf"), ("scorer.yes_no_prompt", "bge-gemma")]).unwrap();
