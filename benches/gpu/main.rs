@@ -162,13 +162,11 @@ impl Bench<'_> {
             anyhow::ensure!(ours.iter().chain(&theirs).all(|utility| utility.is_finite()), "{name}: not finite");
             let differences: Vec<f64> = ours.iter().zip(&theirs).map(|(left, right)| left - right).collect();
             let count = differences.len() as f64;
-            eprintln!("{name}: {ours:.2?} and {theirs:.2?}");
+            eprintln!("{name}: {ours:.2?}, by the CPU {theirs:.2?}");
             let mean = differences.iter().sum::<f64>() / count;
-            let largest =
-                |of: &dyn Fn(f64) -> f64, values: &[f64]| values.iter().map(|&value| of(value)).fold(0.0, f64::max);
-            let scale = largest(&f64::abs, &theirs).max(f64::MIN_POSITIVE);
+            let scale = theirs.iter().fold(f64::MIN_POSITIVE, |most, utility| most.max(utility.abs()));
             // What all passages share comes from the query without a passage, and moves no rank.
-            let beyond = largest(&|difference| (difference - mean).abs(), &differences);
+            let beyond = differences.iter().fold(0.0_f64, |most, difference| most.max((difference - mean).abs()));
             Line::new(&format!("{name}: mean difference from the CPU"), mean, "nats").ratio(mean.abs() / scale).print();
             Line::new(
                 &format!("{name}: largest difference from the CPU beyond the mean, over the largest utility"),

@@ -8,9 +8,6 @@ use serde::Deserialize;
 use crate::engine::prompt::{Frame, YesNoPrompt};
 use crate::runtime::llama::{self, CacheType};
 
-/// Most threads of a step.
-const MOST_THREADS: usize = 1024;
-
 /// Largest absolute value of an adapter's scale.
 const MOST_SCALE: f32 = 100.0;
 
@@ -94,15 +91,15 @@ pub(super) struct Section {
 impl Section {
     /// Appends a fault for each value that is wrong. `section` is its name; threads of 0 become `threads`.
     pub fn validate(self, section: &str, threads: usize, reencode: Option<u64>, faults: &mut Vec<String>) -> Generator {
-        for (key, value, least, most) in
-            [("context_cells", self.context_cells, 256, 1 << 24), ("batch", self.batch, 16, 1 << 16)]
-        {
+        let bounds = [
+            ("context_cells", self.context_cells, 256, 1 << 24),
+            ("batch", self.batch, 16, 1 << 16),
+            ("threads", self.threads, 1, 1024),
+        ];
+        for (key, value, least, most) in bounds {
             if value != 0 && (value < least || value > most) {
                 faults.push(format!("{section}.{key}: must be 0 or between {least} and {most}, is {value}"));
             }
-        }
-        if self.threads > MOST_THREADS {
-            faults.push(format!("{section}.threads: must be between 0 and {MOST_THREADS}, is {}", self.threads));
         }
         if self.context_cells != 0 && self.batch > self.context_cells {
             faults.push(format!("{section}.batch: must not exceed {section}.context_cells"));

@@ -8,8 +8,8 @@ use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
 const PREFIX: &str = "libggml-";
 const SUFFIX: &str = ".so";
 
-#[cfg(feature = "portable")]
 /// Loads the backends that lie beside the program, where some do, or else those of the build.
+#[cfg(feature = "portable")]
 pub(super) fn load_all() {
     let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_path_buf));
     // llama.cpp's binding takes UTF-8 alone.

@@ -93,31 +93,33 @@ impl<'m> LlamaGenerator<'m> {
             return Ok(());
         }
         let full = trial(self.capacity.batch.min(self.capacity.sequences * TRIAL));
-        let positions = TRIAL.min(full.rows.len());
-        let (mut evaluated, mut moved) = (Duration::ZERO, None);
         // What the first round takes does not count.
-        for _ in 0..2 {
-            let began = Instant::now();
-            self.decode(&full)?;
-            evaluated = began.elapsed();
-            moved = Some(self.time_state(positions));
-            for sequence in 0..full.rows.len().div_ceil(TRIAL) {
-                self.release(sequence)?;
-            }
-        }
-        self.decode(&trial(1))?;
-        self.release(0)?;
-        let evaluated = evaluated.mul_f64(real(positions) / real(full.rows.len()));
+        let _ = self.time_step(&full)?;
+        let (evaluated, moved) = self.time_step(&full)?;
+        let _ = self.time_step(&trial(1))?;
+        let tokens = TRIAL.min(full.rows.len());
+        let evaluated = evaluated.mul_f64(real(tokens) / real(full.rows.len()));
         match moved {
-            Some(Ok(moved)) => {
+            Ok(moved) => {
                 self.saves_cheaply = worth_saving(moved, evaluated);
-                let (tokens, kept) = (positions, self.saves_cheaply);
+                let kept = self.saves_cheaply;
                 tracing::info!(tokens, ?evaluated, ?moved, kept, "states of passages timed on the accelerator");
             }
-            Some(Err(error)) => tracing::warn!(%error, "states of passages cannot be moved; requests keep none"),
-            None => {}
+            Err(error) => tracing::warn!(%error, "states of passages cannot be moved; requests keep none"),
         }
         Ok(())
+    }
+
+    /// How long it takes to evaluate a step of [`trial`], and to move the state of its first sequence. Leaves nothing.
+    fn time_step(&mut self, batch: &Batch) -> Result<(Duration, Result<Duration, ModelError>), ModelError> {
+        let began = Instant::now();
+        self.decode(batch)?;
+        let evaluated = began.elapsed();
+        let moved = self.time_state(TRIAL.min(batch.rows.len()));
+        for sequence in 0..batch.rows.len().div_ceil(TRIAL) {
+            self.release(sequence)?;
+        }
+        Ok((evaluated, moved))
     }
 
     /// How long it takes to save the first positions of the first sequence and to restore them in its place.

@@ -214,12 +214,10 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
     if let Some((mut adapter, scale)) = adapter {
         generator.apply(&mut adapter, scale)?;
     }
-    if offloads(settings)? {
-        let problem = |error| format!("the first step of {} tokens fails: {error}", settings.batch);
-        let unusable =
-            |error| ModelError::Unusable { path: settings.path.display().to_string(), problem: problem(error) };
-        generator.warm_up().map_err(unusable)?;
-    }
+    generator.warm_up().map_err(|error| {
+        let problem = format!("the first step of {} tokens fails: {error}", settings.batch);
+        ModelError::Unusable { path: settings.path.display().to_string(), problem }
+    })?;
     serve(&mut generator);
     Ok(())
 }

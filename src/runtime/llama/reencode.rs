@@ -3,9 +3,9 @@
 //! The type of a file decides its prefill speed: blocks of four bits are unpacked again for every product, while 16-bit
 //! floats go straight into the widest instructions of a CPU, or the matrix units of an accelerator. [`measure`] re-encodes the
 //! file to the candidate types, times each for a second or two, and keeps the fastest beside the models, named by the hash of
-//! the original and what computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float represents the product
-//! of a block's scale and a small integer to within half a unit in the last place, so a candidate is no less precise than a
-//! block type of eight bits or fewer.
+//! the original and what computes. The original stays, and it wins unless another type is faster by a margin. A 16-bit float
+//! represents the product of a block's scale and a small integer to within half a unit in the last place, so a candidate is no
+//! less precise than a block type of eight bits or fewer.
 //!
 //! Measuring a file of 0.5 billion parameters takes minutes. `rerankd models pull` does it; a server only reads the result
 //! ([`chosen`]).
