@@ -1,4 +1,4 @@
-//! Block tests against golden values, hand-worked cases and properties. Whole fits: tests/golden_moi.rs.
+//! Block tests against golden values, hand-worked cases and properties. Whole fits: tests/golden/moi.rs.
 
 use nalgebra::{DMatrix, DVector};
 use proptest::prelude::*;

@@ -203,12 +203,12 @@ pub async fn wait_for(what: &str, done: impl Fn() -> bool) {
 }
 
 /// The default configuration: the default models in the user's store. No states are kept, so that equal requests served alone
-/// give byte-equal scores; tests/real_warm.rs keeps them.
+/// give byte-equal scores; tests/real/warm.rs keeps them.
 pub fn real_config() -> Config {
     Config::load(None, &[("warm.memory_bytes".to_owned(), "0".to_owned())]).unwrap()
 }
 
-/// The default generator, shared by all tests of a file. It runs on its own thread, independent of the tests'
+/// The default generator, shared by all tests of a program. It runs on its own thread, independent of the tests'
 /// runtimes.
 pub async fn real_engine() -> Engine {
     static ENGINE: tokio::sync::OnceCell<Engine> = tokio::sync::OnceCell::const_new();
@@ -216,6 +216,12 @@ pub async fn real_engine() -> Engine {
         rerankd::app::engine(&real_config()).await.expect("the default generator; `make setup` fetches it")
     };
     ENGINE.get_or_init(load).await.clone()
+}
+
+/// Held by a test of a server over [`real_engine`]: the work of another one is work ahead, for which a call may be refused.
+pub async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ALONE.lock().await
 }
 
 pub fn wire(query: &str, passages: &[&str]) -> v1::RerankRequest {

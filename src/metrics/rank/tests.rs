@@ -1,4 +1,4 @@
-//! Hand-worked lists, properties, and the parser. Values of independent programs: tests/golden_metrics.rs.
+//! Hand-worked lists, properties, and the parser. Values of independent programs: tests/golden/metrics.rs.
 
 use super::*;
 

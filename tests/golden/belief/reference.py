@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An independent computation of entailment probabilities and belief measures, for tests/golden_belief.rs.
+"""An independent computation of entailment probabilities and belief measures, for tests/golden/belief.rs.
 
     python3 -m venv /tmp/nli && /tmp/nli/bin/pip install numpy onnx onnxruntime==1.31.1 tokenizers
     /tmp/nli/bin/python tests/golden/belief/reference.py --network policy_nli_int8.onnx --tokenizer tokenizer.json

@@ -1,4 +1,4 @@
-"""Perplexity and lexical similarity of made-up answers, for tests/golden_belief.rs.
+"""Perplexity and lexical similarity of made-up answers, for tests/golden/belief.rs.
 
     pip install numpy rouge-score==0.1.2
     python tests/golden/belief/uncertainty.py

@@ -1,4 +1,4 @@
-"""BERTScore by onnxruntime, tokenizers and numpy, for tests/rpc_bert_score.rs.
+"""BERTScore by onnxruntime, tokenizers and numpy, for tests/rpc/bert_score.rs.
 
     pip install numpy onnxruntime==1.31.1 tokenizers
     python tests/golden/metrics/bert_score.py --model ~/.cache/rerankd/models/all-minilm-l6-v2

@@ -1,4 +1,4 @@
-"""Sentence BLEU of sacrebleu for tests/golden_metrics.rs.
+"""Sentence BLEU of sacrebleu for tests/golden/metrics.rs.
 
     pip install sacrebleu==2.6.0
     python tests/golden/metrics/bleu.py tests/golden/metrics

@@ -1,4 +1,4 @@
-"""Values of independent programs for tests/golden_metrics.rs.
+"""Values of independent programs for tests/golden/metrics.rs.
 
     pip install pytrec-eval-terrier ir-measures ranx scipy; pip install --no-deps erag
     python tests/golden/metrics/reference.py tests/golden/metrics

@@ -1,0 +1,315 @@
+//! The binary: exit codes, messages and formats.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn rerankd(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rerankd"))
+        .args(arguments)
+        .env_remove("RERANKD_CONFIG")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails early closes its standard input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let commands: [&[&str]; 18] = [
+        &["compress"],
+        &["evaluate"],
+        &["metrics"],
+        &["utility"],
+        &["measure"],
+        &["serve"],
+        &["rerank"],
+        &["fit"],
+        &["calibrate"],
+        &["position-bias"],
+        &["models"],
+        &["models", "list"],
+        &["models", "pull"],
+        &["models", "verify"],
+        &["health"],
+        &["token"],
+        &["token", "new"],
+        &["check-config"],
+    ];
+    for command in commands {
+        let output = rerankd(&[command, &["--help"]].concat(), "");
+        assert!(output.status.success());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{command:?}");
+    }
+    assert!(rerankd(&["--version"], "").status.success());
+}
+
+#[test]
+fn fit_reads_standard_input_and_writes_json() {
+    let problem = r#"{"n":2,"permutations":[[0,1],[1,0],[0,1],[1,0]],"scores":[1.0,0.2,1.2,0.1],"lam":0.05,"rho":2.0,
+        "a0":[0.8888888888888888,0.1111111111111111]}"#;
+    let output = rerankd(&["fit", "--input", "-"], problem);
+    assert!(output.status.success(), "{}", error(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!((answer["objective"].as_f64().unwrap() - 0.059_119_588_381).abs() < 1e-9);
+    assert_eq!(answer["ranking"], serde_json::json!([0, 1]));
+    let output = rerankd(&["fit", "--input", "-"], r#"{"n":2,"permutations":[[0,1]],"scores":["x"]}"#);
+    assert_eq!(output.status.code(), Some(2));
+    let output = rerankd(&["fit", "--input", "/nowhere.json"], "");
+    assert_eq!((output.status.code(), error(&output).contains("/nowhere.json")), (Some(2), true));
+}
+
+#[test]
+fn exit_codes_distinguish_the_kinds_of_failure() {
+    let unreachable = rerankd(&["rerank", "--query", "q", "--server", "127.0.0.1:9"], "\"a\"\n");
+    assert_eq!(unreachable.status.code(), Some(69), "{}", error(&unreachable));
+    assert_eq!(rerankd(&["health", "--server", "127.0.0.1:9"], "").status.code(), Some(69));
+    assert_eq!(rerankd(&["rerank"], "").status.code(), Some(2), "the query is missing");
+    let faulty = rerankd(&["check-config", "--set", "limits.passages=none", "--set", "limits.unheard=1"], "");
+    assert_eq!(faulty.status.code(), Some(78));
+    assert!(error(&faulty).contains("limits.passages") && error(&faulty).contains("limits.unheard"));
+    let good = rerankd(&["check-config", "--set", "limits.passages=7"], "");
+    assert!(good.status.success() && String::from_utf8_lossy(&good.stdout).contains("passages = 7"));
+    let unknown = rerankd(&["models", "pull", "nobody"], "");
+    assert_eq!((unknown.status.code(), error(&unknown).contains("nobody")), (Some(2), true));
+    let unknown = rerankd(&["models", "pull", "--set", "generator.model=/nowhere/x.gguf"], "");
+    assert_eq!((unknown.status.code(), error(&unknown).contains("/nowhere/x.gguf")), (Some(1), true));
+    let missing = rerankd(&["serve", "--listen", "127.0.0.1:0", "--model", "/nowhere/x.gguf"], "");
+    assert_eq!((missing.status.code(), error(&missing).contains("/nowhere/x.gguf")), (Some(1), true));
+}
+
+#[test]
+fn bad_passages_name_their_line() {
+    for (line, expected) in [
+        ("{\"id\":1}", "standard input:2: must be a string, or an object"),
+        ("{nonsense", "standard input:2: "),
+        ("{\"text\":\"x\",\"score\":\"high\"}", "standard input:2: must be"),
+    ] {
+        let output = rerankd(&["rerank", "--query", "q", "--server", "127.0.0.1:9"], &format!("\"fine\"\n{line}\n"));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(error(&output).contains(expected), "{}", error(&output));
+    }
+}
+
+#[test]
+fn a_rerank_in_process_prints_json_in_a_pipe() {
+    let _alone = crate::program::alone();
+    let input = "{\"id\":\"a\",\"text\":\"Rye flour absorbs more water than wheat.\"}\n\
+                 {\"id\":\"b\",\"text\":\"The looms were driven by the River Senn.\"}\n";
+    let arguments = ["rerank", "--query", "Which river drove the looms?", "--method", "query-generation"];
+    let output = rerankd(&arguments, input);
+    assert!(output.status.success(), "{}", error(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["results"][0]["id"], "b");
+    assert!(answer["usage"]["tokens"].as_u64().unwrap() > 20);
+    // An instruction and an example change the utilities and cost their own tokens.
+    let folder = tempfile::tempdir().unwrap();
+    let examples = folder.path().join("examples.jsonl");
+    std::fs::write(
+        &examples,
+        "{\"passage\": \"The ferry runs until dusk.\", \"query\": \"When does the ferry stop?\"}\n",
+    )
+    .unwrap();
+    let own = ["--instruction", "Write the question.", "--examples", examples.to_str().unwrap()];
+    let output = rerankd(&[&arguments[..], &own].concat(), input);
+    assert!(output.status.success(), "{}", error(&output));
+    let opened: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_ne!(opened["results"][0]["utility"], answer["results"][0]["utility"]);
+    assert!(opened["usage"]["tokens"].as_u64() > answer["usage"]["tokens"].as_u64());
+    let refused = rerankd(&["rerank", "--query", "q", "--method", "yes-no", "--instruction", "Judge."], input);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error(&refused).contains("instruction: yes-no does not take it"), "{}", error(&refused));
+}
+
+/// Uses a store of links to the models of this machine, so that its profiles are not changed.
+#[cfg(unix)]
+#[test]
+fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
+    let _alone = crate::program::alone();
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(own.root()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name() != ".profiles" {
+            std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let store = format!("models.store={}", folder.path().display());
+    let line = serde_json::json!({
+        "question": "Which river drove the looms?", "answers": ["Senn"], "passages": [
+            {"text": "Rye flour absorbs more water than wheat."},
+            {"text": "The looms were driven by the River Senn.", "supporting": true},
+            {"text": "The library opens at nine."},
+        ],
+    });
+    let unmarked = r#"{"question":"What?","answers":["x"],"passages":[{"text":"a"},{"text":"b"}]}"#;
+    let output = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{line}\n\n{unmarked}\n"));
+    assert!(output.status.success(), "{}", error(&output));
+    assert!(error(&output).contains("standard input:3: passages: none is marked"), "{}", error(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["profiles"][0]["subject"], "PROFILE_SUBJECT_ANSWER");
+    assert_eq!(answer["profiles"][0]["means"].as_array().unwrap().len(), 3);
+    assert_eq!(answer["profiles"][0]["origin"], "PROFILE_ORIGIN_CALIBRATED");
+    // One question of three passages may give a fit without signal, which is counted instead of stored.
+    let fitted = answer["profiles"][1]["subject"] == "PROFILE_SUBJECT_QUESTION";
+    assert!(fitted || error(&output).contains("1 of 2 fits not used"), "{}", error(&output));
+    let shown = rerankd(&["position-bias", "--set", &store], "");
+    assert_eq!(shown.stdout, output.stdout);
+    let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() - 40]).unwrap();
+    let shown = rerankd(&["position-bias", "--set", &store], "");
+    assert!(error(&shown).contains("set aside as"), "{}", error(&shown));
+    let answer: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert!(answer["profiles"].as_array().unwrap().is_empty());
+    assert!(!file.exists());
+    let nothing = rerankd(&["calibrate", "--data", "-", "--set", &store], "{\"question\":1}\n");
+    assert_eq!((nothing.status.code(), error(&nothing).contains("standard input:1: ")), (Some(2), true));
+}
+
+/// The bound is below the size of any re-encoding, so no model is loaded.
+#[cfg(unix)]
+#[test]
+fn pull_refuses_a_re_encoded_file_that_is_too_large_before_writing_it() {
+    let name = "smollm2-135m-instruct";
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(own.root().join(name), folder.path().join(name)).unwrap();
+    let store = format!("models.store={}", folder.path().display());
+    let bound = "generator.reencode_megabytes=1";
+    let output = rerankd(&["models", "pull", name, "--set", &store, "--set", bound], "");
+    assert!(output.status.success(), "{}", error(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with(&format!("{name}  ")));
+    for expected in ["MB, generator.reencode_megabytes is 1", "runs as shipped (other types not measured)"] {
+        assert!(error(&output).contains(expected), "{}", error(&output));
+    }
+    let written: Vec<_> = std::fs::read_dir(folder.path().join(".encodings")).unwrap().collect();
+    assert!(written.len() == 1 && written[0].as_ref().unwrap().path().extension().is_some_and(|end| end == "json"));
+    let off = ["models", "pull", name, "--set", &store, "--set", "generator.reencode=false"];
+    assert!(!error(&rerankd(&off, "")).contains("runs"));
+}
+
+/// A vocabulary of 260 tokens was refused, and llama.cpp printed lines for each tensor.
+#[test]
+fn pull_measures_a_small_model_and_prints_a_line_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("models.store={}", folder.path().display());
+    let model = concat!("generator.model=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/base.gguf");
+    let others = ["--set", "embedding.model=", "--set", "entailment.model="];
+    let pull = [&["models", "pull", "--set", &store, "--set", model][..], &others].concat();
+    let output = rerankd(&pull, "");
+    assert!(output.status.success(), "{}", error(&output));
+    let told = error(&output);
+    assert!(told.contains("measuring F16") && told.contains("(tokens per second: as shipped "), "{told}");
+    assert!(told.lines().count() < 10, "{told}");
+}
+
+/// With the real models: the passage that contains the answer has the higher utility.
+#[test]
+fn utility_and_measure_print_json_and_name_what_is_wrong() {
+    let _alone = crate::program::alone();
+    let question = r#"{"question":"Which river drove the looms?","references":["the River Senn"],"passages":[
+        {"id":"a","text":"Rye flour absorbs more water than wheat."},
+        {"id":"b","text":"The looms of the mill were driven by the River Senn."}]}"#
+        .replace('\n', " ");
+    let bad = r#"{"question":"","passages":[{"text":"x"}]}"#;
+    let output =
+        rerankd(&["utility", "--each", "--samples", "-n", "4", "--max-tokens", "12"], &format!("{question}\n{bad}\n"));
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    assert!(error(&output).contains("standard input:2: question: must not be empty"), "{}", error(&output));
+    let lines: Vec<&str> = std::str::from_utf8(&output.stdout).unwrap().lines().collect();
+    assert_eq!(lines.len(), 1);
+    let answer: Value = serde_json::from_str(lines[0]).unwrap();
+    let delta = |which: usize| answer["utilities"][which]["delta_seper_soft"]["value"].as_f64().unwrap();
+    assert_eq!(answer["utilities"][2]["kind"], "CONTEXT_KIND_PASSAGE");
+    assert!(delta(2) > delta(1), "{} {}", delta(2), delta(1));
+    assert_eq!(answer["utilities"][0]["belief"]["answers"].as_array().unwrap().len(), 4);
+    assert!(answer["utilities"][0]["belief"]["perplexity"]["value"].as_f64().unwrap() >= 1.0);
+    assert!(answer["utilities"][0]["lexical_similarity_increase"]["value"].is_number());
+
+    let document = r#"{"question":"which river","references":["Senn"],
+        "with":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Senn","token_log_probabilities":[-0.5,-0.5]}],
+        "without":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Rhine","log_likelihood":-1.0,"tokens":2}],
+        "verdicts":[{"premise":"Senn","hypothesis":"Senn","entailment":1.0,"neutral":0.0,"contradiction":0.0},
+            {"premise":"Rhine","hypothesis":"Senn","entailment":0.0,"neutral":0.0,"contradiction":1.0},
+            {"premise":"Senn","hypothesis":"Rhine","entailment":0.0,"neutral":0.0,"contradiction":1.0}]}"#;
+    let output = rerankd(&["measure", "--set", "entailment.model="], document);
+    assert!(output.status.success(), "{}", error(&output));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!((answer["delta_seper_soft"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
+    assert!((answer["delta_seper_hard"]["value"].as_f64().unwrap() - 0.5).abs() < 1e-12);
+    assert!((answer["semantic_entropy_reduction"]["value"].as_f64().unwrap() - 2.0_f64.ln()).abs() < 1e-12);
+    assert!((answer["with"]["perplexity"]["value"].as_f64().unwrap() - 0.5_f64.exp()).abs() < 1e-12);
+    assert!((answer["lexical_similarity_increase"]["value"].as_f64().unwrap() - 1.0).abs() < 1e-12, "{answer}");
+    let needs_model = r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#;
+    for (setting, expected) in [
+        ("entailment.library=/nowhere/libonnxruntime.so", "/nowhere/libonnxruntime.so: no such file"),
+        ("entailment.library=/bin/true", "/bin/true: "),
+        ("entailment.model=/nowhere/net.onnx", "/nowhere/net.onnx"),
+        ("entailment.model=smollm2-135m-instruct", "is for generator, not for entailment"),
+    ] {
+        let output = rerankd(&["measure", "--set", setting], needs_model);
+        assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
+    }
+    for (document, expected) in [
+        ("{", "standard input: "),
+        (r#"{"with":[{"text":"x"}]}"#, "with[0]: needs either"),
+        (r#"{"with":[],"references":["x"]}"#, "with: must hold"),
+        (r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#, "entailment.model"),
+        (r#"{"unheard":1,"with":[]}"#, "unheard"),
+    ] {
+        let output = rerankd(&["measure", "--set", "entailment.model="], document);
+        assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));
+    }
+}
+
+/// A peer that accepts and is silent: a stopped process, or a dead machine behind a load balancer.
+#[test]
+fn a_silent_server_does_not_outlast_the_wait() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let began = std::time::Instant::now();
+    let silent = rerankd(&["health", "--server", &address, "--wait", "1"], "");
+    assert_eq!(silent.status.code(), Some(69), "{}", error(&silent));
+    assert!(error(&silent).contains("does not answer"), "{}", error(&silent));
+    // The bound is five seconds; a hang would be without end.
+    assert!(began.elapsed() < std::time::Duration::from_secs(60));
+}
+
+/// The system does not end the first process of a container by a signal that it does not handle.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_first_process_of_a_container_ends_at_a_signal() {
+    let contained = |arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    if !contained(&["true"]).status().is_ok_and(|status| status.success()) {
+        println!("no process namespaces are allowed here: not checked");
+        return;
+    }
+    // The command waits for a server that is not there. A shell that ended first would leave it without a parent.
+    let wait = ["health", "--server", "127.0.0.1:9", "--wait", "600"];
+    let mut outer = contained(&[&[env!("CARGO_BIN_EXE_rerankd")], &wait[..]].concat()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", outer.id());
+    let code = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let first = std::fs::read_to_string(&children).unwrap_or_default();
+        // Handled from shortly after the start on: the first signal may come too early.
+        Command::new("kill").args(["-TERM", first.trim()]).stderr(Stdio::null()).status().unwrap();
+        outer.try_wait().unwrap()
+    });
+    let _ = outer.kill();
+    assert_eq!(code.and_then(|status| status.code()), Some(143));
+}

@@ -1,0 +1,373 @@
+//! `rerankd compare` as a program: labelled lists in, tables and a verdict out.
+
+use std::path::Path;
+
+use crate::{labelled, program};
+use labelled::{FACTS, figure, figures, list, lists};
+use program::{alone, error, run};
+use serde_json::{Value, json};
+
+#[test]
+fn a_comparison_says_which_method_to_take() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (data, out) = (folder.path().join("lists.jsonl"), folder.path().join("out"));
+    lists(&data, 9);
+    let (file, place) = (data.to_str().unwrap(), out.to_str().unwrap());
+    let asked = |more: &[&str]| {
+        let fixed = ["compare", "--data", file, "--methods", "query-generation,retriever", "--resamples", "100"];
+        run(&[&fixed[..], more].concat())
+    };
+    let found = figures(&asked(&["--out", place, "--test-resamples", "2000"]));
+    // The relevant passage stands fourth of four: 1 / log2(5) in the list, and less where the retriever missed another one.
+    let given = figure(&found, "lists given nDCG@10 in the list");
+    assert!((given["value"].as_f64().unwrap() - 1.0 / 5.0_f64.log2()).abs() < 1e-9, "{given}");
+    assert_eq!((&given["questions"], &given["unit"]), (&json!(8), &json!("nDCG")));
+    let all = figure(&found, "lists given nDCG@10 of all judged")["value"].as_f64().unwrap();
+    assert!((all - 1.0 / 5.0_f64.log2() / (1.0 + 1.0 / 3.0_f64.log2())).abs() < 1e-9);
+    assert_eq!(figure(&found, "lists given MRR")["value"], 0.25);
+    assert_eq!(figure(&found, "lists given recall@3")["value"], 0.0);
+    // One of the two relevant passages of the collection.
+    assert_eq!(figure(&found, "lists given recall@5")["value"], 0.5);
+    assert_eq!(figure(&found, "lists bm25 MRR")["value"], 1.0);
+    let gain = figure(&found, "lists bm25 nDCG@10 over given");
+    assert_eq!((&gain["met"], &gain["goal"], &gain["wins"]), (&json!(true), &json!(1.0), &json!(8)));
+    assert!(gain["ratio"].as_f64().unwrap() > 2.0 && gain["p_value_holm"].as_f64() >= gain["p_value"].as_f64());
+    // The method `retriever` orders by the retriever's scores, which is the given order.
+    assert_eq!(figure(&found, "lists bm25 MRR over given")["value"], 0.75);
+    assert_eq!(figure(&found, "lists bm25 MRR over given")["ratio"], 4.0);
+    assert_eq!(figure(&found, "lists bm25 recall@5 over given")["unit"], "share");
+    assert_eq!(figure(&found, "lists retriever MRR over bm25")["value"], -0.75);
+    assert!(found.iter().all(|figure| figure["name"] != "lists bm25 MRR over bm25"));
+    let naive = figure(&found, "lists query-generation tokens without sharing, mean")["value"].as_f64().unwrap();
+    assert!(naive > figure(&found, "lists query-generation tokens, mean")["value"].as_f64().unwrap());
+    let kept = figure(&found, "lists retriever nDCG@10 over given");
+    assert_eq!((&kept["value"], &kept["met"], &kept["ties"]), (&json!(0.0), &json!(false), &json!(8)));
+    assert_eq!(figure(&found, "lists retriever tokens, mean")["value"], 0.0);
+    let tokens = figure(&found, "lists query-generation tokens, median");
+    assert!(tokens["value"].as_f64().unwrap() > 40.0);
+    assert_eq!(tokens["questions"], 9, "a list without a relevant passage has a cost, too");
+    assert_eq!(tokens["model"]["sha256"].as_str().unwrap().len(), 64);
+    assert!(figure(&found, "lists query-generation AUC")["value"].as_f64().unwrap() > 0.5);
+    assert!(found.iter().all(|figure| !figure["name"].as_str().unwrap().starts_with("lists bm25 AUC")));
+    // BM25 finds every passage, so nothing can be better, and nothing is cheaper.
+    let verdict = figure(&found, "lists verdict");
+    assert_eq!(verdict["value"], "bm25", "{verdict}");
+    let sentence = verdict["sentence"].as_str().unwrap();
+    assert!(sentence.starts_with("Take bm25: nDCG@10 1.000, 0.569 above the retriever's order"), "{sentence}");
+    page_and_markdown(&out, sentence);
+    // The same command ranks nothing again, other settings are refused by name, and fewer lists too.
+    let before = std::fs::read(out.join("results.jsonl")).unwrap();
+    figures(&asked(&["--out", place]));
+    assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
+    let other = asked(&["--out", place, "--max-passage-tokens", "8"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(error(&other).contains("passage_tokens (stored null, now 8)"), "{}", error(&other));
+    let other = asked(&["--out", place, "--latency-budget-ms", "500"]);
+    assert!(error(&other).contains("latency_budget_ms"), "{}", error(&other));
+    let bad = asked(&["--latency-budget-ms", "nan"]);
+    assert!(bad.status.code() == Some(2) && error(&bad).contains("must be a number above 0"), "{}", error(&bad));
+    assert!(error(&asked(&["--out", place, "--questions", "3"])).contains("there are only 3 questions"));
+    // An interrupted comparison continues where it stopped.
+    let text = String::from_utf8(before).unwrap();
+    let six = text.split_inclusive('\n').take(6).collect::<String>();
+    std::fs::write(out.join("results.jsonl"), &six).unwrap();
+    figures(&asked(&["--out", place]));
+    let again = std::fs::read_to_string(out.join("results.jsonl")).unwrap();
+    assert_eq!(again.lines().count(), 9);
+    assert!(again.starts_with(&six));
+}
+
+#[test]
+fn an_instruction_has_a_row_of_its_own_and_belongs_to_the_results() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (data, examples, out) = (path("lists.jsonl"), path("examples.jsonl"), path("out"));
+    lists(Path::new(&data), 3);
+    let example =
+        json!({ "passage": "The ferry at Oke runs until dusk.", "query": "When does the ferry at Oke stop?" });
+    std::fs::write(&examples, format!("{example}\n")).unwrap();
+    let asked = |instruction: &str, methods: &str| {
+        let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", &out];
+        let alone = ["--set", "embedding.model="];
+        let own = ["--methods", methods, "--instruction", instruction, "--examples", &examples];
+        run(&[&fixed[..], &alone, &own].concat())
+    };
+    let found = figures(&asked("Write a question.", "query-generation,cascade,retriever"));
+    let tokens = |row: &str| figure(&found, &format!("lists {row} tokens, mean"))["value"].as_f64().unwrap();
+    assert!(tokens("query-generation+opening") > tokens("query-generation"));
+    assert_eq!(figure(&found, "lists cascade tokens of other models, mean")["value"], 0.0, "none is configured");
+    let predicted = figure(&found, "lists cascade outranks_next")["value"].as_f64().unwrap();
+    assert!((0.5..1.0).contains(&predicted), "{predicted}");
+    assert!(found.iter().all(|figure| figure["name"] != "lists query-generation outranks_next"));
+    assert!(found.iter().all(|figure| !figure["name"].as_str().unwrap().contains("retriever+opening")));
+    let text = std::fs::read_to_string(Path::new(&out).join("compare.md")).unwrap();
+    assert!(text.contains("the instruction \"Write a question.\" (examples: 1) before the passages"), "{text}");
+    let other = asked("Write a claim.", "query-generation,cascade,retriever");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(error(&other).contains("opening (stored [\"Write a question.\""), "{}", error(&other));
+}
+
+#[test]
+fn frames_of_prompts_have_rows_of_their_own() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let data = path("lists.jsonl");
+    lists(Path::new(&data), 4);
+    let asked = |out: &str, more: &[&str]| {
+        let fixed = ["compare", "--data", &data, "--resamples", "0", "--test-resamples", "50", "--out", out];
+        let methods = ["--methods", "query-generation,retriever", "--set", "embedding.model="];
+        run(&[&fixed[..], &methods, more].concat())
+    };
+    let (compared, plain, jinja) = (path("compared"), path("plain"), path("jinja"));
+    let found = figures(&asked(&compared, &["--frames", "jinja,plain,jinja"]));
+    let tokens = |row: &str| figure(&found, &format!("lists {row} tokens, mean"))["value"].as_f64().unwrap();
+    // The file's own template has a system message, which llama.cpp's does not write.
+    assert!(tokens("query-generation+jinja") > tokens("query-generation"));
+    assert!(tokens("query-generation") > tokens("query-generation+plain"));
+    assert!(found.iter().all(|figure| figure["ranking"] != "retriever+plain"));
+    // A row in another frame is no method that a request can name: it is not in the methods' verdict or tests.
+    let over_given = figure(&found, "lists query-generation+plain nDCG@10 over given");
+    assert_eq!((&over_given["met"], &over_given["p_value"]), (&Value::Null, &Value::Null));
+    assert_eq!((&over_given["p_value_holm"], &over_given["model"]["frame"]), (&Value::Null, &json!("plain")));
+    assert_eq!(figure(&found, "lists query-generation MRR")["model"]["frame"], "chat");
+    figure(&found, "lists query-generation+plain nDCG@10 over query-generation");
+    let sentence = figure(&found, "lists verdict on prompts")["sentence"].as_str().unwrap().to_owned();
+    assert!(sentence.starts_with("Prompts: "), "{sentence}");
+    for name in ["compare.md", "compare.html"] {
+        assert!(std::fs::read_to_string(Path::new(&compared).join(name)).unwrap().contains(&sentence), "{name}");
+    }
+    // The rows are those of a server with that frame.
+    figures(&asked(&plain, &["--set", "generator.chat_template=false"]));
+    figures(&asked(&jinja, &["--set", "generator.jinja=true"]));
+    let scores = |out: &str, row: &str| -> Vec<f64> {
+        let text = std::fs::read_to_string(Path::new(out).join("results.jsonl")).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines
+            .flat_map(|line| line["rows"][row]["scores"].as_array().cloned().unwrap_or_default())
+            .map(|one| one.as_f64().unwrap())
+            .collect()
+    };
+    for (frame, out) in [("plain", &plain), ("jinja", &jinja)] {
+        let (rows, own) = (scores(&compared, &format!("query-generation+{frame}")), scores(out, "query-generation"));
+        assert!(rows.len() == 15 && rows.len() == own.len(), "{frame}");
+        // Other requests share the cache, so the last bits may differ.
+        assert!(rows.iter().zip(&own).all(|(row, own)| (row - own).abs() < 0.01), "{frame}: {rows:?} {own:?}");
+        let apart = scores(&compared, "query-generation")
+            .iter()
+            .zip(&own)
+            .map(|(one, own)| (one - own).abs())
+            .fold(0.0, f64::max);
+        assert!(apart > 0.01, "{frame} changes nothing");
+    }
+    // Results of another frame are not continued, and what cannot be compared is refused.
+    let other = asked(&plain, &[]);
+    assert!(error(&other).contains("chat_template (stored false"), "{}", error(&other));
+    let refused = |more: &[&str], part: &str| {
+        let output = asked(&path("refused"), more);
+        assert!(output.status.code() == Some(2) && error(&output).contains(part), "{}", error(&output));
+    };
+    refused(&["--frames", "chat"], "chat is the configured frame");
+    let store = rerankd::config::Config::load(None, &[]).unwrap().store;
+    let own = store.locate("smollm2-135m-instruct", rerankd::storage::catalog::Role::Generator).unwrap().path;
+    let other = path("scorer.gguf");
+    std::os::unix::fs::symlink(own, &other).unwrap();
+    refused(&["--frames", "plain", "--set", &format!("scorer.model={other}")], "compares the frames of one generator");
+    refused(&["--frames", "markdown"], "must be one of chat, jinja, plain");
+    refused(&["--frames", "plain", "--server", "127.0.0.1:1"], "cannot be used with");
+}
+
+fn page_and_markdown(out: &Path, sentence: &str) {
+    let page = std::fs::read_to_string(out.join("compare.html")).unwrap();
+    let place = |part: &str| page.find(part).unwrap_or_else(|| panic!("{part} in {page}"));
+    let order = ["Take bm25: nDCG@10", "nDCG@10 in the list", "<svg", "over bm25", "How it was measured"].map(place);
+    assert!(order.is_sorted(), "{order:?}");
+    for outside in ["https://", "src=", "@import", "url("] {
+        assert!(!page.contains(outside), "the page asks for {outside}");
+    }
+    let text = std::fs::read_to_string(out.join("compare.md")).unwrap();
+    assert!(text.starts_with(&format!("## lists\n\n{sentence}\n")), "{text}");
+    assert!(text.contains("| given | 0.431 [0.431, 0.431] |") && text.contains("1 of them have no relevant"), "{text}");
+}
+
+#[test]
+fn several_files_are_measured_together_and_alone() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (one, two) = (path("one.jsonl.gz"), path("two.jsonl"));
+    lists(Path::new(&one), 5);
+    lists(Path::new(&two), 4);
+    let fixed = ["compare", "--data", &one, "--data", &two, "--methods", "retriever", "--resamples", "0", "--json"];
+    let asked = |more: &[&str]| figures(&run(&[&fixed[..], more].concat()));
+    let found = asked(&["--test-resamples", "100"]);
+    for (name, questions) in [("all 2 files", 7), ("one", 4), ("two", 3)] {
+        assert_eq!(figure(&found, &format!("{name} bm25 MRR"))["questions"], questions);
+    }
+    assert_eq!(figure(&found, "one bm25 MRR")["low"], Value::Null);
+    // Of each file the second and the third question.
+    let found = asked(&["--skip", "1", "--questions", "2", "--test-resamples", "100"]);
+    assert_eq!(figure(&found, "all 2 files given tokens, mean")["questions"], 4);
+    let few = asked(&["--skip", "3", "--test-resamples", "100"]);
+    assert_eq!(figure(&few, "two verdict")["value"], Value::Null);
+    let sentence = "No verdict: 0 of 1 questions have a relevant passage in their list, and at least 2 are needed.";
+    assert_eq!(figure(&few, "two verdict")["sentence"], sentence);
+}
+
+#[test]
+fn refused_questions_are_listed_and_their_method_is_not_recommended() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("lists.jsonl");
+    // One passage more than the configuration allows.
+    let mut second = list(1, false);
+    second["passages"].as_array_mut().unwrap().push(json!({ "id": "more", "text": "More.", "score": 0.5, "label": 0 }));
+    std::fs::write(&data, format!("{}\n{second}\n{}\n", list(0, false), list(2, false))).unwrap();
+    let fixed = ["compare", "--data", data.to_str().unwrap(), "--set", "limits.passages=4", "--test-resamples", "50"];
+    let output = run(&[&fixed[..], &["--methods", "retriever"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = error(&output);
+    assert!(
+        said.contains("question \"q1\": retriever: passages: 5 given") && said.contains("1 requests were refused"),
+        "{said}"
+    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(figure(&found, "lists retriever MRR")["questions"], 2);
+    assert_eq!(figure(&found, "lists given MRR")["questions"], 3);
+    assert_eq!(figure(&found, "lists bm25 MRR")["questions"], 3);
+}
+
+#[test]
+fn bad_input_names_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (good, bad) = (path("good.jsonl"), path("bad.jsonl"));
+    std::fs::write(&good, format!("{}\n", list(0, false))).unwrap();
+    std::fs::write(&bad, "{\"question\": \"Who?\", \"passages\": [{\"text\": \"x\"}]}\n\n{\"passages\": []}\n")
+        .unwrap();
+    let (many, blank) = (path("many.jsonl"), path("blank.jsonl"));
+    std::fs::write(&many, "{\"passage\": \"p\", \"query\": \"q\"}\n".repeat(17)).unwrap();
+    std::fs::write(&blank, "{\"passage\": \" \", \"query\": \"q\"}\n").unwrap();
+    let long = "i".repeat(4_001);
+    let cases: [(&[&str], &str); 13] = [
+        (&["--data", &good, "--instruction", " "], "--instruction: must not be empty"),
+        (&["--data", &good, "--instruction", &long], "--instruction: 4001 characters given, at most 4000 allowed"),
+        (&["--data", &good, "--examples", &many], "--examples: 17 given, at most 16 allowed"),
+        (&["--data", &good, "--examples", &blank], "blank.jsonl:1: passage: must not be empty"),
+        (&["--data", &bad, "--data", &good], "bad.jsonl:1: passages[0].label: is missing"),
+        (&["--data", &good, "--data", &bad], "bad.jsonl:3: question: is missing"),
+        (
+            &["--data", &good, "--methods", "moi,mio"],
+            "--methods: \"mio\" is no ranking method; methods are cascade, moi, ",
+        ),
+        (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
+        (&["--data", &good, "--relevance-threshold", "0"], "--relevance-threshold: must be above 0"),
+        (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
+        (
+            &["--data", &good, "--methods", "yes-no", "--instruction", "Judge."],
+            "--instruction, --examples: none of the methods takes them",
+        ),
+        (&["--data", &good, "--examples", &good], "good.jsonl:1: unknown field"),
+        (&["--data", &good, "--examples", "/nowhere.jsonl"], "/nowhere.jsonl: "),
+    ];
+    for (arguments, problem) in cases {
+        let output = run(&[&["compare"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
+    }
+    for method in ["semantic-utility", "cross-encoder"] {
+        let output = run(&["calibrate", "--ranking", "--data", &good, "--methods", method]);
+        assert_eq!(output.status.code(), Some(2), "{method}");
+        let problem =
+            format!("--methods: {method} is not calibrated: its scores depend on a model beside the generator");
+        assert!(error(&output).contains(&problem), "{}", error(&output));
+    }
+    let help = run(&["compare", "--help"]);
+    assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare --data labelled.jsonl --out comparison"));
+    let unreachable = run(&["compare", "--data", &good, "--server", "127.0.0.1:9"]);
+    assert_eq!(unreachable.status.code(), Some(69));
+}
+
+/// The generator ranks these lists well, so that their labels can be calibrated on. What is stored changes the scores of the
+/// next command that uses the store.
+#[cfg(unix)]
+#[test]
+fn methods_are_calibrated_on_labelled_lists() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let name = "smollm2-135m-instruct";
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    for model in [name, "all-minilm-l6-v2", "onnxruntime"] {
+        std::os::unix::fs::symlink(own.root().join(model), folder.path().join(model)).unwrap();
+    }
+    let store = format!("models.store={}", folder.path().display());
+    let data = folder.path().join("lists.jsonl");
+    lists(&data, 12);
+    let data = data.to_str().unwrap();
+    // With a prefix: what is stored has to be what the server looks for.
+    let own = ["--set", &store, "--set", "generator.reencode=false", "--set", "embedding.query_prefix=query: "];
+    let calibrate = [&["calibrate", "--ranking", "--data", data], &own[..]].concat();
+    let output = run(&calibrate);
+    assert!(output.status.success(), "{}", error(&output));
+    let lines = figures(&output);
+    let all = |key: &str| lines.iter().map(|line| line[key].as_str()).collect::<Vec<_>>();
+    assert_eq!(all("method"), [Some("cascade"), Some("cascade"), Some("query-generation")]);
+    assert_eq!(all("fused_with"), [Some("retriever"), Some("retriever"), None]);
+    // The default mixes in cosines, and that calibration belongs to their model; the other one is for where it cannot be asked.
+    let sha256 = |line: &Value| line["embedding_sha256"].as_str().map(str::len);
+    assert_eq!(lines.iter().map(sha256).collect::<Vec<_>>(), [Some(64), None, None]);
+    for line in &lines {
+        assert_eq!((line["lists"].as_u64(), line["passages"].as_u64()), (Some(12), Some(47)));
+        assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");
+        assert_eq!(line["unseen"]["outranks_next"]["pairs"].is_u64(), line["method"] == "cascade", "{line}");
+        let error = |key: &str| line["unseen"]["calibration_error"][key].as_f64().unwrap();
+        assert!(error("after") < error("before"), "{line}");
+        let auto = |key: &str| line["unseen"]["auto_k"][key].as_f64().unwrap();
+        assert!(auto("f1") > 0.0 && auto("results") >= 1.0 && auto("f1_of_one_number") <= 1.0, "{line}");
+    }
+    let passages = folder.path().join("passages.jsonl");
+    let lines: Vec<String> =
+        list(0, false)["passages"].as_array().unwrap().iter().map(|one| format!("{one}\n")).collect();
+    std::fs::write(&passages, lines.concat()).unwrap();
+    let passages = passages.to_str().unwrap();
+    let rerank = [&["rerank", "--query", FACTS[0].0, passages], &own[..]].concat();
+    let ranked = run(&rerank);
+    assert!(ranked.status.success(), "{}", error(&ranked));
+    let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();
+    assert_eq!(ranked["score_calibrated"], json!(true), "{ranked}");
+    let cut = run(&[&rerank[..], &["--auto-k"]].concat());
+    let cut: Value = serde_json::from_slice(&cut.stdout).unwrap();
+    let count = |answer: &Value| answer["results"].as_array().unwrap().len();
+    assert!((1..count(&ranked)).contains(&count(&cut)), "{cut}");
+    let calibrated = |settings: &[&str]| {
+        let ranked = run(&[&rerank[..], settings].concat());
+        assert!(ranked.status.success(), "{}", error(&ranked));
+        serde_json::from_slice::<Value>(&ranked.stdout).unwrap()
+    };
+    std::fs::remove_file(folder.path().join("all-minilm-l6-v2")).unwrap();
+    let without = calibrated(&[]);
+    assert_eq!(without["score_calibrated"], json!(true), "{without}");
+    let warnings = without["warnings"].to_string();
+    assert!(warnings.contains("ranked without the embedding model") && warnings.contains("models pull"), "{warnings}");
+    let stored = |arguments: &[&str]| run(&[&["calibrate", "--ranking", "--set", &store], arguments].concat());
+    let methods = || -> Vec<String> {
+        figures(&stored(&["--show"])).iter().map(|line| line["method"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(methods(), ["cascade", "cascade", "query-generation"]);
+    let unknown = stored(&["--remove", "moi"]);
+    assert!(error(&unknown).contains("no calibration of \"moi\" is stored"), "{}", error(&unknown));
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stored(&["--remove", "cascade"]).status.success());
+    assert_eq!(
+        (methods(), calibrated(&[])["score_calibrated"].clone()),
+        (vec!["query-generation".into()], json!(false))
+    );
+    assert!(stored(&["--remove", "all"]).status.success());
+    assert!(methods().is_empty());
+    let few = run(&[&calibrate[..], &["--questions", "9"]].concat());
+    assert_eq!(few.status.code(), Some(2));
+    assert!(error(&few).contains("cascade: 9 lists, at least 10 are needed"), "{}", error(&few));
+}

@@ -1,0 +1,311 @@
+//! `rerankd evaluate` and `rerankd metrics` as programs: files in, files out, interrupted and continued.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{common, program};
+use program::{alone, arguments, command, error, run, succeeded};
+use serde_json::{Value, json};
+
+const FACTS: [(&str, &str, &str); 6] = [
+    ("Who built the lighthouse of Arden?", "Moira Kell", "The lighthouse of Arden was built in 1871 by Moira Kell."),
+    ("What do sea otters wrap themselves in?", "kelp", "Sea otters wrap themselves in kelp before they sleep."),
+    (
+        "How often is a sourdough starter fed?",
+        "every day",
+        "A sourdough starter is fed every day with flour and water.",
+    ),
+    ("Which river runs through Tolm?", "the Esk", "The river Esk runs through the town of Tolm."),
+    ("What colour is the door of the mill?", "green", "The door of the old mill is green and hangs askew."),
+    ("When does the ferry to Holm leave?", "at noon", "The ferry to Holm leaves at noon on weekdays."),
+];
+
+/// Questions over passages written for them; ids q0, q1, …
+fn questions(path: &Path, count: usize) {
+    let mut file = std::fs::File::create(path).unwrap();
+    for number in 0..count {
+        let (question, answer, _) = FACTS[number % FACTS.len()];
+        let passage = |shift: usize| {
+            let fact = (number + shift) % FACTS.len();
+            json!({ "id": format!("f{fact}"), "text": FACTS[fact].2, "supporting": shift == 0 })
+        };
+        let passages = [passage(1 + number % 2), passage(0), passage(3)];
+        let line =
+            json!({ "id": format!("q{number}"), "question": question, "answers": [answer], "passages": passages });
+        writeln!(file, "{line}").unwrap();
+    }
+}
+
+#[test]
+fn an_evaluation_writes_results_summary_and_report() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("q.jsonl"), folder.path().join("out"));
+    questions(&file, 6);
+    let (file, place) = (file.to_str().unwrap(), out.to_str().unwrap());
+    let asked = [arguments(file, place), vec!["--method", "given", "--method", "query-generation"]].concat();
+    let document = succeeded(&run(&asked));
+    let summary = &document["summary"];
+    assert_eq!((&summary["questions"], &summary["evaluated"]), (&json!(6), &json!(6)));
+    assert_eq!(document["settings"]["systems"], json!(["given", "query-generation"]));
+    let of = |system: usize, annotator: &str, metric: &str| {
+        let rows = summary["systems"][system]["metrics"].as_array().unwrap();
+        rows.iter().find(|row| row["annotator"] == annotator && row["metric"] == metric).unwrap()["value"]
+            .as_f64()
+            .unwrap()
+    };
+    // The helpful passage stands second in the given order, and its labels are the caller's.
+    assert_eq!(of(0, "provenance", "RR"), 0.5);
+    assert!(of(1, "provenance", "RR") > 0.9);
+    assert!(of(1, "containment", "RR") > of(0, "containment", "RR"));
+    let compared = &summary["comparisons"][0];
+    assert_eq!((&compared["system"], &compared["against"]), (&json!("query-generation"), &json!("given")));
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    for part in ["Metrics over the labels", "Comparisons", "Utility by rank", "<svg", "q0"] {
+        assert!(report.contains(part), "{part}");
+    }
+    // The page opens with its verdict.
+    assert!(report.contains("</h1><p class=\"verdict\">"), "{report}");
+    for outside in ["http://www", "https://", "src=", "@import", "url("] {
+        let found = report.matches(outside).count()
+            - report.matches("http://www.w3.org/2000/svg").count() * usize::from(outside == "http://www");
+        assert_eq!(found, 0, "the report asks for {outside}");
+    }
+    // The same command again evaluates nothing. Other settings are refused by name.
+    let before = std::fs::read(out.join("results.jsonl")).unwrap();
+    succeeded(&run(&asked));
+    assert_eq!(before, std::fs::read(out.join("results.jsonl")).unwrap());
+    let other = run(&[asked.clone(), vec!["--seed", "7"]].concat());
+    assert_eq!(other.status.code(), Some(2));
+    assert!(error(&other).contains("seed (stored 0, now 7)"), "{}", error(&other));
+    // More questions continue the evaluation; a changed one is refused.
+    questions(Path::new(file), 7);
+    assert_eq!(succeeded(&run(&asked))["summary"]["evaluated"], 7);
+    let text = std::fs::read_to_string(file).unwrap();
+    std::fs::write(file, text.replacen("Esk", "Usk", 1)).unwrap();
+    let changed = run(&asked);
+    assert_eq!(changed.status.code(), Some(2));
+    assert!(error(&changed).contains("or its passages have changed"), "{}", error(&changed));
+    std::fs::write(file, text).unwrap();
+    // So is a line of another question.
+    let text = std::fs::read_to_string(out.join("results.jsonl")).unwrap().replace("\"id\":\"q1\"", "\"id\":\"q9\"");
+    std::fs::write(out.join("results.jsonl"), text).unwrap();
+    let torn = run(&asked);
+    assert_eq!(torn.status.code(), Some(2));
+    assert!(error(&torn).contains("results.jsonl:2: has question \"q9\", expected \"q1\""), "{}", error(&torn));
+    succeeded(&run(&[asked, vec!["--restart"]].concat()));
+}
+
+fn lines(path: &Path) -> usize {
+    std::fs::read(path).map_or(0, |bytes| memchr::memchr_iter(b'\n', &bytes).count())
+}
+
+fn killed_after(mut child: Child, results: &Path, pause: Duration) -> bool {
+    let (begun, started) = (lines(results), Instant::now());
+    while lines(results) <= begun && child.try_wait().unwrap().is_none() && started.elapsed() < Duration::from_secs(120)
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(pause);
+    let running = child.try_wait().unwrap().is_none();
+    // SIGKILL.
+    let _ = child.kill();
+    child.wait().unwrap();
+    running
+}
+
+#[test]
+fn an_evaluation_killed_ten_times_ends_as_an_uninterrupted_one() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("q.jsonl");
+    questions(&file, 36);
+    let file = file.to_str().unwrap();
+    let (whole, broken) = (folder.path().join("whole"), folder.path().join("broken"));
+    succeeded(&run(&arguments(file, whole.to_str().unwrap())));
+    let results = broken.join("results.jsonl");
+    let mut kills = 0;
+    // Moments that fall before, into and between questions, on a fast machine as on a slow one.
+    let timing = std::fs::read_to_string(whole.join("timing.jsonl")).unwrap();
+    let seconds = timing.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seconds"].as_f64().unwrap());
+    let question = seconds.sum::<f64>() / 36.0;
+    for pause in [0.0, 0.02, 0.9, 0.2, 0.5, 0.06, 1.3, 0.3, 0.7, 0.1] {
+        let child =
+            command(&arguments(file, broken.to_str().unwrap())).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        kills += usize::from(killed_after(child.unwrap(), &results, Duration::from_secs_f64(pause * question)));
+    }
+    assert_eq!(kills, 10, "an evaluation ended before it was killed: it needs more questions");
+    // The worst moment of all: half a line.
+    let mut torn = std::fs::File::options().append(true).open(&results).unwrap();
+    torn.write_all(b"{\"id\":\"q35\",\"pass").unwrap();
+    drop(torn);
+    let document = succeeded(&run(&arguments(file, broken.to_str().unwrap())));
+    assert_eq!(document["summary"]["evaluated"], 36);
+    assert_eq!(std::fs::read(whole.join("results.jsonl")).unwrap(), std::fs::read(&results).unwrap());
+}
+
+#[test]
+fn a_server_gives_the_results_that_this_process_gives() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("q.jsonl");
+    questions(&file, 3);
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let mut methods = vec!["--method", "given", "--method", "moi", "--annotators", "containment,seper-soft"];
+    methods.extend(["--count", "2"]);
+    let asked = |out: &Path| -> Vec<String> {
+        let plain = [arguments(file.to_str().unwrap(), out.to_str().unwrap()), methods.clone()].concat();
+        plain.into_iter().map(str::to_owned).collect()
+    };
+    let ours = asked(&here);
+    succeeded(&run(&ours.iter().map(String::as_str).collect::<Vec<_>>()));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let serve = async { common::serve(common::real_engine().await, std::sync::Arc::default(), 8).await };
+    let server = runtime.block_on(serve);
+    let theirs = [asked(&there), vec!["--server".into(), server.address.clone()]].concat();
+    succeeded(&run(&theirs.iter().map(String::as_str).collect::<Vec<_>>()));
+    let file = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(file(&here, "results.jsonl"), file(&there, "results.jsonl"));
+    let manifest = file(&here, "manifest.json");
+    assert_eq!(manifest, file(&there, "manifest.json"));
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["entailment_sha256"].as_str().unwrap().len(), 64, "another model would mix labels");
+    runtime.block_on(server.stop());
+}
+
+#[test]
+fn questions_that_fail_are_listed_and_do_not_end_the_evaluation() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("q.jsonl"), folder.path().join("out"));
+    questions(&file, 2);
+    let mut more = std::fs::File::options().append(true).open(&file).unwrap();
+    writeln!(more, "{}", json!({ "id": "none", "question": "Who?", "answers": ["x"], "passages": [] })).unwrap();
+    writeln!(more, "{}", json!({ "id": "bare", "question": " ", "answers": ["x"], "passages": [{ "text": "y" }] }))
+        .unwrap();
+    let output = run(&arguments(file.to_str().unwrap(), out.to_str().unwrap()));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error(&output).contains("2 of 4 questions were not evaluated"), "{}", error(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failed =
+        json!([{ "id": "none", "error": "has no passages" }, { "id": "bare", "error": "question: must not be empty" }]);
+    assert_eq!(document["summary"]["failed"], failed);
+    let report = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(report.contains("2 failed") && report.contains("has no passages"));
+}
+
+/// A folder as BEIR lays it out, with two runs over it.
+fn beir(folder: &Path) {
+    std::fs::create_dir_all(folder.join("qrels")).unwrap();
+    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
+    let corpus = FACTS
+        .iter()
+        .enumerate()
+        .map(|(at, fact)| format!("{}\n", json!({ "_id": format!("d{at}"), "title": "", "text": fact.2 })));
+    write("corpus.jsonl", corpus.collect());
+    let asked = FACTS.iter().take(3).enumerate();
+    let queries = asked
+        .map(|(at, fact)| format!("{}\n", json!({ "_id": format!("q{at}"), "text": fact.0, "answers": [fact.1] })));
+    write("queries.jsonl", queries.collect());
+    write("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td1\t1\nq2\td2\t1\n".into());
+    write(
+        "good.run",
+        "q0 Q0 d0 1 3 good\nq0 Q0 d1 2 2 good\nq1 Q0 d1 1 3 good\nq1 Q0 d4 2 2 good\nq2 Q0 d2 1 9 good\n".into(),
+    );
+    write("poor.run", "q0 Q0 d3 1 3 poor\nq0 Q0 d0 2 2 poor\nq1 Q0 d5 1 3 poor\nq7 Q0 d1 1 3 poor\n".into());
+}
+
+#[test]
+fn runs_take_their_texts_from_a_folder_and_are_compared() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    beir(folder.path());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (data, good, poor, out) = (path(""), path("good.run"), path("poor.run"), path("out"));
+    let output = run(&[arguments(&data, &out), vec!["--run", &good, "--run", &poor]].concat());
+    // A query of a run that the queries do not know is a failure of its own.
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = &document["summary"];
+    assert_eq!(summary["failed"], json!([{ "id": "q7", "error": "the file of queries has no text for it" }]));
+    let of = |system: usize| {
+        let rows = summary["systems"][system]["metrics"].as_array().unwrap();
+        rows.iter().find(|row| row["annotator"] == "provenance" && row["metric"] == "RR").unwrap()["value"]
+            .as_f64()
+            .unwrap()
+    };
+    // q2 has no list in the poor run: nothing was retrieved, which counts as 0.
+    assert_eq!((of(0), of(1)), (1.0, 0.5 / 3.0));
+    let row = summary["comparisons"][0]["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["metric"] == "RR" && row["annotator"] == "provenance")
+        .unwrap();
+    assert_eq!((&row["wins"], &row["losses"]), (&json!(0), &json!(3)));
+    let alone = run(&arguments(&data, &out));
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(error(&alone).contains("a run is missing"), "{}", error(&alone));
+}
+
+#[test]
+fn metrics_are_printed_as_trec_eval_prints_them_and_in_three_other_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    beir(folder.path());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (judged, good, poor) = (path("qrels/test.tsv"), path("good.run"), path("poor.run"));
+    let output = run(&["metrics", &judged, &poor, "-m", "num_q", "-m", "map", "-m", "P.1,2", "-q", "--format", "trec"]);
+    let lines = "map                   \tq0\t0.5000\nP_1                   \tq0\t0.0000\nP_2                   \tq0\t0.5000\n\
+                 map                   \tq1\t0.0000\nP_1                   \tq1\t0.0000\nP_2                   \tq1\t0.0000\n\
+                 runid                 \tall\tpoor\nnum_q                 \tall\t2\n\
+                 map                   \tall\t0.2500\nP_1                   \tall\t0.0000\nP_2                   \tall\t0.2500\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), lines);
+    let said = error(&output);
+    assert!(said.contains("poor: 1 judged queries have no results and are left out"), "{said}");
+    assert!(said.contains("poor: 1 queries have no judgements and are left out"), "{said}");
+    let complete = succeeded(&run(&["metrics", &judged, &poor, "-m", "AP", "-c", "--format", "json"]));
+    assert_eq!(complete["runs"][0]["metrics"]["AP"]["value"], 0.5 / 3.0);
+    let both = succeeded(&run(&["metrics", &judged, &good, &poor, "-m", "nDCG@10", "--resamples", "0"]));
+    assert_eq!(both["comparisons"][0]["metrics"]["nDCG@10"]["losses"], 3);
+    assert_eq!(both["runs"][0]["metrics"]["nDCG@10"]["low"], Value::Null);
+    let csv = run(&["metrics", &judged, &good, "-m", "RR", "--format", "csv", "--resamples", "0", "-q"]);
+    let expected = "run,query,metric,value,low,high\ngood,all,RR,1,,\ngood,q0,RR,1,,\ngood,q1,RR,1,,\ngood,q2,RR,1,,\n";
+    assert_eq!(String::from_utf8_lossy(&csv.stdout), expected);
+    let table = run(&["metrics", &judged, &good, &poor, "--format", "table"]);
+    assert!(String::from_utf8_lossy(&table.stdout).contains("poor against good (randomisation test)"));
+}
+
+#[test]
+fn bad_input_of_both_names_the_place() {
+    let folder = tempfile::tempdir().unwrap();
+    beir(folder.path());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (judged, good, data, out) = (path("qrels/test.tsv"), path("good.run"), path(""), path("out"));
+    std::fs::write(path("bad.run"), "q0 Q0 d0 1 0.5 x\nq0 Q0 d1 2\n").unwrap();
+    std::fs::write(path("other.run"), "q9 Q0 d0 1 0.5 x\n").unwrap();
+    std::fs::write(path("utf8.run"), b"q0 Q0 d0 1 0.5 x\n\xff\n").unwrap();
+    std::fs::write(path("twice.jsonl"), "{\"id\":1,\"question\":\"a\"}\n{\"id\":1,\"question\":\"b\"}\n").unwrap();
+    let (bad, other, utf8, twice) = (path("bad.run"), path("other.run"), path("utf8.run"), path("twice.jsonl"));
+    let cases: [(Vec<&str>, &str); 11] = [
+        (vec!["metrics", &judged, &bad], "bad.run:2: must have six columns"),
+        (vec!["metrics", &judged, &other], "no query of the run has judgements"),
+        (vec!["metrics", &judged, &utf8], "utf8.run:2: is not UTF-8"),
+        (vec!["metrics", &judged, "/nowhere.run"], "/nowhere.run: "),
+        (vec!["metrics", &judged, &good, "-m", "nDGC@10"], "metric \"nDGC@10\": is no metric"),
+        (vec!["metrics", &judged, &good, "--confidence", "95"], "--confidence: must lie between 0 and 1"),
+        (vec!["evaluate", &twice, "--out", &out], "twice.jsonl:2: the id \"1\" is given twice"),
+        (vec!["evaluate", "--out", &out], "a file of questions, or a run (--run FILE), is missing"),
+        (vec!["evaluate", &data, "--run", &bad, "--out", &out], "bad.run:2"),
+        (vec!["evaluate", &data, "--run", &good, "--annotators", "f1", "--out", &out], "\"f1\" is no annotator"),
+        (vec!["evaluate", &data, "--run", &good, "-m", "P@x", "--out", &out], "metric \"P@x\""),
+    ];
+    for (arguments, problem) in cases {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
+    }
+    let unreachable = run(&["evaluate", &data, "--run", &good, "--server", "127.0.0.1:9", "--out", &out]);
+    assert_eq!(unreachable.status.code(), Some(69));
+}

@@ -1,0 +1,92 @@
+//! `rerankd evaluate` against a scripted server: which order of the passages its end-to-end answers come from.
+
+use crate::{common, program};
+use program::{arguments, error, run, succeeded};
+use serde_json::{Value, json};
+
+/// A server over the scripted generator whose answers are best from the passages at the end of the prompt.
+fn scripted_server(runtime: &tokio::runtime::Runtime) -> common::Running {
+    use rerankd::engine::position_bias::PositionBias;
+    use rerankd::fit::profile::{Profiles, Subject};
+    runtime.block_on(async {
+        let mut profiles = Profiles::default();
+        for shift in [0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1] {
+            assert!(profiles.observe(Subject::Answer, &[-2.0 + shift, 0.0, 2.0]));
+        }
+        let position_bias = PositionBias::new(profiles, Profiles::default(), Box::new(|_| Ok(())), Vec::new());
+        let (engine, observed, queue_length) = common::Scripted::default().engine().await;
+        common::serve(common::with_position_bias(&engine, position_bias), observed, queue_length).await
+    })
+}
+
+/// Letter (i): the answer comes from the order in which the passages would stand in the prompt, the metrics from the ranking.
+#[test]
+fn an_end_to_end_answer_is_read_from_the_context_order() {
+    use rerankd::rpc::v1;
+    use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = scripted_server(&runtime);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("q.jsonl"), folder.path().join("out"));
+    // The scripted generator repeats the letter of the first passage.
+    let texts = ["q", "z", "j"].map(|letter| letter.repeat(200));
+    let texts = texts.each_ref().map(String::as_str);
+    let passages: Vec<Value> =
+        texts.iter().enumerate().map(|(index, text)| json!({ "text": text, "supporting": index == 1 })).collect();
+    let line = json!({ "id": "q0", "question": "zzj", "answers": ["zzz"], "passages": passages });
+    std::fs::write(&file, format!("{line}\n")).unwrap();
+    let (file, place) = (file.to_str().unwrap(), out.to_str().unwrap());
+    let asked = [
+        arguments(file, place),
+        vec!["--server", &server.address, "--annotators", "token-f1,provenance"],
+        vec!["--method", "given", "--method", "query-generation"],
+    ];
+    let document = succeeded(&run(&asked.concat()));
+    let result: Value =
+        serde_json::from_str(std::fs::read_to_string(out.join("results.jsonl")).unwrap().trim()).unwrap();
+
+    let reranked = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..common::wire("zzj", &texts) };
+    let reranked = runtime.block_on(async { server.client().await.rerank(reranked).await.unwrap().into_inner() });
+    let ranking: Vec<u32> = reranked.results.iter().map(|result| result.original_index).collect();
+    let context = reranked.context_order.unwrap().original_indices;
+    assert_ne!(ranking, context, "the profile must arrange");
+    // The answer from an order of the passages, by a request that ranks them so.
+    let answer = |order: &[u32]| {
+        let request = v1::EvaluateRetrievalRequest {
+            question: "zzj".into(),
+            passages: common::wire("", &texts).passages,
+            references: vec!["zzz".into()],
+            annotators: vec![v1::Annotator::TokenF1.into()],
+            rankings: vec![v1::PassageSubset { indices: order.to_vec() }],
+            end_to_end: true,
+            answer_tokens: 12,
+            return_answers: true,
+            ..v1::EvaluateRetrievalRequest::default()
+        };
+        let channel = runtime.block_on(server.channel());
+        let answer = runtime.block_on(UtilityServiceClient::new(channel).evaluate_retrieval(request)).unwrap();
+        answer.into_inner().rankings[0].answer.clone().unwrap().text
+    };
+    assert_ne!(answer(&ranking), answer(&context), "the generator must mind the order");
+    let system = &result["systems"]["query-generation"];
+    assert_eq!(system["ranking"], json!(ranking));
+    assert_eq!(system["answer"], json!(answer(&context)));
+    assert_eq!((&system["context"], &system["context_order"]), (&json!(context), &json!("by position bias")));
+    let given = &result["systems"]["given"];
+    assert_eq!((&given["answer"], &given["context_order"]), (&json!(answer(&[0, 1, 2])), &json!("given")));
+    let rank = ranking.iter().position(|index| *index == 1).unwrap();
+    assert_eq!(system["metrics"]["provenance"]["RR"], json!(1.0 / (rank as f64 + 1.0)), "metrics are over the ranking");
+    let contexts = json!([{ "order": "by position bias", "questions": 1, "differing": 1 }]);
+    assert_eq!(document["summary"]["systems"][1]["contexts"], contexts);
+    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("by position bias"));
+    // Results of the format that answered from the ranking are not continued.
+    let manifest = out.join("manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replace("\"format\": 2", "\"format\": 1")).unwrap();
+    let refused = run(&asked.concat());
+    assert_eq!(refused.status.code(), Some(2));
+    let said = error(&refused);
+    assert!(said.contains("format (stored 1, now 2)") && said.contains("--restart"), "{said}");
+    succeeded(&run(&[asked.concat(), vec!["--restart"]].concat()));
+    runtime.block_on(server.stop());
+}

@@ -1,0 +1,154 @@
+//! Tokens over real sockets, and what the log says of a call.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::common;
+use common::{Running, Scripted, wire};
+use rerankd::rpc::client::{self, ClientError};
+use rerankd::rpc::connect::Server;
+use rerankd::rpc::server::ServerOptions;
+use rerankd::transport::{Access, AccessFiles, NewToken};
+use tokio_stream::StreamExt;
+use tonic::{Code, Request, Status};
+use tonic_reflection::pb::v1 as reflection;
+
+fn tokens(folder: &Path, lines: &[&NewToken]) -> PathBuf {
+    let path = folder.join("tokens");
+    let lines: Vec<&str> = lines.iter().map(|new| new.line.as_str()).collect();
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    path
+}
+
+fn access(path: PathBuf) -> Access {
+    Access::load(&AccessFiles { tls: None, tokens: Some(path) }).unwrap_or_else(|faults| panic!("{faults:?}"))
+}
+
+async fn serve(access: &Access) -> Running {
+    Scripted::default().serve_with(ServerOptions { access: access.clone(), ..ServerOptions::default() }).await
+}
+
+async fn ask(server: &Running, token: Option<&str>) -> Result<(), ClientError> {
+    let server = Server { token: token.map(str::to_owned), ..server.address.as_str().into() };
+    client::server_info(&server).await.map(drop)
+}
+
+fn is_unauthenticated(outcome: &Result<(), ClientError>) -> bool {
+    matches!(outcome, Err(ClientError::Refused { code, .. }) if code == "Unauthenticated")
+}
+
+async fn services(server: &Running) -> Result<usize, Status> {
+    let mut client = reflection::server_reflection_client::ServerReflectionClient::new(server.channel().await);
+    let list = reflection::server_reflection_request::MessageRequest::ListServices(String::new());
+    let request = reflection::ServerReflectionRequest { host: String::new(), message_request: Some(list) };
+    let mut answers = client.server_reflection_info(tokio_stream::once(request)).await?.into_inner();
+    match answers.next().await.unwrap()?.message_response.unwrap() {
+        reflection::server_reflection_response::MessageResponse::ListServicesResponse(list) => Ok(list.service.len()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn everything_but_health_needs_a_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let (search, indexer) = (NewToken::new("search").unwrap(), NewToken::new("indexer").unwrap());
+    let server = serve(&access(tokens(folder.path(), &[&search, &indexer]))).await;
+    client::wait_until_serving(&server.address.as_str().into(), Duration::from_secs(10)).await.unwrap();
+    for new in [&search, &indexer] {
+        ask(&server, Some(&new.token)).await.unwrap();
+    }
+    let hash = search.line.split_once(':').unwrap().1;
+    for wrong in [None, Some("wrong"), Some(hash), Some(&search.token[1..])] {
+        let refused = ask(&server, wrong).await;
+        assert!(is_unauthenticated(&refused), "{refused:?}");
+    }
+    let status = server.client().await.rerank(wire("ab", &["ab", "cd"])).await.unwrap_err();
+    assert_eq!((status.code(), server.admission.in_flight()), (Code::Unauthenticated, 0));
+    assert_eq!(services(&server).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut request = Request::new(wire("ab", &["ab", "cd"]));
+    request.metadata_mut().insert("authorization", format!("Bearer {}", search.token).parse().unwrap());
+    assert_eq!(server.client().await.rerank(request).await.unwrap().into_inner().results.len(), 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_up_and_a_removed_token_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (NewToken::new("search").unwrap(), NewToken::new("search").unwrap());
+    let access = access(tokens(folder.path(), &[&first]));
+    let server = serve(&access).await;
+    let following = access.clone();
+    let follow = tokio::spawn(async move { following.follow(Duration::from_millis(20)).await });
+    assert!(ask(&server, Some(&first.token)).await.is_ok() && ask(&server, Some(&second.token)).await.is_err());
+    tokens(folder.path(), &[&first, &second]);
+    let end = Instant::now() + Duration::from_secs(10);
+    while ask(&server, Some(&second.token)).await.is_err() {
+        assert!(Instant::now() < end, "the new token is not taken up");
+    }
+    assert!(ask(&server, Some(&first.token)).await.is_ok(), "two tokens of one caller overlap");
+    tokens(folder.path(), &[&second]);
+    while !is_unauthenticated(&ask(&server, Some(&first.token)).await) {
+        assert!(Instant::now() < end, "the removed token is still taken");
+    }
+    // Nothing readable is there: what is in use stays.
+    std::fs::write(folder.path().join("tokens"), "search\n").unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(ask(&server, Some(&second.token)).await.is_ok());
+    follow.abort();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn reflection_can_be_switched_off() {
+    let open = Scripted::default().serve().await;
+    assert!(services(&open).await.unwrap() >= 6);
+    open.stop().await;
+    let options = ServerOptions { reflection: false, ..ServerOptions::default() };
+    let closed = Scripted::default().serve_with(options).await;
+    assert_eq!(services(&closed).await.unwrap_err().code(), Code::Unimplemented);
+    ask(&closed, None).await.unwrap();
+    closed.stop().await;
+}
+
+/// Everything that is logged, at every level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The caller's name is logged. Its token, query and passages are not, neither for an answer nor for an error.
+#[tokio::test]
+async fn the_log_names_the_caller_and_quotes_nothing() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_env_filter("rerankd=trace,info").with_writer(move || writer.clone()).init();
+    let folder = tempfile::tempdir().unwrap();
+    let new = NewToken::new("search-frontend").unwrap();
+    let server = serve(&access(tokens(folder.path(), &[&new]))).await;
+    let ask = |request, token: &str| {
+        let mut request = Request::new(request);
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        let server = &server;
+        async move { server.client().await.rerank(request).await }
+    };
+    ask(wire("zebrafinch", &["marmoset", "ocelot"]), &new.token).await.unwrap();
+    ask(wire("zebrafinch", &["marmoset", " "]), &new.token).await.unwrap_err();
+    ask(wire("zebrafinch", &["marmoset"; 30]), &new.token).await.unwrap_err();
+    ask(wire("zebrafinch", &["marmoset"]), "capybara").await.unwrap_err();
+    server.stop().await;
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("search-frontend") && text.contains("reranked"), "{text}");
+    for secret in ["zebrafinch", "marmoset", "ocelot", "capybara", &new.token] {
+        assert!(!text.contains(secret), "{secret} is in the log:\n{text}");
+    }
+}

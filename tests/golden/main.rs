@@ -1,0 +1,21 @@
+//! Whole computations against independent programs, whose values, programs and tolerances lie beside.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+mod belief;
+mod citations;
+#[path = "../common/mod.rs"]
+mod common;
+mod methods;
+mod metrics;
+mod moi;

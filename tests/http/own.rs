@@ -1,0 +1,174 @@
+//! Fields, headers and warnings that no peer has, and what a body's `model` chooses, over a real socket.
+
+use std::path::Path;
+
+use crate::{common, http};
+use common::Scripted;
+use http::{Answer, Served, alone, serve, serve_engine, serve_with};
+use rerankd::app;
+use rerankd::config::Config;
+use rerankd::engine::Engine;
+use rerankd::fusion::calibration::Calibration;
+use rerankd::fusion::platt::Platt;
+use serde_json::{Value, json};
+
+const DOCUMENTS: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
+
+async fn ok(server: &Served, path: &str, body: &Value) -> Answer {
+    let answer = server.post(path, body).await;
+    assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    answer
+}
+
+fn ask(method: &str, fields: &Value) -> Value {
+    let mut body = json!({ "query": "question", "documents": DOCUMENTS, "rerankd_method": method });
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    body
+}
+
+#[tokio::test]
+async fn the_retrievers_scores_reach_the_ranking() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let scores = json!({ "rerankd_scores": [1, 4, 2.5, 3] });
+    assert_eq!(ok(&server, "/rerank", &ask("retriever", &scores)).await.order(), [1, 3, 2, 0]);
+    let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_scores": [1, 4, 2.5, 3], "rerankd_method": "retriever" });
+    assert_eq!(ok(&server, "/rerank", &tei).await.order(), [1, 3, 2, 0]);
+    let some = ok(&server, "/rerank", &ask("cascade", &json!({ "rerankd_scores": [1, null, 2, 3] }))).await;
+    let warnings = some.body["meta"]["warnings"].to_string();
+    assert!(warnings.contains("1 passages have no rerankd_scores"), "{warnings}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn results_are_bounded_by_their_scores() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let all = ok(&server, "/rerank", &ask("query-generation", &json!({}))).await;
+    let meta = &all.body["meta"];
+    assert_eq!((&meta["score_calibrated"], &meta["none_helps"]), (&json!(false), &json!(false)));
+    assert_eq!(meta["none_relevant"], Value::Null);
+    let middle = all.scores()[1];
+    let above = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_score_threshold": middle }))).await;
+    assert!(above.order().len() < 4 && above.scores().iter().all(|score| *score >= middle), "{}", above.body);
+    let none = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_score_threshold": 1 }))).await;
+    assert_eq!(none.body["results"], json!([]));
+    let helpful = ok(&server, "/rerank", &ask("query-generation", &json!({ "rerankd_only_helpful": true }))).await;
+    assert_eq!(helpful.order(), all.order()[..all.scores().iter().filter(|score| **score > 0.5).count()]);
+
+    let auto = json!({ "rerankd_auto_k": true });
+    let refused = server.post("/v2/rerank", &ask("query-generation", &auto)).await;
+    assert_eq!(refused.status, 400, "nothing is calibrated: {}", refused.body);
+    assert!(refused.body["message"].as_str().unwrap().starts_with("rerankd_auto_k needs"), "{}", refused.body);
+    let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_auto_k": true });
+    assert_eq!(server.post("/rerank", &tei).await.status, 424);
+    let calibration = Calibration {
+        method: "query-generation".into(),
+        mix: None,
+        embedding: None,
+        score: Platt { intercept: -1.0, slope: 9.0 },
+        lists: 40,
+        passages: 800,
+        outranks_per_nat: None,
+        calibration_error: None,
+    };
+    server.engine.generator().unwrap().calibrations.replace(vec![calibration]);
+    let cut = ok(&server, "/rerank", &ask("query-generation", &auto)).await;
+    assert_eq!(cut.body["meta"]["score_calibrated"], json!(true));
+    assert!(cut.body["meta"]["none_relevant"].is_number(), "{}", cut.body);
+    assert!((1..4).contains(&cut.order().len()) && all.order().starts_with(&cut.order()), "{}", cut.body);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_answer_has_its_warnings() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let long = format!("{}question", "zzzz ".repeat(20));
+    let fields = json!({ "documents": [&long, "a"], "max_tokens_per_doc": 60 });
+    let nested = ok(&server, "/rerank", &ask("query-generation", &fields)).await;
+    let cut: Vec<&Value> = nested.body["results"].as_array().unwrap().iter().map(|one| &one["tokens_cut"]).collect();
+    assert_eq!(cut.iter().filter(|cut| cut.is_u64()).count(), 1, "{}", nested.body);
+    let warned = "1 passages were cut to fit; tokens_cut says by how much";
+    let tei = json!({ "query": "question", "texts": [&long], "max_tokens_per_doc": 60 });
+    let tei = ok(&server, "/rerank", &tei).await;
+    assert!(tei.headers.get_all("x-rerankd-warning").iter().any(|value| value == warned), "{:?}", tei.headers);
+    // What is cut of several lists is counted together.
+    let pairs = json!({ "text_1": ["question", "which"], "text_2": [&long, &long], "max_tokens_per_doc": 60 });
+    let pairs = ok(&server, "/score", &pairs).await;
+    assert_eq!(pairs.body["warnings"], json!([warned.replace('1', "2")]), "{}", pairs.body);
+    assert!(pairs.body["data"][1]["tokens_cut"].is_u64(), "{}", pairs.body);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_encoded_body_is_refused_as_such() {
+    let server = serve(Scripted::default()).await;
+    let body = ask("retriever", &json!({})).to_string();
+    let refused = server.send("/rerank", &[("content-encoding", "gzip")], body.clone()).await;
+    assert_eq!(refused.status, 415, "{}", refused.body);
+    assert_eq!(server.send("/rerank", &[("content-encoding", "identity")], body).await.status, 200);
+    server.stop().await;
+}
+
+/// An engine with real files, of which the scorer's is `scorer`.
+async fn engine(folder: &Path, scorer: &str, settings: &[(&str, &str)]) -> Engine {
+    let golden = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters").join(name);
+    let (store, generator, scorer) = (folder.join("store"), golden("base.gguf"), golden(scorer));
+    let own = [
+        ("models.store", store.to_str().unwrap()),
+        ("entailment.model", ""),
+        ("embedding.model", ""),
+        ("generator.threads", "1"),
+        ("warm.memory_bytes", "0"),
+        ("generator.model", generator.to_str().unwrap()),
+        ("scorer.model", scorer.to_str().unwrap()),
+    ];
+    let flags = own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    app::engine(&Config::load(None, &flags.collect::<Vec<_>>()).unwrap()).await.unwrap()
+}
+
+/// Of two generators the model of a body is the one that ranks, and the answer says so.
+#[tokio::test]
+async fn the_model_chooses_the_generator() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve_engine(engine(folder.path(), "merged.gguf", &[]).await, 8, alone()).await;
+    let models = server.get("/v1/models").await.body;
+    let names = models["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["merged.gguf", "rerank-v3.5", "base.gguf"]);
+    let (scorer, generator) = ("merged.gguf", "base.gguf");
+    let asked = |model: Value| {
+        json!({ "query": "question", "documents": DOCUMENTS, "model": model, "raw_scores": true,
+        "rerankd_method": "query-generation" })
+    };
+    let mut scores = Vec::new();
+    for (model, ran) in [
+        (json!(null), scorer),
+        (json!(scorer), scorer),
+        (json!("scorer"), scorer),
+        (json!(generator), generator),
+        (json!("generator"), generator),
+    ] {
+        let answer = ok(&server, "/rerank", &asked(model.clone())).await;
+        assert_eq!(answer.body["model"], json!(ran), "{model}");
+        let pairs =
+            json!({ "text_1": "question", "text_2": DOCUMENTS, "model": model, "rerankd_method": "query-generation" });
+        assert_eq!(ok(&server, "/score", &pairs).await.body["model"], json!(ran), "{model}");
+        scores.push(answer.scores());
+    }
+    assert!(scores[0] == scores[1] && scores[3] == scores[4] && scores[0] != scores[3], "{scores:?}");
+    let own_answer =
+        json!({ "query": "question", "documents": DOCUMENTS, "model": scorer, "rerankd_method": "answer-likelihood" });
+    let refused = server.post("/rerank", &own_answer).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert_eq!(refused.body["error"]["param"], "rerankd_method");
+    server.stop().await;
+
+    // Where both are one file, and an adapter tells them apart, the file's name is that of the generator that answers.
+    let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters/adapter.gguf");
+    let adapted = engine(folder.path(), "base.gguf", &[("scorer.adapter", adapter.to_str().unwrap())]).await;
+    let server = serve_engine(adapted, 8, alone()).await;
+    let mut scores = Vec::new();
+    for model in ["base.gguf", "generator", "scorer"] {
+        scores.push(ok(&server, "/rerank", &asked(json!(model))).await.scores());
+    }
+    assert!(scores[0] == scores[1] && scores[0] != scores[2], "{scores:?}");
+    server.stop().await;
+}

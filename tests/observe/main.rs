@@ -1,0 +1,24 @@
+//! Metrics and their page, readiness, the dashboard and the alert rules, of a server over real sockets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    clippy::float_cmp,
+    clippy::items_after_statements,
+    clippy::similar_names,
+    missing_docs,
+    reason = "a test or benchmark that fails says where; its numbers are small"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod files;
+#[path = "../common/http.rs"]
+mod http;
+mod http_page;
+mod metrics;
+#[path = "../common/page.rs"]
+mod page;
+mod ready;

@@ -1,0 +1,238 @@
+//! Calibrated scores and fusion weights over a real channel, with a scripted generator and real files.
+
+use std::time::Duration;
+
+use crate::common;
+use common::passage_models::{changed, folder, serve, serve_model};
+use common::{Running, Scripted, wire};
+use rerankd::config::Config;
+use rerankd::engine::models::Role;
+use rerankd::fusion::calibration::{Calibration, Mix, Source};
+use rerankd::fusion::platt::Platt;
+use rerankd::metrics::cut::best_cut;
+use rerankd::rpc::v1;
+use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+
+fn request() -> v1::RerankRequest {
+    let mut request = wire("which mill race?", &["the weir", "the mill race", "the sluice", "bread"]);
+    for (index, passage) in request.passages.iter_mut().enumerate() {
+        passage.retriever_score = Some(9.0 - index as f64);
+    }
+    request
+}
+
+fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
+    let score = Platt { intercept: -2.0, slope: 3.0 };
+    Calibration {
+        method: method.into(),
+        mix,
+        embedding: None,
+        score,
+        lists: 40,
+        passages: 800,
+        outranks_per_nat: None,
+        calibration_error: Some(0.04),
+    }
+}
+
+async fn ask(server: &Running, request: v1::RerankRequest) -> v1::RerankResponse {
+    server.client().await.rerank(request).await.unwrap().into_inner()
+}
+
+fn logit(score: f64) -> f64 {
+    (score / (1.0 - score)).ln()
+}
+
+#[tokio::test]
+async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, format!("[models]\nstore = {:?}", folder.path())).unwrap();
+    let store = Config::load(Some(&config), &[]).unwrap().store;
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let file = rerankd::app::calibration_file(&store, "scripted");
+    let following =
+        tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(5)));
+    let alone = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..request() };
+    let (mixed_before, alone_before) = (ask(&server, request()).await, ask(&server, alone.clone()).await);
+    assert!(!mixed_before.score_calibrated && !alone_before.score_calibrated);
+
+    let mix = Mix { source: Source::Retriever, weight: 0.85 };
+    file.save(&[calibration("cascade", Some(mix)), calibration("query-generation", None)]).unwrap();
+    wait_until(|| generator.calibrations.all().len() == 2).await;
+    let (mixed, alone_after) = (ask(&server, request()).await, ask(&server, alone).await);
+    assert!(mixed.score_calibrated && alone_after.score_calibrated);
+    for answer in [&mixed, &alone_after] {
+        let none: f64 = answer.results.iter().map(|result| 1.0 - result.score).product();
+        assert!((answer.none_relevant.unwrap() - none).abs() < 1e-12);
+        assert_eq!(answer.none_helps, Some(none >= 0.5));
+    }
+    assert_eq!((alone_before.none_relevant, alone_before.none_helps), (None, Some(false)));
+    assert_eq!(mixed.fusion.as_ref().unwrap().weight, 0.85);
+    for (before, after) in alone_before.results.iter().zip(&alone_after.results) {
+        assert_eq!((&before.id, before.utility), (&after.id, after.utility), "utilities stay the model's own");
+        assert!((logit(after.score) - (3.0 * logit(before.score) - 2.0)).abs() < 1e-9);
+    }
+    let info = ModelServiceClient::new(server.channel().await);
+    let info = { info }.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.calibrations.len(), 2);
+    let told = &info.calibrations[0];
+    assert_eq!(
+        (told.method.as_str(), told.fused_with.as_str(), told.fusion_weight),
+        ("cascade", "retriever", Some(0.85))
+    );
+    assert_eq!((told.intercept, told.slope, told.lists, told.passages), (-2.0, 3.0, 40, 800));
+
+    // A fusion of the caller's own is another mix than the calibrated one.
+    let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
+    let answer = ask(&server, v1::RerankRequest { fusion: Some(own), ..request() }).await;
+    assert!(!answer.score_calibrated);
+    let mut unscored = request();
+    unscored.passages.iter_mut().for_each(|passage| passage.retriever_score = None);
+    assert!(!ask(&server, unscored).await.score_calibrated, "BM25 is another side than the calibrated one");
+
+    // The threshold is one of probability.
+    let bound = mixed.results[1].score;
+    let cut = ask(&server, v1::RerankRequest { score_threshold: Some(bound), ..request() }).await;
+    assert_eq!(cut.results.len(), 2);
+    assert_eq!(cut.none_relevant, mixed.none_relevant, "of all passages");
+
+    std::fs::write(file.path(), "{").unwrap();
+    wait_until(|| !file.path().exists()).await;
+    assert!(ask(&server, request()).await.score_calibrated, "the earlier calibration stays in use");
+    following.abort();
+    server.stop().await;
+}
+
+/// How surely a place is ahead of the next follows from the difference of their values, by a slope that lists can teach.
+#[tokio::test]
+async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let mix = Some(Mix { source: Source::Retriever, weight: 0.85 });
+    let cascade = |outranks_per_nat| Calibration { outranks_per_nat, ..calibration("cascade", mix) };
+    generator.calibrations.replace(vec![cascade(None)]);
+    let before = ask(&server, request()).await;
+    generator.calibrations.replace(vec![cascade(Some(0.6))]);
+    let after = ask(&server, request()).await;
+    let mut told = 0;
+    for (before, after) in before.results.iter().zip(&after.results) {
+        assert_eq!((&before.id, before.score), (&after.id, after.score));
+        let (Some(before), Some(after)) = (before.outranks_next, after.outranks_next) else { continue };
+        assert!((logit(after) - 3.0 * logit(before)).abs() < 1e-9, "{before} {after}");
+        told += usize::from(before > 0.5);
+    }
+    assert!(told > 0);
+    assert!(after.results.last().unwrap().outranks_next.is_none());
+    // Another mixture than the calibrated one: the built-in slope. The values are the same.
+    let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
+    let own = ask(&server, v1::RerankRequest { fusion: Some(own), ..request() }).await;
+    let told = |answer: &v1::RerankResponse| answer.results.iter().map(|one| one.outranks_next).collect::<Vec<_>>();
+    assert_eq!(told(&own), told(&before));
+    let mut client = ModelServiceClient::new(server.channel().await);
+    let info = client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
+    assert_eq!(info.calibrations[0].outranks_per_nat, Some(0.6));
+    server.stop().await;
+}
+
+/// `auto_k` is as good as the probabilities: without them it is refused before any work.
+#[tokio::test]
+async fn as_many_results_as_have_the_greatest_expected_f1_by_calibrated_scores() {
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let auto = || v1::RerankRequest { auto_k: true, ..request() };
+    let refused = |request: v1::RerankRequest| async {
+        let status = server.client().await.rerank(request).await.unwrap_err();
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+        status.message().to_owned()
+    };
+    assert!(refused(auto()).await.contains("auto_k needs scores that are probabilities"), "nothing is calibrated");
+    let mix = Mix { source: Source::Retriever, weight: 0.85 };
+    generator.calibrations.replace(vec![calibration("cascade", Some(mix))]);
+    let whole = ask(&server, request()).await;
+    let probabilities: Vec<f64> = whole.results.iter().map(|result| result.score).collect();
+    let expected = best_cut(&probabilities);
+    assert!((1..4).contains(&expected), "{probabilities:?}");
+    let cut = ask(&server, auto()).await;
+    let ids = |answer: &v1::RerankResponse| answer.results.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&cut), ids(&whole)[..expected]);
+    assert_eq!(cut.context_order.unwrap().original_indices.len(), expected, "what is omitted is not arranged");
+    // It bounds top_n, and top_n bounds it.
+    assert_eq!(ask(&server, v1::RerankRequest { top_n: 4, ..auto() }).await.results.len(), expected);
+    assert_eq!(ask(&server, v1::RerankRequest { top_n: 1, ..auto() }).await.results.len(), 1);
+    let own = v1::Fusion { weight: Some(0.85), ..v1::Fusion::default() };
+    assert!(refused(v1::RerankRequest { fusion: Some(own), ..auto() }).await.contains("sets the fusion"));
+    assert!(refused(v1::RerankRequest { instruction: "Read.".into(), ..auto() }).await.contains("an instruction"));
+    let other = v1::RerankRequest { method: v1::Method::YesNo.into(), ..auto() };
+    assert!(refused(other).await.contains("yes-no is not calibrated"));
+    let mut unscored = auto();
+    unscored.passages.iter_mut().for_each(|passage| passage.retriever_score = None);
+    let why = refused(unscored).await;
+    assert!(why.contains("is calibrated for lists with retriever, and for this list bm25 is mixed in"), "{why}");
+    server.stop().await;
+}
+
+async fn wait_until(done: impl Fn() -> bool) {
+    let done = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
+}
+
+/// Beside an embedding model the cascade has a calibration of its own, which belongs to that model's file and
+/// settings.
+#[tokio::test]
+async fn beside_an_embedding_model_its_own_calibration_applies() {
+    let server = serve_model("embedding", &folder("embedding")).await;
+    let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().model().sha256.clone();
+    assert_eq!(sha256.len(), 64);
+    let generator = server.engine.generator().unwrap();
+    let mix = |weight| Some(Mix { source: Source::Retriever, weight });
+    let plain = calibration("cascade", mix(0.85));
+    let beside = |sha256: &str| Calibration { embedding: Some(sha256.into()), ..calibration("cascade", mix(0.15)) };
+    generator.calibrations.replace(vec![plain.clone(), beside("of another file")]);
+    let before = ask(&server, request()).await;
+    assert!(!before.score_calibrated && before.fusion.unwrap().embedding_weight.is_some());
+    assert!(before.warnings.iter().any(|one| one.contains("calibrate --ranking")), "{:?}", before.warnings);
+    generator.calibrations.replace(vec![plain.clone(), beside(&sha256)]);
+    let after = ask(&server, request()).await;
+    assert!(after.score_calibrated);
+    assert_eq!(after.fusion.unwrap().weight, 0.15);
+    let mut client = ModelServiceClient::new(server.channel().await);
+    let info = client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
+    let told: Vec<&str> = info.calibrations.iter().map(|one| one.embedding_sha256.as_str()).collect();
+    assert_eq!(told, ["", &sha256]);
+    assert_eq!(info.embedding.unwrap().scores_sha256, sha256);
+    server.stop().await;
+
+    // With other prefixes the same file gives other cosines.
+    let model = folder("embedding");
+    let server = serve(&[("embedding.model", model.to_str().unwrap()), ("embedding.query_prefix", "query: ")]).await;
+    let generator = server.engine.generator().unwrap();
+    generator.calibrations.replace(vec![plain.clone(), beside(&sha256)]);
+    let other = ask(&server, request()).await;
+    assert!(!other.score_calibrated && other.fusion.unwrap().embedding_weight.is_some());
+    assert!(other.warnings.iter().any(|one| one.contains("calibrate --ranking")), "{:?}", other.warnings);
+    let own = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
+    assert!(own.len() == 64 && own != sha256, "{own}");
+    generator.calibrations.replace(vec![plain.clone(), beside(&own)]);
+    assert!(ask(&server, request()).await.score_calibrated);
+    server.stop().await;
+
+    // A model that cannot be asked: the calibration without it.
+    let copy = changed("embedding", "modules.json", |text| text.replace("Pooling", "Dense"));
+    let server = serve_model("embedding", copy.path()).await;
+    let generator = server.engine.generator().unwrap();
+    generator.calibrations.replace(vec![beside(&sha256)]);
+    let alone = ask(&server, request()).await;
+    let fusion = alone.fusion.unwrap();
+    assert_eq!((alone.score_calibrated, fusion.embedding_weight), (false, None));
+    assert!(fusion.weight > 0.5, "{}", fusion.weight);
+    generator.calibrations.replace(vec![plain, beside(&sha256)]);
+    let alone = ask(&server, request()).await;
+    assert_eq!((alone.score_calibrated, alone.fusion.unwrap().weight), (true, 0.85));
+    server.stop().await;
+}

@@ -1,0 +1,219 @@
+//! The default ranking over a real channel: fusion, stages, budgets and abstention, with a scripted generator.
+
+use std::time::Duration;
+
+use crate::common;
+use common::{LIMITS, Scripted, wire};
+use rerankd::engine::Limits;
+use rerankd::rpc::v1;
+use tonic::Code;
+
+/// A list of `count` passages, best first for the retriever.
+fn list(count: usize) -> v1::RerankRequest {
+    let texts: Vec<String> = (0..count).map(|index| format!("passage {index} of the mill race")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mut request = wire("which mill race?", &texts);
+    for (index, passage) in request.passages.iter_mut().enumerate() {
+        passage.retriever_score = Some((count - index) as f64);
+    }
+    request
+}
+
+async fn ask(server: &common::Running, request: v1::RerankRequest) -> v1::RerankResponse {
+    server.client().await.rerank(request).await.unwrap().into_inner()
+}
+
+fn indices(answer: &v1::RerankResponse) -> Vec<u32> {
+    answer.results.iter().map(|result| result.original_index).collect()
+}
+
+#[tokio::test]
+async fn the_answer_says_what_was_mixed_and_which_stage_placed_each_passage() {
+    let server = Scripted { limits: Limits { passages: 60, ..LIMITS }, ..Scripted::default() }.serve().await;
+    let answer = ask(&server, list(60)).await;
+    let fusion = answer.fusion.as_ref().unwrap();
+    assert_eq!((fusion.source(), fusion.scaling()), (v1::FusionSource::Retriever, v1::FusionScaling::Floor));
+    assert_eq!(answer.results.len(), 60);
+    let read = |result: &&v1::RankedPassage| result.stage() != v1::Stage::Retriever;
+    assert_eq!(answer.results.iter().filter(read).count(), 24, "a list of 60 is not read whole");
+    assert!(answer.results[..24].iter().all(|result| result.original_index < 24), "the retriever chose what was read");
+    let rest: Vec<u32> = indices(&answer)[24..].to_vec();
+    assert_eq!(rest, (24..60).collect::<Vec<u32>>(), "what was not read keeps the retriever's order");
+    assert!(answer.results.windows(2).all(|pair| pair[0].score >= pair[1].score));
+    assert!(answer.results[..59].iter().all(|result| result.outranks_next.unwrap() >= 0.5));
+    assert_eq!(ask(&server, list(60)).await.results, answer.results, "equal requests, equal answers");
+    let plain: Vec<v1::Passage> =
+        list(8).passages.into_iter().map(|passage| v1::Passage { retriever_score: None, ..passage }).collect();
+    let answer = ask(&server, v1::RerankRequest { passages: plain, ..list(0) }).await;
+    assert_eq!(answer.fusion.unwrap().source(), v1::FusionSource::Bm25);
+    server.stop().await;
+}
+
+/// Equal values are not settled, so the first three are read in orders, and the answer has a fit of three places.
+#[tokio::test]
+async fn unsettled_first_places_are_fitted_together() {
+    let server = Scripted::default().serve().await;
+    let mut request = wire("mill", &["mill", "mill ", " mill", "weir", "lock"]);
+    request.fusion = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
+    let answer = ask(&server, request).await;
+    let together: Vec<u32> = answer
+        .results
+        .iter()
+        .filter(|result| result.stage() == v1::Stage::Together)
+        .map(|result| result.original_index)
+        .collect();
+    assert_eq!(together.len(), 3);
+    assert!(answer.results[..3].iter().all(|result| result.standard_error.is_some()));
+    assert!(answer.position_bias.iter().any(|bias| bias.weights.len() == 3));
+    assert!(answer.fusion.is_none() && answer.diagnostics.is_some());
+    let one = ask(&server, wire("mill", &["the mill"])).await;
+    assert_eq!((one.results.len(), one.diagnostics), (1, None));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_budget_is_spent_on_the_retrievers_first() {
+    let limits = Limits { tokens: 2_000, ..LIMITS };
+    let server = Scripted { limits, ..Scripted::default() }.serve().await;
+    let mut request = list(20);
+    for passage in &mut request.passages {
+        passage.text.push_str(&"x".repeat(300));
+    }
+    let answer = ask(&server, request.clone()).await;
+    let read: Vec<u32> = answer
+        .results
+        .iter()
+        .filter(|result| result.stage() != v1::Stage::Retriever)
+        .map(|result| result.original_index)
+        .collect();
+    assert!(!read.is_empty() && read.len() < 20 && read.iter().all(|index| (*index as usize) < read.len()), "{read:?}");
+    assert!(answer.usage.unwrap().tokens <= 2_000);
+    request.moi = Some(v1::MoiOptions { token_budget: 100, ..v1::MoiOptions::default() });
+    let refused = server.client().await.rerank(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "not even one passage");
+    // Three were read: as many as the budget suffices for at the mean length of all.
+    let mut uneven = list(20);
+    for passage in &mut uneven.passages[10..] {
+        passage.text.push_str(&"x".repeat(1_500));
+    }
+    let answer = ask(&server, uneven).await;
+    let read = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever).count();
+    assert!((8..20).contains(&read), "{read}");
+    server.stop().await;
+}
+
+/// Half of the time of all passages suffices for some of them, ten times for all. Before anything is measured all are read.
+#[tokio::test]
+async fn a_latency_budget_is_spent_on_the_retrievers_first() {
+    let server = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
+    let mut request = list(20);
+    for passage in &mut request.passages {
+        passage.text.push_str(&"x".repeat(60));
+    }
+    let read = |answer: &v1::RerankResponse| -> Vec<u32> {
+        let results = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever);
+        results.map(|result| result.original_index).collect()
+    };
+    let within = |milliseconds: f64| v1::RerankRequest { latency_budget_ms: Some(milliseconds), ..request.clone() };
+    let first = ask(&server, within(1.0)).await;
+    assert_eq!(read(&first).len(), 20);
+    assert!(first.warnings.iter().any(|warning| warning.starts_with("latency_budget_ms had no effect")));
+    let mut whole = f64::INFINITY;
+    for _ in 0..3 {
+        whole = whole.min(ask(&server, request.clone()).await.usage.unwrap().score_ms);
+    }
+    let some = read(&ask(&server, within(whole / 2.0)).await);
+    assert!((1..20).contains(&some.len()) && some.iter().all(|index| (*index as usize) < some.len()), "{some:?}");
+    assert_eq!(read(&ask(&server, within(whole * 10.0)).await).len(), 20);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_does_not_help_is_left_out_if_asked() {
+    let server = Scripted::default().serve().await;
+    let mut request = wire("mill", &["zzz", "yyy", "the mill"]);
+    let all = ask(&server, request.clone()).await;
+    request.only_helpful = true;
+    let helpful = ask(&server, request.clone()).await;
+    assert!(helpful.results.len() < all.results.len(), "{:?}", helpful.results);
+    assert!(helpful.results.iter().all(|result| result.utility > 0.0));
+    assert_eq!(helpful.none_helps, Some(helpful.results.is_empty()));
+    request.passages.truncate(2);
+    let none = ask(&server, request).await;
+    assert_eq!((none.results.len(), none.none_helps), (0, Some(true)));
+    assert!(none.context_order.unwrap().original_indices.is_empty());
+    server.stop().await;
+}
+
+/// The retriever's favourite was kept although the model says that it harms: every fused value is above 0.
+#[tokio::test]
+async fn what_harms_is_left_out_even_if_the_retriever_likes_it() {
+    let server = Scripted::default().serve().await;
+    let mut request = wire("mill", &["zzz", "the mill", "yyy"]);
+    for (passage, score) in request.passages.iter_mut().zip([30.0, 20.0, 10.0]) {
+        passage.retriever_score = Some(score);
+    }
+    request.only_helpful = true;
+    let helpful = ask(&server, request.clone()).await;
+    assert!(!helpful.results.is_empty() && helpful.results.iter().all(|result| result.utility > 0.0));
+    assert!(helpful.results.last().unwrap().outranks_next.is_none());
+    // Ranks have no zero: nothing is omitted, and a warning says why.
+    request.method = v1::Method::Listwise.into();
+    let ranks = ask(&server, request).await;
+    assert_eq!((ranks.results.len(), ranks.none_helps), (3, None));
+    assert!(ranks.warnings.iter().any(|warning| warning.starts_with("only_helpful has no effect")));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn bad_options_are_named() {
+    let server = Scripted::default().serve().await;
+    let fusion = |fusion| v1::RerankRequest { fusion: Some(fusion), ..list(3) };
+    for (field, request) in [
+        ("fusion.weight", fusion(v1::Fusion { weight: Some(f64::NAN), ..v1::Fusion::default() })),
+        ("fusion.weight", fusion(v1::Fusion { weight: Some(1.1), ..v1::Fusion::default() })),
+        ("fusion.mode", fusion(v1::Fusion { mode: 9, ..v1::Fusion::default() })),
+        ("fusion.scaling", fusion(v1::Fusion { scaling: 9, ..v1::Fusion::default() })),
+        (
+            "fusion.background.frequencies",
+            fusion(v1::Fusion {
+                background: Some(v1::Background {
+                    documents: 9,
+                    frequencies: (0..10_001).map(|word| (word.to_string(), 1)).collect(),
+                }),
+                ..v1::Fusion::default()
+            }),
+        ),
+        (
+            "moi",
+            v1::RerankRequest {
+                method: v1::Method::Cascade.into(),
+                moi: Some(v1::MoiOptions { depth: 3, ..v1::MoiOptions::default() }),
+                ..list(3)
+            },
+        ),
+        ("latency_budget_ms", v1::RerankRequest { latency_budget_ms: Some(-1.0), ..list(3) }),
+    ] {
+        let status = server.client().await.rerank(request).await.unwrap_err();
+        assert_eq!((status.code(), common::fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]));
+    }
+    server.stop().await;
+}
+
+/// Any method takes a fusion; its own utilities stay.
+#[tokio::test]
+async fn fusion_of_another_method_changes_the_order_and_not_the_utilities() {
+    let server = Scripted::default().serve().await;
+    let method = v1::Method::QueryGeneration.into();
+    let alone = ask(&server, v1::RerankRequest { method, ..list(6) }).await;
+    let mode = v1::FusionMode::On.into();
+    let retriever = v1::Fusion { mode, weight: Some(0.0), ..v1::Fusion::default() };
+    let fused = ask(&server, v1::RerankRequest { method, fusion: Some(retriever), ..list(6) }).await;
+    assert!(alone.fusion.is_none() && fused.fusion.is_some());
+    assert_eq!(indices(&fused), [0, 1, 2, 3, 4, 5]);
+    for result in &fused.results {
+        let same = alone.results.iter().find(|other| other.original_index == result.original_index).unwrap();
+        assert_eq!(result.utility, same.utility);
+    }
+    server.stop().await;
+}

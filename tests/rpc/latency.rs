@@ -1,0 +1,121 @@
+//! Latency budgets of the default ranking over a real channel, with a scripted generator of known speed.
+
+use std::time::Duration;
+
+use crate::common;
+use common::{Scripted, wire};
+use rerankd::engine::models::Role;
+use rerankd::rpc::server::ServerOptions;
+use rerankd::rpc::v1;
+use tonic::{Code, Request};
+
+/// `count` passages of about `bytes` bytes, which are tokens of the scripted generator; the retriever likes the last one best.
+fn list(count: usize, bytes: usize) -> v1::RerankRequest {
+    let texts: Vec<String> = (0..count).map(|index| format!("mill {index} {}", "abc ".repeat(bytes / 4))).collect();
+    let mut request = wire("which mill", &texts.iter().map(String::as_str).collect::<Vec<_>>());
+    for (index, passage) in request.passages.iter_mut().enumerate() {
+        passage.retriever_score = Some(index as f64);
+    }
+    request
+}
+
+fn within(milliseconds: f64, request: v1::RerankRequest) -> v1::RerankRequest {
+    v1::RerankRequest { latency_budget_ms: Some(milliseconds), ..request }
+}
+
+async fn ask(server: &common::Running, request: v1::RerankRequest) -> Result<v1::RerankResponse, tonic::Status> {
+    server.client().await.rerank(request).await.map(tonic::Response::into_inner)
+}
+
+fn order(answer: &v1::RerankResponse) -> Vec<u32> {
+    answer.results.iter().map(|result| result.original_index).collect()
+}
+
+/// It was refused, although the retriever's order was known: a caller in a hurry got an error in place of an answer.
+#[tokio::test]
+async fn a_budget_too_short_for_one_passage_leaves_the_order_that_is_known_without_the_generator() {
+    let server = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.serve().await;
+    ask(&server, list(2, 20)).await.unwrap();
+    let hurried = v1::RerankRequest { only_helpful: true, score_threshold: Some(0.9), ..within(2.0, list(5, 100)) };
+    let answer = ask(&server, hurried.clone()).await.unwrap();
+    assert_eq!(order(&answer), [4, 3, 2, 1, 0]);
+    assert!(answer.results.iter().all(|result| result.stage() == v1::Stage::Retriever), "{:?}", answer.results);
+    // Nothing was measured, so nothing is claimed.
+    assert!(answer.results.iter().all(|result| (result.utility, result.score) == (0.0, 0.5)));
+    assert!(answer.results.iter().all(|result| result.outranks_next.is_none()));
+    assert_eq!((answer.none_helps, answer.none_relevant, answer.score_calibrated), (None, None, false));
+    let fusion = answer.fusion.unwrap();
+    assert_eq!((fusion.source(), fusion.weight), (v1::FusionSource::Retriever, 0.0));
+    assert_eq!(answer.usage.unwrap().tokens, 0);
+    let says = |begin: &str| answer.warnings.iter().any(|warning| warning.starts_with(begin));
+    assert!(says("latency_budget_ms does not suffice") && says("no passage was read: "), "{:?}", answer.warnings);
+    let fusion = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
+    let given = ask(&server, v1::RerankRequest { fusion, top_n: 3, ..hurried.clone() }).await.unwrap();
+    assert_eq!((order(&given), given.fusion.is_some()), (vec![0, 1, 2], false));
+    // A number of tokens is the caller's own bound, and is kept to the letter, however short the time.
+    for milliseconds in [0.01, 60_000.0] {
+        let moi = Some(v1::MoiOptions { token_budget: 10, ..v1::MoiOptions::default() });
+        let counted = v1::RerankRequest { moi, ..within(milliseconds, list(5, 100)) };
+        assert_eq!(ask(&server, counted).await.unwrap_err().code(), Code::ResourceExhausted, "{milliseconds} ms");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_asked_for_beside_the_ranking_is_not_left_out() {
+    let (engine, observed, _) = Scripted { delay: Duration::from_micros(100), ..Scripted::default() }.engine().await;
+    let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
+    let server = common::serve_with(engine, observed, 100, ServerOptions::default()).await;
+    ask(&server, list(2, 20)).await.unwrap();
+    let references = vec!["the mill".to_owned()];
+    let utility = Some(v1::InlineUtility { references, ..v1::InlineUtility::default() });
+    let measured = v1::RerankRequest { utility, ..list(3, 40) };
+    ask(&server, measured.clone()).await.unwrap();
+    assert_eq!(ask(&server, within(2.0, measured)).await.unwrap_err().code(), Code::ResourceExhausted);
+    server.stop().await;
+}
+
+/// Its size was estimated as if all passages were read, and the call was refused for its deadline.
+#[tokio::test]
+async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
+    let server = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.serve().await;
+    ask(&server, list(2, 100)).await.unwrap();
+    // 20 passages of 600 tokens take 12 seconds.
+    let mut hurried = Request::new(within(2_000.0, list(20, 600)));
+    hurried.set_timeout(Duration::from_secs(6));
+    let answer = server.client().await.rerank(hurried).await.unwrap().into_inner();
+    let read = answer.results.iter().filter(|result| result.stage() != v1::Stage::Retriever).count();
+    assert!((1..=3).contains(&read), "{read}");
+    server.stop().await;
+}
+
+/// It was given half of the budget, and the other half did not suffice for the generator.
+#[tokio::test]
+async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {
+    let (engine, observed, _) = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.engine().await;
+    let engine = common::with_slow_scorer(&engine, Role::Embedding, "slow", Duration::from_millis(100));
+    let server = common::serve_with(engine, observed, 100, ServerOptions::default()).await;
+    ask(&server, list(2, 20)).await.unwrap();
+    // 10 passages of 100 words take it a second. Its speed is known once it has read some, and the generator's, too.
+    let taught = v1::RerankRequest { method: v1::Method::Embedding.into(), ..list(10, 800) };
+    for _ in 0..2 {
+        ask(&server, taught.clone()).await.unwrap();
+    }
+    // What is left then does not suffice for 800 tokens of the generator. Half of the deadline would not suffice, either.
+    let mut hurried = Request::new(within(1_600.0, list(10, 800)));
+    hurried.set_timeout(Duration::from_millis(1_900));
+    let answer = server.client().await.rerank(hurried).await.unwrap().into_inner();
+    assert!(answer.fusion.unwrap().embedding_weight.is_some(), "{:?}", answer.warnings);
+    assert!(answer.usage.unwrap().embedding_tokens > 0);
+    // What is reserved for a compression is the generator's.
+    let compression = Some(v1::Compression { ratio: Some(0.5), ..v1::Compression::default() });
+    let compressed = v1::RerankRequest { compression, top_n: 1, ..within(2_500.0, list(10, 800)) };
+    let answer = ask(&server, compressed).await.unwrap();
+    assert!(answer.warnings.iter().any(|one| one.starts_with("ranked without the embedding model")), "{answer:?}");
+    // A model that cannot end within the budget is not begun, and costs a warning.
+    let answer = ask(&server, within(400.0, list(10, 800))).await.unwrap();
+    assert_eq!(answer.fusion.unwrap().embedding_weight, None);
+    let without = "ranked without the embedding model: it cannot end within its share of the time";
+    assert!(answer.warnings.iter().any(|one| one == without), "{:?}", answer.warnings);
+    server.stop().await;
+}
