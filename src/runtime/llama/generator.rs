@@ -271,8 +271,6 @@ impl Generator for LlamaGenerator<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use llama_cpp_2::model::params::LlamaModelParams;
 
     use super::*;
@@ -289,19 +287,8 @@ mod tests {
     /// As on an accelerator, but by the CPU.
     #[test]
     fn a_trial_leaves_an_empty_cache() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/adapters/base.gguf");
-        let settings = Settings {
-            path: path.clone(),
-            cells: 600,
-            batch: 520,
-            threads: 1,
-            gpu_layers: 0,
-            flash_attention: true,
-            cache_type: super::super::CacheType::default(),
-            sha256: String::new(),
-            adapter: None,
-        };
-        let model = super::super::load(&path, &LlamaModelParams::default()).unwrap();
+        let settings = Settings::plain("tests/golden/adapters/base.gguf", 600, 520);
+        let model = super::super::load(&settings.path, &LlamaModelParams::default()).unwrap();
         let mut generator = LlamaGenerator::new(&model, super::super::backend().unwrap(), &settings).unwrap();
         assert!(generator.saves_cheaply());
         generator.warm_up().unwrap();

@@ -2,6 +2,7 @@
 
 #[cfg(any(test, feature = "portable"))]
 mod backends;
+mod causal;
 mod chat_template;
 mod end;
 mod generator;
@@ -204,6 +205,11 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
     let settings = &settings.sized()?;
     let params = LlamaModelParams::default().with_n_gpu_layers(settings.gpu_layers);
     let mut model = load(&settings.path, &params)?;
+    let says = |key: &str| model.meta_val_str(key).ok();
+    let architecture = says("general.architecture").unwrap_or_default();
+    let causal = says(&format!("{architecture}.attention.causal")).map(|value| value == "true");
+    causal::check(&architecture, causal)
+        .map_err(|problem| ModelError::Unusable { path: settings.path.display().to_string(), problem })?;
     // Before the context, which counts the adapter's operations into the size of its graphs. The numbers of these operations
     // have no room before the first step, which is made below on an accelerator.
     let adapter = match &settings.adapter {
@@ -223,8 +229,34 @@ pub fn with_model(settings: &Settings, serve: &mut dyn FnMut(&mut dyn Generator)
 }
 
 #[cfg(test)]
+impl Settings {
+    /// Settings of a test: one thread, and no accelerator.
+    fn plain(path: &str, cells: usize, batch: usize) -> Self {
+        Self {
+            path: Path::new(env!("CARGO_MANIFEST_DIR")).join(path),
+            cells,
+            batch,
+            threads: 1,
+            gpu_layers: 0,
+            flash_attention: true,
+            cache_type: CacheType::default(),
+            sha256: String::new(),
+            adapter: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It was served: every passage had the same score.
+    #[test]
+    fn an_encoder_is_no_generator() {
+        let settings = Settings::plain("tests/golden/rerankers/bert.gguf", 64, 64);
+        let refused = with_model(&settings, &mut |_| panic!("it is served")).unwrap_err().to_string();
+        assert!(refused.contains("bert.gguf") && refused.contains("architecture \"bert\""), "{refused}");
+    }
 
     #[test]
     fn eight_bit_numbers_have_a_scale_a_block() {
@@ -235,18 +267,7 @@ mod tests {
     #[test]
     fn sizes_that_are_left_open_suit_what_computes_and_each_other() {
         let sized = |cells, batch, usual| {
-            let settings = Settings {
-                path: PathBuf::new(),
-                cells,
-                batch,
-                threads: 1,
-                gpu_layers: 0,
-                flash_attention: true,
-                cache_type: CacheType::default(),
-                sha256: String::new(),
-                adapter: None,
-            };
-            let sized = settings.sized_by(usual);
+            let sized = Settings::plain("", cells, batch).sized_by(usual);
             (sized.cells, sized.batch)
         };
         assert_eq!(sized(0, 0, ON_CPU), (8_192, 512));
