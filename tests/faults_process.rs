@@ -105,7 +105,7 @@ async fn a_server_that_is_killed_starts_again_on_what_it_left() {
             assert!(matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled), "{status:?}");
         }
         // What a write that was cut off leaves, and what it leaves after its time.
-        let (fresh, stale) = (states.join("writing-fresh"), states.join("writing-stale"));
+        let (fresh, stale) = (states.join("writing-fresh1"), states.join("writing-stale1"));
         for (path, age) in [(&fresh, 0), (&stale, 3_600)] {
             let file = std::fs::File::create(path).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();

@@ -36,7 +36,7 @@ const PASSAGES: usize = 256;
 const BYTES: usize = 4 << 20;
 
 pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), Failure> {
-    let config = settings.load(Vec::new())?;
+    let mut config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let passages = input::passages(&args.passages)?;
     let engine = match &args.server {
@@ -47,6 +47,8 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
             ));
         }
         None => {
+            // Memory ends with this command: what counts is on disk.
+            config.scheduler.warm.memory_bytes = 1;
             let engine = app::engine(&config).await?;
             if !engine.keeps_on_disk()? {
                 let problem = "warm.disk: no states can be kept in this folder; the log above says why";
@@ -71,9 +73,11 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
         total.tokens += done.tokens;
         total.model.clone_from(&done.model);
         if usize::try_from(done.passages).unwrap_or(usize::MAX) < part.len() {
-            output::complain(
-                "there is no room for more states: raise warm.memory_bytes or warm.disk_bytes, or delete files of warm.disk",
-            );
+            output::complain(if engine.is_some() {
+                "no more states are kept: raise warm.disk_bytes, or delete files of warm.disk; the log above says what failed"
+            } else {
+                "there is no room for more states: raise warm.memory_bytes or warm.disk_bytes, or delete files of warm.disk"
+            });
             break;
         }
     }

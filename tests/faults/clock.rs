@@ -193,7 +193,7 @@ async fn states_of_any_date_are_read_and_stay_within_their_bound() {
         date(&state(&folder, key), time);
     }
     // What a process left behind is judged by its age; one that is not yet over may still be written to.
-    let (old, coming) = (folder.join("writing-old"), folder.join("writing-coming"));
+    let (old, coming) = (folder.join("writing-beyond"), folder.join("writing-coming"));
     std::fs::write(&old, "").unwrap();
     std::fs::write(&coming, "").unwrap();
     date(&old, times()[1]);

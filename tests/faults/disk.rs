@@ -122,6 +122,41 @@ fn an_output_that_takes_nothing_is_an_error() {
     }
 }
 
+/// The memory of the command ends with it. What was there alone counted as kept, and the next command read all of it again.
+#[test]
+fn reading_ahead_without_a_server_counts_what_is_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, disk) = (folder.path().join("passages.jsonl"), folder.path().join("states"));
+    let line = |number: usize| format!("{}\n", json!({ "text": format!("passage {number} of three short ones") }));
+    std::fs::write(&data, (0..3).map(line).collect::<String>()).unwrap();
+    let model = concat!("generator.model=", env!("CARGO_MANIFEST_DIR"), "/tests/golden/adapters/base.gguf");
+    let read = |bytes: usize| {
+        let keys = [
+            model.to_owned(),
+            "entailment.model=".into(),
+            "embedding.model=".into(),
+            format!("models.store={}", folder.path().join("store").display()),
+            format!("warm.disk={}", disk.display()),
+            format!("warm.disk_bytes={bytes}"),
+        ];
+        let mut arguments = vec!["warm", data.to_str().unwrap()];
+        arguments.extend(keys.iter().flat_map(|key| ["--set", key.as_str()]));
+        let output = program::run(&arguments);
+        let told = error(&output);
+        let counts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{told}"));
+        (["done", "present", "kept"].map(|key| counts[key].as_u64().unwrap()), told)
+    };
+    let files =
+        || std::fs::read_dir(&disk).unwrap().filter_map(|entry| entry.ok()?.path().extension().map(drop)).count();
+    let (counts, told) = read(1_000);
+    assert_eq!((counts, files()), ([0, 0, 0], 0), "{told}");
+    assert!(told.contains("raise warm.disk_bytes"), "{told}");
+    let (counts, told) = read(10_000_000);
+    assert_eq!((counts[0], counts[2]), (3, 3), "{told}");
+    assert!(files() >= 3);
+    assert_eq!(read(10_000_000).0, [3, 3, 0]);
+}
+
 /// Whoever writes measurements: what was there before stays as it was.
 #[test]
 fn measurements_on_a_full_disk_leave_the_former_ones() {

@@ -64,12 +64,21 @@ struct Item {
     fills: bool,
 }
 
+/// What the writer is told, in its order: a state that is removed after it was to be written is not there. A new one is not taken
+/// while the old one waits; its passage is read again.
+enum Order {
+    Write(Item),
+    Remove(Key),
+}
+
 /// What the threads in front of the writer leave for it.
 #[derive(Default)]
 struct Pending {
     /// States in the queue and in the writer's hands, each with its bytes.
     waiting: HashMap<Key, usize>,
     bytes: usize,
+    /// States whose removal waits, and how often. Until then nobody finds them.
+    removed: HashMap<Key, usize>,
     /// States that were used from memory. Their files count as used.
     used: HashSet<Key>,
 }
@@ -81,6 +90,15 @@ impl Pending {
 
     fn remove(&mut self, key: &Key) {
         self.bytes -= self.waiting.remove(key).unwrap_or(0);
+    }
+
+    fn is_removed(&mut self, key: &Key) {
+        if let Some(times) = self.removed.get_mut(key) {
+            *times -= 1;
+            if *times == 0 {
+                self.removed.remove(key);
+            }
+        }
     }
 }
 
@@ -97,7 +115,7 @@ pub(super) struct Disk {
     files: Arc<Files>,
     reader: Reader,
     /// `None` only while it is dropped.
-    queue: Option<Sender<Item>>,
+    queue: Option<Sender<Order>>,
     writer: Option<JoinHandle<()>>,
     pending: Arc<Mutex<Pending>>,
 }
@@ -132,13 +150,21 @@ impl Disk {
     /// file is deleted.
     pub fn read(&self, key: &Key) -> Option<Vec<u8>> {
         let key = *key;
+        if self.is_dropped(&key) {
+            return None;
+        }
         self.ask(move |files| files.read(&key)).flatten()
     }
 
     /// Whether there is a file of that key.
     pub fn holds(&self, key: &Key) -> bool {
         let key = *key;
-        self.ask(move |files| path(&files.folder, &key).exists()).unwrap_or(false)
+        !self.is_dropped(&key) && self.ask(move |files| path(&files.folder, &key).exists()).unwrap_or(false)
+    }
+
+    /// Whether the state waits to be removed.
+    fn is_dropped(&self, key: &Key) -> bool {
+        Pending::lock(&self.pending).removed.contains_key(key)
     }
 
     fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Files) -> T + Send + 'static) -> Option<T> {
@@ -156,7 +182,7 @@ impl Disk {
             return;
         }
         // Under the lock, so that the writer does not end what is not entered yet.
-        if queue.send(Item { key, state, fills }).is_ok() {
+        if queue.send(Order::Write(Item { key, state, fills })).is_ok() {
             pending.waiting.insert(key, bytes);
             pending.bytes += bytes;
         }
@@ -172,7 +198,8 @@ impl Disk {
 
     /// Whether every state that was to be written is written, or has failed.
     pub fn is_settled(&self) -> bool {
-        Pending::lock(&self.pending).waiting.is_empty()
+        let pending = Pending::lock(&self.pending);
+        pending.waiting.is_empty() && pending.removed.is_empty()
     }
 
     /// Whether one of the states still waits to be written.
@@ -181,10 +208,14 @@ impl Disk {
         keys.iter().any(|key| pending.waiting.contains_key(key))
     }
 
-    /// Deletes the file of a state that could not be restored.
+    /// Has the file of a state deleted that could not be restored, or is not to be trusted. It is found no more from now on; who
+    /// asks does not wait for the folder.
     pub fn remove(&self, key: &Key) {
-        let key = *key;
-        self.ask(move |files| drop(std::fs::remove_file(path(&files.folder, &key))));
+        let Some(queue) = &self.queue else { return };
+        let mut pending = Pending::lock(&self.pending);
+        if queue.send(Order::Remove(*key)).is_ok() {
+            *pending.removed.entry(*key).or_default() += 1;
+        }
     }
 }
 

@@ -50,22 +50,60 @@ fn the_folder_is_private() {
     assert!(Disk::open(&DiskOptions { folder: taken, bytes: 1_000 }).is_none());
 }
 
+/// A file of last week.
+fn old(path: &Path) {
+    let file = std::fs::File::create(path).unwrap();
+    let now = file.metadata().unwrap().modified().unwrap();
+    file.set_modified(now - Duration::from_secs(7 * 86_400)).unwrap();
+}
+
 #[test]
 fn the_files_used_longest_ago_go_first_and_nobody_elses() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("warm");
     drop(open(&folder, 10_000));
-    std::fs::write(folder.join("notes.txt"), "mine").unwrap();
+    // Names like those of the files that are deleted by their age.
+    let others = ["notes.txt", "mine.state", "writing-thesis.txt", "writing-old"].map(|name| folder.join(name));
+    for path in &others {
+        old(path);
+    }
+    let abandoned = folder.join("writing-a1B2c3");
+    old(&abandoned);
     for number in 0..30 {
         let disk = open(&folder, 10_000);
         disk.write(key(number), Arc::new(vec![1; 1_000]), false);
         assert!(number == 0 || disk.read(&key(0)).is_some(), "it is used in every turn");
     }
+    assert!(!abandoned.exists(), "what a process left that ended while it wrote");
     let kept: u64 = files(&folder).iter().map(|path| path.metadata().unwrap().len()).sum();
     assert!(kept <= 10_000 && kept > 6_000, "{kept}");
     let disk = open(&folder, 10_000);
     assert!(disk.holds(&key(0)) && disk.holds(&key(29)) && !disk.holds(&key(1)));
-    assert!(folder.join("notes.txt").exists());
+    assert!(others.iter().all(|path| path.exists()), "{others:?}");
+}
+
+/// It was written afterwards, with a good checksum.
+#[test]
+fn a_state_that_is_dropped_while_it_waits_is_not_there_afterwards() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 1 << 30);
+    for number in 0..20 {
+        disk.write(key(number), Arc::new(vec![1; 1 << 20]), true);
+    }
+    disk.remove(&key(19));
+    assert!(!disk.holds(&key(19)) && disk.read(&key(19)).is_none());
+    disk.remove(&key(0));
+    let end = Instant::now() + Duration::from_secs(20);
+    while !disk.is_settled() {
+        assert!(Instant::now() < end, "the states are not written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!disk.holds(&key(19)) && !disk.holds(&key(0)) && disk.holds(&key(18)));
+    disk.write(key(0), Arc::new(vec![2; 10]), false);
+    drop(disk);
+    assert_eq!(files(&folder).len(), 19);
+    assert_eq!(open(&folder, 1 << 30).read(&key(0)), Some(vec![2; 10]));
 }
 
 #[test]

@@ -1,16 +1,20 @@
 //! The thread that writes states and keeps the folder within its bound.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use super::{EXTENSION, Item, Pending, file, path, touch};
+use super::{EXTENSION, Item, Order, Pending, file, path, touch};
 use crate::warm::Key;
 
 /// Files written between two looks at the whole folder, which another server may fill as well.
 const BETWEEN_LOOKS: usize = 64;
+
+/// How the names of temporary files begin. So many random letters and digits follow.
+const WRITING: &str = "writing-";
+const RANDOM: usize = 6;
 
 /// A temporary file that is older was left by a process that ended.
 const ABANDONED: Duration = Duration::from_secs(600);
@@ -31,9 +35,18 @@ impl Writer {
         Self { folder, limit, failing: false, pending }
     }
 
-    pub fn run(mut self, items: &Receiver<Item>) {
+    pub fn run(mut self, orders: &Receiver<Order>) {
         let mut bytes = self.make_room(0);
-        for (number, Item { key, state, fills }) in items.iter().enumerate() {
+        let mut unlooked = 0;
+        for order in orders {
+            let Item { key, state, fills } = match order {
+                Order::Write(item) => item,
+                Order::Remove(key) => {
+                    bytes = bytes.saturating_sub(self.delete(&key));
+                    Pending::lock(&self.pending).is_removed(&key);
+                    continue;
+                }
+            };
             let size = u64::try_from(state.len()).unwrap_or(u64::MAX);
             let is_full = |bytes: u64| bytes.saturating_add(size) > self.limit;
             if path(&self.folder, &key).exists() {
@@ -41,7 +54,9 @@ impl Writer {
                 Pending::lock(&self.pending).remove(&key);
                 continue;
             }
-            if number % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 || is_full(bytes) {
+            unlooked += 1;
+            if unlooked == BETWEEN_LOOKS || is_full(bytes) {
+                unlooked = 0;
                 bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
             }
             // Filling deletes nothing: it would delete what it wrote itself, and what traffic needs.
@@ -60,6 +75,13 @@ impl Writer {
         self.touch_used();
     }
 
+    /// Deletes the file of a state, where there is one. Returns its bytes.
+    fn delete(&self, key: &Key) -> u64 {
+        let path = path(&self.folder, key);
+        let bytes = std::fs::metadata(&path).map_or(0, |about| about.len());
+        if std::fs::remove_file(path).is_ok() { bytes } else { 0 }
+    }
+
     fn fails(&mut self, problem: &std::io::Error) {
         if !std::mem::replace(&mut self.failing, true) {
             let folder = self.folder.display().to_string();
@@ -73,7 +95,7 @@ impl Writer {
         if path.exists() {
             return Ok(0);
         }
-        let mut file = tempfile::Builder::new().prefix("writing-").tempfile_in(&self.folder)?;
+        let mut file = tempfile::Builder::new().prefix(WRITING).rand_bytes(RANDOM).tempfile_in(&self.folder)?;
         let header = file::header(key, state);
         file.write_all(&header)?;
         file.write_all(state)?;
@@ -95,11 +117,9 @@ impl Writer {
         for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
             let used = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            if is_state(&path) {
                 files.push((used, path, about.len()));
-            } else if entry.file_name().to_string_lossy().starts_with("writing-")
-                && used.elapsed().is_ok_and(|age| age > ABANDONED)
-            {
+            } else if is_temporary(&path) && used.elapsed().is_ok_and(|age| age > ABANDONED) {
                 let _ = std::fs::remove_file(path);
             }
         }
@@ -127,6 +147,19 @@ impl Writer {
         }
         bytes
     }
+}
+
+/// Whether a file is named as a state is, by the digits of its key. Others in the folder are not touched.
+fn is_state(path: &Path) -> bool {
+    let digits = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    let named = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    named && path.extension().is_some_and(|extension| extension == EXTENSION)
+}
+
+/// Whether a file is named as one that is being written.
+fn is_temporary(path: &Path) -> bool {
+    let random = path.file_name().and_then(|name| name.to_str()?.strip_prefix(WRITING));
+    random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 fn sum(files: &Files) -> u64 {

@@ -76,12 +76,21 @@ impl Stepper<'_> {
         Ok(())
     }
 
-    /// Drops the states that a request made or restored whose scores are not numbers: one of them may be the cause, and the
-    /// next request with that passage would fail as well.
+    /// Drops the states of a request whose scores are not numbers.
     pub(super) fn distrust(&self, index: usize) {
+        if self.active[index].is_broken() {
+            self.drop_states(index);
+        }
+    }
+
+    /// Drops the states that a request made or restored: one of them may be the cause of what is not a number, and the next request
+    /// with that passage would fail as well.
+    pub(super) fn drop_states(&self, index: usize) {
         let active = &self.active[index];
-        if let (Some(store), true) = (self.store, active.is_broken()) {
-            active.job.keys.iter().for_each(|(_, key)| store.drop_state(key));
+        if let Some(store) = self.store {
+            // Each under both names: a state may be kept without the scores that its key asks for.
+            let both = active.job.keys.iter().flat_map(|(_, key)| [key.with_scores(), key.without_scores()]);
+            both.for_each(|key| store.drop_state(&key));
         }
     }
 

@@ -145,6 +145,22 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert_eq!(bench.scheduler.store().unwrap().figures().states, 2);
 }
 
+/// They stayed, and every later answer from the same passage failed, too.
+#[test]
+fn states_behind_draws_that_cannot_be_made_are_dropped() {
+    let script: Arc<crate::scripted::Script> = Arc::new(|_: &[Token], _: Token| f64::NAN);
+    let bench = bench_of(PLENTY, Duration::ZERO, vec![], &script);
+    let mut plan = Plan::new();
+    let segments = ["open", "aaaaaaaaaa", "answer"]
+        .map(|text| Segment::context(text.bytes().map(Token::from).collect::<Vec<_>>()));
+    let path = plan.add(&segments);
+    let grow = sampled(&["x"], 1, 4, 1).0.grow(NodeId(2)).unwrap().clone();
+    plan.sample(path[2], grow);
+    let error = bench.run(&Arc::new(plan)).unwrap_err().to_string();
+    assert!(error.contains("not finite"), "{error}");
+    assert_eq!(bench.scheduler.store().unwrap().figures().states, 0);
+}
+
 #[test]
 fn nothing_is_kept_without_memory() {
     let bench = bench(0, Duration::ZERO, vec![]);
