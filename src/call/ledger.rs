@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Priority;
+use super::{Call, Priority};
 
 type Key = (Priority, Arc<str>);
 type Entries = BTreeMap<Key, usize>;
@@ -135,6 +135,13 @@ impl Work {
         }
     }
 
+    /// Takes off tokens that will not be evaluated after all.
+    pub fn take_back(&mut self, ledger: &Ledger, tokens: usize) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.ledger.is(ledger)) {
+            entry.take_off(tokens);
+        }
+    }
+
     /// Counts tokens that the model of `ledger` evaluated.
     pub fn spend(&mut self, ledger: &Ledger, tokens: usize) {
         self.done = self.done.saturating_add(tokens);
@@ -164,6 +171,44 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         self.take_off_all();
+    }
+}
+
+impl Call {
+    /// Enters the tokens that the call is expected to take into `ledger`, if `admit` allows it; it is told the tokens that
+    /// are ahead. A call that has an entry in it keeps that. A call within the process is entered without being asked.
+    ///
+    /// # Errors
+    /// The error of `admit`; nothing is entered then.
+    pub fn reserve<E>(
+        &self,
+        ledger: &Ledger,
+        tokens: usize,
+        admit: impl FnOnce(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let asked = !self.is_local();
+        self.work().reserve(ledger, self.key(), tokens, |ahead| if asked { admit(ahead) } else { Ok(()) })
+    }
+
+    /// States that at least this many tokens are left to evaluate for the call.
+    pub fn expect(&self, ledger: &Ledger, tokens: usize) {
+        self.work().at_least(ledger, self.key(), tokens);
+    }
+
+    /// Takes tokens off `ledger` that will not be evaluated for the call, such as those of a sample that ended early.
+    pub fn take_back(&self, ledger: &Ledger, tokens: usize) {
+        self.work().take_back(ledger, tokens);
+    }
+
+    /// Counts tokens that the model of `ledger` evaluated for the call.
+    pub fn spend(&self, ledger: &Ledger, tokens: usize) {
+        self.work().spend(ledger, tokens);
+    }
+
+    /// Tokens evaluated for the call so far.
+    #[must_use]
+    pub fn spent(&self) -> usize {
+        self.work().done()
     }
 }
 

@@ -213,41 +213,10 @@ impl Call {
         &self.shared.counted_as
     }
 
-    /// Enters the tokens that the call is expected to take into `ledger`, if `admit` allows it; it is told the tokens that
-    /// are ahead. A call that has an entry in it keeps that. A call within the process is entered without being asked.
-    ///
-    /// # Errors
-    /// The error of `admit`; nothing is entered then.
-    pub fn reserve<E>(
-        &self,
-        ledger: &Ledger,
-        tokens: usize,
-        admit: impl FnOnce(usize) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let asked = !self.is_local();
-        self.work().reserve(ledger, self.key(), tokens, |ahead| if asked { admit(ahead) } else { Ok(()) })
-    }
-
     /// Whether it is a call within the process, which has no permit and is never refused for what others do.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.shared.seat.is_none()
-    }
-
-    /// States that at least this many tokens are left to evaluate for the call.
-    pub fn expect(&self, ledger: &Ledger, tokens: usize) {
-        self.work().at_least(ledger, self.key(), tokens);
-    }
-
-    /// Counts tokens that the model of `ledger` evaluated for the call.
-    pub fn spend(&self, ledger: &Ledger, tokens: usize) {
-        self.work().spend(ledger, tokens);
-    }
-
-    /// Tokens evaluated for the call so far.
-    #[must_use]
-    pub fn spent(&self) -> usize {
-        self.work().done()
     }
 
     fn key(&self) -> (Priority, Arc<str>) {

@@ -39,29 +39,33 @@ const BYTES_PER_TOKEN: usize = 4;
 
 /// Requests that teach each other: the role of the generator that works on them, what is done, the options that change its size
 /// (a bit each), and the number of passages as a power of two.
-type Class = (&'static str, &'static str, u8, u32);
+type Class = (&'static str, &'static str, u16, u32);
 
 /// Orders of a design are named.
-const ORDERS: u8 = 1;
+const ORDERS: u16 = 1;
 /// The utility is measured, too.
-const INLINE: u8 = 2;
+const INLINE: u16 = 2;
 /// The opening is the caller's.
-const OPENING: u8 = 4;
+const OPENING: u16 = 4;
 /// Answers from whole contexts are evaluated, too.
-const END_TO_END: u8 = 8;
+const END_TO_END: u16 = 8;
 /// What is returned is compressed.
-const COMPRESSED: u8 = 16;
+const COMPRESSED: u16 = 16;
 /// Answers are judged, too.
-const JUDGED: u8 = 32;
+const JUDGED: u16 = 32;
 /// Answers are drawn, too.
-const BELIEF: u8 = 64;
+const BELIEF: u16 = 64;
+/// The depth of a design is named.
+const DEPTH: u16 = 128;
+/// The first bit of the design of the prompts.
+const DESIGN: u32 = 8;
 
 /// The bit where the option is set.
-const fn option(bit: u8, set: bool) -> u8 {
+const fn option(bit: u16, set: bool) -> u16 {
     if set { bit } else { 0 }
 }
 
-/// What was learnt. Classes are few: a name has at most sixteen variants in use, of at most 64 sizes for each of two generators.
+/// What was learnt. Classes are few: a name has some tens of variants in use, of at most 64 sizes for each of two generators.
 #[derive(Debug, Default)]
 pub(super) struct Estimates(Mutex<BTreeMap<Class, f64>>);
 
@@ -101,7 +105,7 @@ impl Estimates {
 }
 
 impl Size {
-    fn new(name: &'static str, variant: u8, passages: usize, bytes: usize, most: usize) -> Self {
+    fn new(name: &'static str, variant: u16, passages: usize, bytes: usize, most: usize) -> Self {
         let passages = passages.checked_ilog2().map_or(0, |power| power + 1);
         Self { class: (Role::Generator.name(), name, variant, passages), bytes, most }
     }
@@ -148,14 +152,16 @@ impl Size {
         let variant = option(ORDERS, request.moi.orders.is_some())
             | option(INLINE, inline.is_some())
             | option(OPENING, !request.opening.is_built_in())
-            | option(COMPRESSED, request.compression_reads());
+            | option(COMPRESSED, request.compression_reads())
+            | option(DEPTH, request.moi.depth.is_some())
+            | ((request.moi.scheme() as u16) << DESIGN);
         let total = ranked.saturating_add(sampled).saturating_add(drawn).saturating_add(compressed);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
         Self::new(request.method().name(), variant, request.passages.len(), total, most)
     }
 
     pub fn of_samples(request: &BeliefRequest, limits: usize) -> Self {
-        let passage = |index: &usize| request.passages.get(*index).map_or(0, |passage| passage.text.len());
+        let passage = |index: &usize| request.passages.get(*index).map_or(0, |one| length(one, request.passage_tokens));
         let scored = request.references.iter().map(String::len).fold(0, usize::saturating_add);
         let context = |context: &Vec<usize>| {
             let read =
@@ -189,7 +195,8 @@ impl Size {
         let variant = option(END_TO_END, request.end_to_end)
             | option(JUDGED, judged)
             | option(BELIEF, request.has(Annotator::is_belief));
-        Self::new("evaluate", variant, passages, total, limits)
+        let most = limits.min(request.token_budget.unwrap_or(usize::MAX));
+        Self::new("evaluate", variant, passages, total, most)
     }
 }
 
@@ -245,140 +252,4 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::engine::methods;
-    use crate::engine::opening::Opening;
-    use crate::engine::rerank::Inline;
-
-    fn request(passages: usize, bytes: usize) -> RerankRequest {
-        let passage = Passage { text: "x".repeat(bytes), ..Passage::default() };
-        RerankRequest { query: "who?".into(), passages: vec![passage; passages], ..RerankRequest::default() }
-    }
-
-    #[test]
-    fn an_estimate_follows_what_requests_took() {
-        let estimates = Estimates::default();
-        let size = Size::of_rerank(&request(4, 400), 1_000_000);
-        assert_eq!(size.bytes, 4 * 400 + 4 * 132);
-        assert_eq!(estimates.tokens(&size), 532, "a quarter of the bytes");
-        for _ in 0..50 {
-            estimates.learn(&size, 1_064);
-        }
-        assert_eq!(estimates.tokens(&size), 1_064);
-        let longer = estimates.tokens(&Size::of_rerank(&request(4, 800), 1_000_000));
-        assert_eq!(longer, 1_864, "half of its bytes");
-        // Another size class of the method takes the ratio of the nearest one until it has its own.
-        let list = Size::of_rerank(&request(40, 400), 1_000_000);
-        assert_eq!(estimates.tokens(&list), 10_640);
-        estimates.learn(&list, 42_560);
-        assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
-        let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
-        assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
-    }
-
-    /// Of 64 contexts none was counted, and samples that are not drawn were.
-    #[test]
-    fn an_evaluation_counts_its_contexts_and_what_it_draws() {
-        let passages = request(4, 400).passages;
-        let rankings = vec![vec![0, 1], vec![1, 0], vec![0, 1], vec![2]];
-        let plain = EvaluateRequest { question: "who?".into(), passages, rankings, ..EvaluateRequest::default() };
-        let size = |request: &EvaluateRequest| Size::of_evaluation(request, 1_000_000);
-        assert_eq!(size(&plain).bytes, 4 * (400 + 132));
-        let whole = EvaluateRequest { end_to_end: true, ..plain.clone() };
-        assert_eq!(size(&whole).bytes - size(&plain).bytes, 2 * (800 + 132) + 400 + 132, "equal contexts are one");
-        let annotators = vec![Annotator::SeperSoft];
-        let sampling = SampleOptions { samples: Some(2), max_tokens: Some(3), ..SampleOptions::default() };
-        let drawn = EvaluateRequest { annotators, sampling, ..plain.clone() };
-        assert_eq!(size(&drawn).bytes - size(&plain).bytes, 4 * 2 * 3 * BYTES_PER_TOKEN);
-        assert_ne!(size(&drawn).class, size(&plain).class, "they teach others of their kind only");
-    }
-
-    /// What is returned is read once more, or twice.
-    #[test]
-    fn a_compression_counts_what_is_returned() {
-        let plain = Size::of_rerank(&request(4, 400), 1_000_000);
-        let with = |method, top_n| {
-            let compression = Some(Compression::by(method));
-            Size::of_rerank(&RerankRequest { top_n, compression, ..request(4, 400) }, 1_000_000)
-        };
-        assert_eq!(with(Method::SelectiveContext, None).bytes - plain.bytes, 4 * 400 + FRAME);
-        assert_eq!(with(Method::LongLlmLingua, Some(2)).bytes - plain.bytes, 2 * (2 * 400 + FRAME));
-        assert_ne!(with(Method::LongLlmLingua, None).class, plain.class, "they teach others of their kind only");
-        let compression = Some(Compression { ratio: Some(1.0), ..Compression::by(Method::LongLlmLingua) });
-        let whole = Size::of_rerank(&RerankRequest { compression, ..request(4, 400) }, 1_000_000);
-        assert_eq!(whole, plain, "a ratio of 1 reads nothing");
-    }
-
-    #[test]
-    fn a_callers_opening_counts_once() {
-        let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
-        let own = RerankRequest { opening, ..request(4, 400) };
-        let (own, built_in) = (Size::of_rerank(&own, 1_000_000), Size::of_rerank(&request(4, 400), 1_000_000));
-        assert_eq!(own.bytes, built_in.bytes + 1_000);
-        assert_ne!(own.class, built_in.class, "requests that reuse an opening teach each other");
-    }
-
-    #[test]
-    fn requests_with_different_options_do_not_teach_each_other() {
-        let opening = Opening { instruction: "x".repeat(1_000), ..Opening::default() };
-        let opened = RerankRequest { opening: opening.clone(), ..request(4, 400) };
-        let measured = RerankRequest { inline: Some(Inline::default()), ..request(4, 400) };
-        let mut ordered = request(4, 400);
-        ordered.moi.orders = Some(3);
-        let both = RerankRequest { opening, ..measured.clone() };
-        let sizes = [request(4, 400), opened, measured, ordered, both].map(|one| Size::of_rerank(&one, 1_000_000));
-        let classes: std::collections::BTreeSet<Class> = sizes.iter().map(|size| size.class).collect();
-        assert_eq!(classes.len(), sizes.len());
-        let estimates = Estimates::default();
-        let before = estimates.tokens(&sizes[2]);
-        estimates.learn(&sizes[1], 80_000);
-        assert_eq!(estimates.tokens(&sizes[2]), before, "an opening says nothing about inline utility");
-        assert!(estimates.tokens(&sizes[1]) > 40_000);
-    }
-
-    #[test]
-    fn the_answers_that_a_method_draws_count() {
-        let method = |name| RerankRequest { method: methods::find(name), ..request(4, 400) };
-        let (drawing, scoring) = (method("semantic-utility"), method("query-generation"));
-        let bytes = |request: &RerankRequest| Size::of_rerank(request, usize::MAX).bytes;
-        // Ten answers of 64 tokens in six contexts: none, all, and four passages alone.
-        assert_eq!(bytes(&drawing) - bytes(&scoring), 10 * 6 * 64 * BYTES_PER_TOKEN);
-    }
-
-    #[test]
-    fn an_estimate_is_bounded_whatever_the_shape() {
-        let estimates = Estimates::default();
-        let hostile = request(20, 100_000);
-        assert_eq!(estimates.tokens(&Size::of_rerank(&hostile, 5_000)), 5_000, "the limit of a request");
-        let mut cut = RerankRequest { passage_tokens: Some(64), ..hostile };
-        assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, 20 * (256 + 132));
-        cut.moi.token_budget = Some(77);
-        assert_eq!(estimates.tokens(&Size::of_rerank(&cut, usize::MAX)), 77);
-        cut.moi.orders = Some(usize::MAX);
-        cut.moi.token_budget = None;
-        assert_eq!(Size::of_rerank(&cut, usize::MAX).bytes, usize::MAX, "it does not overflow");
-        assert_eq!(estimates.tokens(&Size::of_rerank(&RerankRequest::default(), 0)), 1);
-    }
-
-    proptest! {
-        /// One request in a hundred that takes nothing, or all it may, moves the estimate of the others by a bounded amount.
-        #[test]
-        fn a_strange_request_teaches_little(strange in any::<usize>()) {
-            let estimates = Estimates::default();
-            let size = Size::of_rerank(&request(4, 400), usize::MAX);
-            for _ in 0..50 {
-                estimates.learn(&size, 532);
-            }
-            estimates.learn(&size, strange);
-            let tokens = estimates.tokens(&size);
-            prop_assert!((460..=27_300).contains(&tokens), "{tokens}");
-            for _ in 0..40 {
-                estimates.learn(&size, 532);
-            }
-            prop_assert!((530..=665).contains(&estimates.tokens(&size)));
-        }
-    }
-}
+mod tests;

@@ -52,13 +52,16 @@ impl Engine {
     ) -> Result<WarmProgress, EngineError> {
         self.check_warm(&passages)?;
         let generator = self.scorer()?;
+        call.tally().set_subject("warm_passages", &generator.info.name);
         if generator.scheduler.store().is_none() {
             let problem = "no states of passages are kept: set warm.memory_bytes, and generator.reproducible to false";
             return Err(EngineError::Precondition(problem.into()));
         }
         // Only a group is ahead of other requests at a time, and what is there already costs nothing.
         let bytes = |group: &[Passage]| group.iter().map(|passage| passage.text.len() + passage.title.len()).sum();
-        generator.scheduler.admit(call, estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes)))?;
+        let first = estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes));
+        // Longer passages are cut.
+        generator.scheduler.admit(call, first.min(self.limits.tokens))?;
         let mut progress = WarmProgress::default();
         let passages: Arc<[Passage]> = passages.into();
         for start in (0..passages.len()).step_by(GROUP) {

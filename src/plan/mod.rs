@@ -256,6 +256,12 @@ impl Plan {
         }
     }
 
+    /// Most tokens of the cost that are those of samples, which may end early.
+    #[must_use]
+    pub fn drawn_at_most(&self) -> usize {
+        self.nodes.iter().filter_map(|node| node.grow.as_ref()).map(Grow::evaluated).sum()
+    }
+
     /// Evaluated tokens of a node. The last token of a scored leaf is predicted but not evaluated.
     fn evaluated(&self, node: usize) -> usize {
         let node = &self.nodes[node];

@@ -208,6 +208,7 @@ impl Verdicts {
     /// Returns the verdicts of the whole list once there is one for each pair.
     fn turn(&mut self, list: &mut List, model: &mut dyn Entailment) -> Result<Option<Judged>, ModelError> {
         let progress = list.progress.get_or_insert_with(|| Progress::new(&list.pairs));
+        let model_sha256 = model.info().sha256;
         let (mut missing, mut keys, mut bytes) = (Vec::new(), Vec::new(), 0);
         while missing.len() < TURN
             && bytes < TURN_BYTES
@@ -216,7 +217,7 @@ impl Verdicts {
             let pair = &list.pairs[index];
             // Hashing counts, too: a turn of verdicts that are kept is as long as any other.
             bytes += pair.premise.len() + pair.hypothesis.len();
-            let key = key(pair);
+            let key = key(&model_sha256, pair);
             match self.cache.as_mut().and_then(|cache| cache.get(&key)) {
                 Some(&verdict) => {
                     self.kept.fetch_add(1, Ordering::Relaxed);
@@ -247,10 +248,10 @@ impl Verdicts {
     }
 }
 
-/// The lengths keep two pairs apart that read the same when concatenated.
-fn key(pair: &TextPair) -> [u8; 32] {
+/// The lengths keep two pairs apart that read the same when concatenated. A worker that loads its model again may find another file.
+fn key(model_sha256: &str, pair: &TextPair) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for text in [&pair.premise, &pair.hypothesis] {
+    for text in [model_sha256, &pair.premise, &pair.hypothesis] {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());
     }

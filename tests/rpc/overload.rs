@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::common;
 use common::{Running, Scripted, wire};
 use rerankd::rpc::server::ServerOptions;
-use rerankd::rpc::v1::Method;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
+use rerankd::rpc::v1::{Method, WarmPassagesRequest};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -233,5 +233,29 @@ async fn a_hostile_shape_reserves_no_more_than_a_request_may_take() {
     }
     assert!(most > 0 && most <= common::LIMITS.tokens, "{most}");
     let _ = large.await.unwrap();
+    settled(server).await;
+}
+
+/// The first group of passages to be read ahead is cut as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn passages_read_ahead_reserve_no_more_than_a_request_may_take() {
+    let warm = rerankd::warm::Options { memory_bytes: 1 << 20, disk: None };
+    let server = Scripted { delay: Duration::from_micros(2), warm, ..Scripted::default() }.serve().await;
+    let text = "x".repeat(900_000);
+    let mut client = from(&server, "127.0.0.1").await;
+    let request = WarmPassagesRequest { passages: wire("", &[text.as_str(); 15]).passages };
+    let large = tokio::spawn(async move {
+        let mut events = client.warm_passages(request).await?.into_inner();
+        while events.message().await?.is_some() {}
+        Ok::<_, Status>(())
+    });
+    let ledger = common::generator(&server.engine).scheduler.ledger().clone();
+    let mut most = 0;
+    while !large.is_finished() {
+        most = most.max(ledger.total());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    large.await.unwrap().unwrap();
+    assert!(most > 0 && most <= common::LIMITS.tokens, "{most}");
     settled(server).await;
 }

@@ -305,8 +305,7 @@ impl Engine {
         request.fusion.learnt = calibrations.learnt();
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
-        let works = method.asks_generator() || request.compression_reads();
-        let admitted = works.then(|| self.admit_ranking(call, reading, &request)).transpose()?;
+        let admitted = self.admit_ranking(call, reading, &request)?;
         let compressor = self.compressor(call, &reader, &request).await?;
         let compression_cost = compressor.as_ref().map_or(0, Compressor::cost);
         let (inline_cost, elsewhere) = self.inline_reserve(call, reading, &request).await?;

@@ -63,26 +63,32 @@ impl Engine {
     }
 
     /// Admits a ranking to the queue of the generator that scores it, and what is measured beside it to that of the generator
-    /// that answers.
+    /// that answers. `None` for a ranking that no generator works on.
     pub(super) fn admit_ranking(
         &self,
         call: &Call,
         scoring: &GeneratorModel,
         request: &RerankRequest,
-    ) -> Result<Admitted, EngineError> {
-        // What does not fit a latency budget is not read, so it does not make a request too late.
-        let limit_of = |model: &GeneratorModel| {
-            let in_time = tokens_in_time(request, model.scheduler().stats().reading_speed(), 0.0);
-            self.limits().tokens.min(in_time.unwrap_or(usize::MAX))
-        };
-        let limit = limit_of(scoring);
-        if scoring.role() == Role::Generator {
-            return self.admit_work(call, scoring, Size::of_rerank(request, limit));
+    ) -> Result<Option<Admitted>, EngineError> {
+        let works = request.method().asks_generator() || request.compression_reads();
+        let limit = self.limit_of(scoring, request);
+        if works && scoring.role() == Role::Generator {
+            return self.admit_work(call, scoring, Size::of_rerank(request, limit)).map(Some);
         }
-        if let Some(inline) = &request.inline {
-            let generator = self.models().generator(None)?;
-            self.admit_work(call, generator, Size::of_inline(request, inline, limit_of(generator)))?;
-        }
-        self.admit_work(call, scoring, Size::of_ranking(request, limit))
+        self.admit_inline(call, request)?;
+        works.then(|| self.admit_work(call, scoring, Size::of_ranking(request, limit))).transpose()
+    }
+
+    /// Admits the utility beside a ranking that the answering generator has no part in; nothing where none is measured.
+    fn admit_inline(&self, call: &Call, request: &RerankRequest) -> Result<(), EngineError> {
+        let Some(inline) = &request.inline else { return Ok(()) };
+        let generator = self.models().generator(None)?;
+        self.admit_work(call, generator, Size::of_inline(request, inline, self.limit_of(generator, request))).map(drop)
+    }
+
+    /// Most tokens of a request. What does not fit a latency budget is not read, so it does not make a request too late.
+    fn limit_of(&self, model: &GeneratorModel, request: &RerankRequest) -> usize {
+        let in_time = tokens_in_time(request, model.scheduler().stats().reading_speed(), 0.0);
+        self.limits().tokens.min(in_time.unwrap_or(usize::MAX))
     }
 }

@@ -111,5 +111,58 @@ async fn kept_verdicts_do_not_hold_the_texts() {
     judge.judge(vec![pair(&long, "a")], &Call::local()).await.unwrap();
     assert_eq!(judge.judge(vec![pair(&long, "a")], &Call::local()).await.unwrap().judged, 0);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    assert_ne!(key(&pair("ab", "c")), key(&pair("a", "bc")));
+    assert_ne!(key("", &pair("ab", "c")), key("", &pair("a", "bc")));
+}
+
+/// A model that says it is of another file.
+struct Another(ScriptedEntailment);
+
+impl Entailment for Another {
+    fn info(&self) -> EntailmentInfo {
+        EntailmentInfo { sha256: "2".repeat(64), ..self.0.info() }
+    }
+
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+        self.0.judge(pairs)
+    }
+}
+
+/// Verdicts of a file that was replaced came back under the name of the one that was loaded after a panic.
+#[tokio::test]
+async fn verdicts_of_another_file_are_not_kept() {
+    let judged = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&judged);
+    let mut loads = 0;
+    let loader: Loader = Box::new(move |serve| {
+        loads += 1;
+        let model =
+            |panics| ScriptedEntailment { delay: Duration::ZERO, judged: Arc::clone(&seen), panics, three_way: true };
+        match loads {
+            1 => serve(&mut Ends(model(false))),
+            _ => serve(&mut Another(model(false))),
+        }
+        Ok(())
+    });
+    let judge = Judge::start(OPTIONS, ConfiguredModel::default(), loader).unwrap();
+    let ask = async |premise: &str| judge.judge(vec![pair(premise, "b")], &Call::local()).await;
+    assert_eq!(ask("a").await.unwrap().judged, 1);
+    assert_eq!(ask("a").await.unwrap().judged, 0);
+    assert_eq!(ask("panics").await.unwrap_err(), ScheduleError::Unavailable);
+    let again = ask("a").await.unwrap();
+    assert_eq!((again.judged, again.model.sha256), (1, "2".repeat(64)));
+    assert_eq!(judged.load(Ordering::SeqCst), 2);
+}
+
+/// A model that panics at a premise.
+struct Ends(ScriptedEntailment);
+
+impl Entailment for Ends {
+    fn info(&self) -> EntailmentInfo {
+        self.0.info()
+    }
+
+    fn judge(&mut self, pairs: &[TextPair]) -> Result<Vec<Verdict>, ModelError> {
+        self.0.panics = pairs.iter().any(|pair| &*pair.premise == "panics");
+        self.0.judge(pairs)
+    }
 }

@@ -230,12 +230,16 @@ impl<'a> Stepper<'a> {
             };
             let before = self.active[index].walk.remaining();
             let ended = self.active[index].drawn(node, drawn);
-            self.forget(before - self.active[index].walk.remaining());
+            let spared = before - self.active[index].walk.remaining();
+            self.forget(spared);
+            let job = &self.active[index].job;
+            job.call.take_back(&job.ledger, spared);
             self.release(ended.as_slice());
         }
         // A failed draw fails only its own request. Descending order, because `swap_remove` moves the last one.
         for index in broken.into_iter().rev() {
             let problem = "the logits of a sample are not finite, so no token can be drawn".to_owned();
+            self.drop_states(index);
             self.abandon(index, ScheduleError::Model(ModelError::Decode(problem)));
         }
         self.finish();

@@ -59,9 +59,21 @@ fn samples_may_end_early_and_are_not_given_up() {
     let bench = warm();
     // They end after 8 and 5 of 200 tokens.
     let (plan, _) = sampled(&["ab"], 2, 200, 12);
-    let time = Duration::from_millis(plan.cost().tokens as u64 * 7 / 10);
+    // Less than their full length takes at twice the best speed, by which a request is refused at once.
+    let time = Duration::from_millis(plan.cost().tokens as u64 * 4 / 10);
     let outcome = bench.runtime.block_on(bench.scheduler.run(plan, &within(time), None));
     assert!(outcome.is_ok(), "{outcome:?}");
+}
+
+/// They were work ahead of others until the call ended, which may have answers judged for minutes.
+#[test]
+fn what_samples_did_not_take_is_nobodys_work() {
+    let bench = warm();
+    let (plan, _) = sampled(&["ab"], 2, 200, 12);
+    let call = Call::local();
+    bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &call, None)).unwrap();
+    assert!(call.spent() < 40, "{}", call.spent());
+    assert_eq!(bench.scheduler.ledger().total(), 0);
 }
 
 /// Calls that run a plan each, all at once; returns their names in the order in which they began. With the small batch of
