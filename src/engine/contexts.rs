@@ -168,16 +168,7 @@ mod tests {
 
     #[test]
     fn bad_input_names_its_field() {
-        let limits = Limits {
-            passages: 10,
-            query_bytes: 100,
-            passage_bytes: 100,
-            orders: 3,
-            tokens: 1_000,
-            pairs: 10,
-            truncate: true,
-            permit_wait: None,
-        };
+        let limits = Limits { passages: 10, query_bytes: 100, passage_bytes: 100, orders: 3, ..Limits::WIDE };
         let good = ContextsRequest {
             question: "Who?".into(),
             passages: vec![Passage::untitled(0, "Ada".into()), Passage::untitled(1, "Bo".into())],

@@ -56,6 +56,21 @@ pub struct Limits {
     pub permit_wait: Option<Duration>,
 }
 
+#[cfg(test)]
+impl Limits {
+    /// Bounds that a unit test does not reach, but for those it sets.
+    pub const WIDE: Self = Self {
+        passages: 1_000,
+        query_bytes: 1_000,
+        passage_bytes: 60_000,
+        orders: 1_000,
+        tokens: 1_000_000,
+        pairs: 10_000,
+        truncate: true,
+        permit_wait: None,
+    };
+}
+
 /// The use cases over the models of a server.
 #[derive(Clone)]
 pub struct Engine {

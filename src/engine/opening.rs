@@ -141,16 +141,7 @@ mod tests {
     use crate::model::Tokenizer;
     use crate::scripted::ByteTokenizer;
 
-    const LIMITS: Limits = Limits {
-        passages: 9,
-        query_bytes: 10,
-        passage_bytes: 60_000,
-        orders: 9,
-        tokens: 9,
-        pairs: 9,
-        truncate: true,
-        permit_wait: None,
-    };
+    const LIMITS: Limits = Limits { query_bytes: 10, ..Limits::WIDE };
 
     fn example(title: &str, passage: &str, query: &str) -> Example {
         Example { title: title.into(), passage: passage.into(), query: query.into() }

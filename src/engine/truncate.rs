@@ -104,7 +104,7 @@ pub(super) fn fit_tokens(texts: &[PassageTokens], fit: Fit) -> Result<FittedPass
         .iter()
         .zip(&bounded)
         .map(|(text, bound)| {
-            let (tokens, dropped) = text.cut_at(cap.min(*bound), fit.side);
+            let (tokens, dropped) = text.cut_at(cap.max(text.least()).min(*bound), fit.side);
             (tokens.into(), dropped)
         })
         .unzip();
@@ -177,6 +177,20 @@ mod tests {
             let fitted = fit_tokens(&texts, fit).unwrap();
             assert_eq!((fitted.tokens[0].len(), fitted.cut[0]), (texts[0].least(), texts[0].body_len() - 1));
         }
+    }
+
+    /// A token of the text is reserved beside a long title, and was not left where the others were cut further than that.
+    #[test]
+    fn the_room_of_a_prompt_leaves_a_token_of_every_text() {
+        let title = "t".repeat(100);
+        let texts = [(title.as_str(), "a".repeat(200)), ("", "b".repeat(300))];
+        let texts = texts.map(|(title, text)| PassageTokens::new(&ByteTokenizer::default(), title, &text));
+        let available = texts[0].least() + 90;
+        let fit = Fit { available, longest: 2, passage_tokens: None, truncate: true, side: CutSide::End };
+        let fitted = fit_tokens(&texts, fit).unwrap();
+        let lengths: Vec<usize> = fitted.tokens.iter().map(|tokens| tokens.len()).collect();
+        assert_eq!((lengths[0], fitted.cut[0]), (texts[0].least(), texts[0].body_len() - 1), "{lengths:?}");
+        assert!(lengths.iter().sum::<usize>() <= available && lengths[1] > 80, "{lengths:?}");
     }
 
     /// Regression: the error reported the tokens of all passages, although only those of the longest prompt must fit.

@@ -342,16 +342,7 @@ mod tests {
     /// Subsets may be as many as the fields of a message. Each of them had a copy of all answers.
     #[test]
     fn contexts_are_counted_before_they_are_made() {
-        let limits = Limits {
-            passages: 100,
-            query_bytes: 100,
-            passage_bytes: 100,
-            orders: 10,
-            tokens: 1_000,
-            pairs: 10,
-            truncate: true,
-            permit_wait: None,
-        };
+        let limits = Limits { orders: 10, ..Limits::WIDE };
         let passages = vec![Passage::untitled(0, "a".into()), Passage::untitled(1, "b".into())];
         let request = |subsets, each| UtilityRequest {
             question: "q".into(),

@@ -33,6 +33,7 @@ mod evaluate;
 mod gguf;
 #[path = "../common/http.rs"]
 mod http;
+mod inline;
 mod latency;
 mod listwise;
 mod measures;

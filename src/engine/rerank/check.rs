@@ -61,6 +61,7 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         return invalid(request.opening.field().into(), problem);
     }
     request.fusion.check()?;
+    request.inline.as_ref().map_or(Ok(()), |inline| inline.check(limits))?;
     request.compression.map_or(Ok(()), |compression| compression.check())?;
     method.check(request, limits)
 }

@@ -4,9 +4,11 @@ use super::quota::Quota;
 use super::{RerankRequest, Reranked};
 use crate::belief::{Estimate, Measured};
 use crate::call::Call;
-use crate::engine::belief::SampleOptions;
+use crate::engine::belief::{SampleOptions, check_references};
+use crate::engine::prompt::PassageTokens;
+use crate::engine::truncate::tokenise;
 use crate::engine::utility::{Utility, UtilityRequest};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, Limits};
 
 /// Options of the inline utility.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -30,18 +32,60 @@ pub struct InlineReport {
     pub judged_pairs: usize,
 }
 
+impl Inline {
+    /// Refuses what the measurement after the ranking would refuse, by the fields of the ranking's request.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        check_references(&self.references, limits).and_then(|()| self.sampling.check()).map_err(own_field)
+    }
+}
+
+/// An error of a measurement with the field of the ranking's request.
+fn own_field(error: EngineError) -> EngineError {
+    let own = |field: String| match field.strip_prefix("sampling.") {
+        Some(option) => format!("utility.{option}"),
+        None if field.starts_with("references") => format!("utility.{field}"),
+        None if field == "question" => "query".to_owned(),
+        None => field,
+    };
+    match error {
+        EngineError::Invalid { field, problem } => EngineError::Invalid { field: own(field), problem },
+        EngineError::TooLong { field, needed, available } => {
+            EngineError::TooLong { field: own(field), needed, available }
+        }
+        other => other,
+    }
+}
+
 impl Engine {
     /// Upper bound on the tokens of the measurement; 0 if the request does not ask for one. The new order is not known
-    /// yet and is counted in full, as if it shared no prefix with the given order.
+    /// yet: it may hold the longest passages, and it is counted in full, as if it shared no prefix with the given order.
     pub(super) async fn inline_cost(&self, call: &Call, request: &RerankRequest) -> Result<usize, EngineError> {
         let Some(inline) = &request.inline else { return Ok(0) };
         self.models().judge()?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(request.passages.len());
-        let given: Vec<usize> = (0..returned).collect();
-        let (one_order, no_passages) = (vec![given], vec![Vec::new()]);
-        let order_cost = self.sampling_cost(call, utility(request, inline, one_order).belief()).await?;
-        let context_free_cost = self.sampling_cost(call, utility(request, inline, no_passages).belief()).await?;
-        Ok(2 * order_cost + context_free_cost)
+        let cost = async |context: Vec<usize>| {
+            let asked = utility(request, inline, vec![context]).belief();
+            self.sampling_cost(call, asked).await.map_err(own_field)
+        };
+        let given = cost((0..returned).collect()).await?;
+        let arranged = if returned == request.passages.len() {
+            given
+        } else {
+            cost(self.longest(call, request, returned).await?).await?
+        };
+        Ok(given + arranged + cost(Vec::new()).await?)
+    }
+
+    /// The passages of which the most tokens are read, so many of them.
+    async fn longest(&self, call: &Call, request: &RerankRequest, count: usize) -> Result<Vec<usize>, EngineError> {
+        let mut order: Vec<usize> = (0..request.passages.len()).collect();
+        let (generator, passages) = (self.generator()?, request.passages.clone());
+        let texts = call.compute(move |call| tokenise(&generator.language, &passages, call)).await?;
+        let most = |text: &PassageTokens| request.passage_tokens.map_or(usize::MAX, |most| most.max(text.least()));
+        let lengths: Vec<usize> = texts.iter().map(|text| text.len().min(most(text))).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
+        order.truncate(count);
+        Ok(order)
     }
 
     /// Measures both orders and adds the report and its cost to the answer, if the request asks for it. The method may have
@@ -61,7 +105,7 @@ impl Engine {
         let asked = UtilityRequest { pair_budget, ..utility(request, inline, vec![given, order]) };
         let report = self.utility(call, asked, None).await.map_err(|error| match error {
             EngineError::Pairs { .. } => EngineError::Pairs { allowed },
-            other => other,
+            other => own_field(other),
         })?;
         let usage = &mut answer.usage;
         usage.tokens += report.usage.tokens;

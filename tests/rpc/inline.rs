@@ -1,0 +1,68 @@
+//! What is wrong with, or too dear for, the utility that a ranking measures: refused before the ranking is paid for.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::common;
+use common::{Running, Scripted, fields, wire};
+use rerankd::rpc::v1;
+use tonic::Code;
+
+async fn server(scripted: Scripted) -> Running {
+    let (engine, observed, queue_length) = scripted.engine().await;
+    let (engine, _) = common::with_scripted_judge(&engine, Duration::ZERO);
+    common::serve(engine, observed, queue_length).await
+}
+
+fn asked(texts: &[&str], utility: v1::InlineUtility) -> v1::RerankRequest {
+    let method = v1::Method::QueryGeneration.into();
+    v1::RerankRequest { method, utility: Some(utility), ..wire("aaaa", texts) }
+}
+
+fn utility() -> v1::InlineUtility {
+    v1::InlineUtility { references: vec!["aaaa".into()], samples: 1, max_tokens: 1, seed: 1 }
+}
+
+/// Those of the references were found after the ranking, and named fields that the request does not have.
+#[tokio::test]
+async fn its_faults_are_refused_by_its_fields_before_any_work() {
+    let server = server(Scripted::default()).await;
+    type Change = fn(&mut v1::InlineUtility);
+    let cases: [(&str, Change); 5] = [
+        ("utility.references[1]", |utility| utility.references.push(" ".into())),
+        ("utility.references[0]", |utility| utility.references[0] = "x".repeat(1_001)),
+        ("utility.references", |utility| utility.references = vec!["x".into(); 65]),
+        ("utility.samples", |utility| utility.samples = 101),
+        ("utility.max_tokens", |utility| utility.max_tokens = 513),
+    ];
+    for (field, change) in cases {
+        let mut bad = utility();
+        change(&mut bad);
+        let status = server.client().await.rerank(asked(&["aaaa bbbb", "cccc"], bad)).await.unwrap_err();
+        assert_eq!((status.code(), fields(&status)), (Code::InvalidArgument, vec![field.to_owned()]), "{status}");
+    }
+    assert_eq!(server.observed.tokens.load(Ordering::SeqCst), 0);
+    server.stop().await;
+}
+
+/// The bound was that of the first passages. Those that are returned may be longer.
+#[tokio::test]
+async fn the_longest_passages_that_may_be_returned_count_against_the_budget() {
+    let long = ["aaaa ".repeat(80), "aaaa b".repeat(80)];
+    let texts = ["cccc", "dddd", &long[0], &long[1]];
+    let asked = |token_budget| {
+        let moi = Some(v1::MoiOptions { token_budget, ..v1::MoiOptions::default() });
+        v1::RerankRequest { top_n: 2, moi, ..asked(&texts, utility()) }
+    };
+    let first = server(Scripted::default()).await;
+    let answer = first.client().await.rerank(asked(0)).await.unwrap().into_inner();
+    let returned: Vec<u32> = answer.results.iter().map(|result| result.original_index).collect();
+    assert!(returned.contains(&2) && returned.contains(&3), "{returned:?}");
+    let taken = answer.usage.unwrap().tokens;
+    first.stop().await;
+    let second = server(Scripted::default()).await;
+    let status = second.client().await.rerank(asked(taken - 1)).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert_eq!(second.observed.tokens.load(Ordering::SeqCst), 0, "refused before any work");
+    second.stop().await;
+}
