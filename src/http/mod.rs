@@ -20,6 +20,7 @@ mod request;
 mod score;
 mod state;
 mod terms;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,7 @@ struct Http {
     engine: Engine,
     admission: Admission,
     options: HttpOptions,
+    tokens: Arc<Tokens>,
 }
 
 /// A path to which requests are posted.
@@ -136,15 +138,17 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         };
         router = router.route(route.path, post(handler));
     }
+    let most = options.body_bytes;
     let refuse = |refused: Refused| Problem::Unauthenticated(refused.to_string()).unshaped();
     router
         .fallback(|| async { Problem::NoPath.unshaped() })
         .method_not_allowed_fallback(|| async { Problem::NoMethod.unshaped() })
-        .with_state(Arc::new(Http { engine, admission, options }))
+        .with_state(Arc::new(Http { engine, admission, options, tokens: Arc::clone(&tokens) }))
         .layer(from_fn(record::named))
         .layer(Authenticate::new(tokens, state::is_open, refuse))
-        // Outermost, so that what the check of tokens refuses is counted, too.
+        // Outside of it, so that what the check of tokens refuses is counted, too.
         .layer(from_fn_with_state(recorder, record::recorded))
+        .layer(from_fn_with_state(most, unread::heard))
 }
 
 /// The router whose `/health` also follows `ready`.
@@ -155,6 +159,10 @@ pub fn with_readiness(router: Router, ready: watch::Receiver<bool>) -> Router {
 /// Admits a request, works for it within its terms, and answers it.
 async fn handle(http: Arc<Http>, route: &'static Route, received: Received, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    // A browser sends it with what a page of any origin posts, and without asking here first. Whoever has a token is no such page.
+    if !http.tokens.required() && parts.headers.contains_key(header::ORIGIN) {
+        return Problem::FromPage.response(route.shape(), &received.id);
+    }
     if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|value| *value != "identity") {
         let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
         return Problem::Encoded(encoding).response(route.shape(), &received.id);

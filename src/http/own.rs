@@ -50,6 +50,8 @@ pub(super) fn called(field: &str) -> Option<String> {
         "auto_k" => AUTO_K,
         "only_helpful" => ONLY_HELPFUL,
         "method" => "rerankd_method",
+        // The options of a method are not the body's. What is wrong with them follows from the method and the list.
+        _ if field == "moi" || field.starts_with("moi.") => "rerankd_method",
         _ => return None,
     };
     Some(own.to_owned())

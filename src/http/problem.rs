@@ -42,6 +42,8 @@ pub(super) enum Problem {
     Unauthenticated(String),
     /// The body is compressed in this way.
     Encoded(String),
+    /// The request is that of a page in a browser.
+    FromPage,
     /// Nothing is served at this path.
     NoPath,
     /// The path is served, with another method.
@@ -65,7 +67,8 @@ struct Facts {
     status: u16,
     /// The class of errors in SDKs of OpenAI's shape.
     class: &'static str,
-    /// `error_type` of text-embeddings-inference.
+    /// `error_type` of text-embeddings-inference as it writes it; its description has small letters. `Timeout` and
+    /// `Unauthenticated` are no words of its own.
     tei: &'static str,
     message: String,
     field: Option<String>,
@@ -109,6 +112,7 @@ impl Problem {
             Self::Engine(EngineError::Internal(_)) => ("Internal", None),
             Self::TooLarge(_) => ("OutOfRange", None),
             Self::Unauthenticated(_) => (Outcome::UNAUTHENTICATED, None),
+            Self::FromPage => ("PermissionDenied", None),
             Self::NoPath | Self::NoMethod => ("Unimplemented", None),
         };
         Outcome { code, refusal }
@@ -119,25 +123,30 @@ impl Problem {
             |status, class, tei, message: String| Facts { status, class, tei, message, field: None, retry_after: None };
         match self {
             Self::Engine(error) => of_engine(error, shape),
-            Self::Malformed(message) => plain(400, "BadRequestError", "validation", message),
+            Self::Malformed(message) => plain(400, "BadRequestError", "Validation", message),
             Self::TooLarge(most) => {
                 let message = format!("body: more than {most} bytes given");
-                plain(413, "RequestEntityTooLargeError", "validation", message)
+                plain(413, "RequestEntityTooLargeError", "Validation", message)
             }
             Self::Encoded(encoding) => {
                 let message = format!("content-encoding: is {encoding:?}, a body must not be encoded");
-                plain(415, "UnsupportedMediaTypeError", "validation", message)
+                plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
-            Self::Slow => plain(408, "RequestTimeoutError", "timeout", "body: was not received in time".to_owned()),
+            Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
             Self::NoModel(name) => {
                 let message = format!("model: {name:?} is not served here");
-                Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "validation", message) }
+                Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "Validation", message) }
             }
-            Self::Unauthenticated(reason) => plain(401, "AuthenticationError", "unauthenticated", reason),
-            Self::NoPath => plain(404, "NotFoundError", "validation", "nothing is served at this path".to_owned()),
+            Self::Unauthenticated(reason) => plain(401, "AuthenticationError", "Unauthenticated", reason),
+            Self::FromPage => {
+                let message =
+                    "origin: pages in a browser may not call a server without tokens (auth.tokens_file)".to_owned();
+                plain(403, "PermissionDeniedError", "Validation", message)
+            }
+            Self::NoPath => plain(404, "NotFoundError", "Validation", "nothing is served at this path".to_owned()),
             Self::NoMethod => {
                 let message = "the path is served with another method".to_owned();
-                plain(405, "MethodNotAllowedError", "validation", message)
+                plain(405, "MethodNotAllowedError", "Validation", message)
             }
         }
     }
@@ -169,40 +178,27 @@ impl Problem {
     }
 }
 
-/// Whether text-embeddings-inference would call the request too large.
-fn too_large(error: &EngineError) -> bool {
-    match error {
-        EngineError::Invalid { field, problem } => {
-            (field.starts_with("texts") || field == "query") && problem.ends_with(" allowed")
-        }
-        EngineError::TooLong { .. } | EngineError::Budget { .. } | EngineError::Pairs { .. } => true,
-        _ => false,
-    }
-}
-
 fn of_engine(error: EngineError, shape: Shape) -> Facts {
     let message = error.to_string();
     let tei_status = |other: u16, tei: u16| if shape == Shape::Tei { tei } else { other };
     let (status, class, tei) = match &error {
         // text-embeddings-inference tells an empty list from other faults.
         EngineError::Invalid { field, problem } if field == "texts" && problem == "must not be empty" => {
-            (400, "BadRequestError", "empty")
+            (400, "BadRequestError", "Empty")
         }
-        // Its clients send smaller lists then.
-        error if shape == Shape::Tei && too_large(error) => (413, "RequestEntityTooLargeError", "validation"),
         // A request over its budget is not 429, which clients repeat: it needs the same tokens next time.
         EngineError::Invalid { .. }
         | EngineError::TooLong { .. }
         | EngineError::Budget { .. }
-        | EngineError::Pairs { .. } => (422, "UnprocessableEntityError", "validation"),
-        EngineError::QueueFull { .. } => (429, "RateLimitError", "overloaded"),
-        EngineError::DeadlineExceeded => (504, "TimeoutError", "timeout"),
-        EngineError::Precondition(_) => (tei_status(400, 424), "BadRequestError", "backend"),
+        | EngineError::Pairs { .. } => (422, "UnprocessableEntityError", "Validation"),
+        EngineError::QueueFull { .. } => (429, "RateLimitError", "Overloaded"),
+        EngineError::DeadlineExceeded => (504, "TimeoutError", "Timeout"),
+        EngineError::Precondition(_) => (tei_status(400, 424), "BadRequestError", "Backend"),
         // Cancelled: the server stops. Clients repeat 503, on another replica.
-        EngineError::Unavailable | EngineError::Cancelled => (503, "ServiceUnavailableError", "unhealthy"),
+        EngineError::Unavailable | EngineError::Cancelled => (503, "ServiceUnavailableError", "Unhealthy"),
         EngineError::Internal(text) => {
             tracing::error!(error = %text, "request failed");
-            (500, "InternalServerError", "backend")
+            (500, "InternalServerError", "Backend")
         }
     };
     let internal = matches!(error, EngineError::Internal(_));
@@ -250,19 +246,6 @@ mod tests {
     }
 
     #[test]
-    fn text_embeddings_inference_has_413_for_what_is_too_large() {
-        let rows = [
-            (EngineError::invalid("texts", "21 given, at most 20 allowed"), 413),
-            (EngineError::TooLong { field: "texts".into(), needed: 2, available: 1 }, 413),
-            (EngineError::Budget { needed: 2, allowed: 1 }, 413),
-            (EngineError::invalid("query", "must not be empty"), 422),
-        ];
-        for (error, expected) in rows {
-            assert_eq!(status(error.clone(), Shape::Tei).0, expected, "{error}");
-        }
-    }
-
-    #[test]
     fn a_refused_token_is_answered_with_the_scheme() {
         let response = Problem::Unauthenticated("no token".into()).response(Shape::Nested, "id-1");
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
@@ -289,6 +272,8 @@ mod tests {
         assert_eq!(status(full(Duration::ZERO), Shape::Tei), (429, Some("1".into())));
         assert_eq!(status(EngineError::Precondition("no model".into()), Shape::Tei).0, 424);
         assert_eq!(status(EngineError::invalid("texts", "must not be empty"), Shape::Tei).0, 400);
+        // Its description says 413.
+        assert_eq!(status(EngineError::invalid("texts", "21 given, at most 20 allowed"), Shape::Tei).0, 422);
         assert_eq!(status(Problem::TooLarge(5), Shape::Flat).0, 413);
         assert_eq!(status(Problem::Slow, Shape::Flat).0, 408);
     }
@@ -325,7 +310,7 @@ mod tests {
     fn bodies_have_the_keys_of_their_shape() {
         let body = |shape| Problem::from(EngineError::invalid("top_n", "is wrong")).facts(shape).body(shape, "r-1");
         assert_eq!(body(Shape::Flat), json!({ "message": "top_n: is wrong", "id": "r-1" }));
-        assert_eq!(body(Shape::Tei), json!({ "error": "top_n: is wrong", "error_type": "validation" }));
+        assert_eq!(body(Shape::Tei), json!({ "error": "top_n: is wrong", "error_type": "Validation" }));
         let nested = body(Shape::Nested);
         assert_eq!(nested["error"]["param"], "top_n");
         assert_eq!(nested["error"]["code"], 422);

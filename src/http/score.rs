@@ -73,10 +73,13 @@ impl Reader {
             self.check_query(&field, query)?;
         }
         let (truncate, cut_side) = (truncate(&object)?, cut_side(&object)?);
+        // Once for each query, not for each pair: it is tokenised where a bound holds for both sides together.
+        let bounds = queries.iter().map(|query| self.passage_tokens(&object, query, &choice));
+        let bounds: Vec<Option<usize>> = bounds.collect::<Result<_, _>>()?;
         let mut pairs = Vec::with_capacity(second.len());
         for (index, document) in second.into_iter().enumerate() {
-            let Some(query) = queries.get(if one_query { 0 } else { index }) else { break };
-            let passage_tokens = self.passage_tokens(&object, query, &choice)?;
+            let own = if one_query { 0 } else { index };
+            let (Some(query), Some(&passage_tokens)) = (queries.get(own), bounds.get(own)) else { break };
             pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
         }
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, sides, one_query })

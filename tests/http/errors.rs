@@ -93,14 +93,14 @@ async fn fields_are_named_in_every_shape() {
 async fn text_embeddings_inference_has_an_empty_list_apart() {
     let server = serve(Scripted::default()).await;
     let rows = [
-        (json!({ "query": "q", "texts": [] }), 400, "empty", "texts: must not be empty"),
-        (json!({ "query": "", "texts": ["a"] }), 422, "validation", "query: must not be empty"),
-        (json!({ "query": "q", "texts": ["a", ""] }), 422, "validation", "texts[1]: must not be empty"),
-        (json!({ "query": "q", "texts": vec!["a"; 21] }), 413, "validation", "texts: 21 given"),
+        (json!({ "query": "q", "texts": [] }), 400, "Empty", "texts: must not be empty"),
+        (json!({ "query": "", "texts": ["a"] }), 422, "Validation", "query: must not be empty"),
+        (json!({ "query": "q", "texts": ["a", ""] }), 422, "Validation", "texts[1]: must not be empty"),
+        (json!({ "query": "q", "texts": vec!["a"; 21] }), 422, "Validation", "texts: 21 given"),
         (
             json!({ "query": "q", "texts": ["a"], "truncation_direction": "up" }),
             422,
-            "validation",
+            "Validation",
             "truncation_direction: must",
         ),
     ];
@@ -331,9 +331,9 @@ async fn a_server_that_loads_says_so() {
     assert!(nested(&answer, 503).starts_with("the model is not available"));
     assert_eq!(answer.header("retry-after"), "1");
     let tei = server.post("/rerank", &json!({ "query": "q", "texts": ["a"] })).await;
-    assert_eq!((tei.status, &tei.body["error_type"]), (503, &json!("unhealthy")));
+    assert_eq!((tei.status, &tei.body["error_type"]), (503, &json!("Unhealthy")));
     let info = server.get("/info").await;
-    assert_eq!((info.status, &info.body["error_type"]), (503, &json!("unhealthy")));
+    assert_eq!((info.status, &info.body["error_type"]), (503, &json!("Unhealthy")));
     // The method needs no model, the answer states one.
     assert_eq!(server.get("/v1/models").await.body["data"][0]["id"], "slow");
     server.stop().await;

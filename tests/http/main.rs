@@ -18,5 +18,6 @@ mod errors;
 #[path = "../common/http.rs"]
 mod http;
 mod own;
+mod refusals;
 mod score;
 mod shapes;

@@ -1,0 +1,88 @@
+//! Refusals before the body of a request is read, by a client that is still sending it; and pages in a browser.
+
+use std::time::Duration;
+
+use rerankd::call::{Admission, Place, Terms};
+use rerankd::transport::Bounds;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::Scripted;
+use crate::http;
+use http::{options, serve, serve_with};
+
+/// Bytes of the bodies. They may have a mebibyte.
+const BODY: usize = 900_000;
+
+/// Sends a request in pieces, as a slow link does, and returns the answer.
+async fn sent_in_pieces(server: &http::Served, path: &str, headers: &str) -> String {
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nhost: {address}\r\n{headers}content-length: {BODY}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for piece in vec![b'x'; BODY].chunks(60_000) {
+        stream.write_all(piece).await.expect("the connection is reset while the body is sent");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut answer = vec![0; 4_096];
+    let read = stream.read(&mut answer).await.expect("the connection is reset before the answer");
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
+/// The rest of the body was left unread, and the connection reset: the caller did not hear why.
+#[tokio::test]
+async fn a_refusal_is_heard_by_who_is_still_sending() {
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let admission = Admission::new(queue_length);
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, token) = http::tokens(folder.path(), "search");
+    let router = rerankd::http::router(engine.clone(), admission.clone(), options(), tokens);
+    let server = http::serve_router(engine, admission, router, Bounds::default()).await;
+    let known = format!("authorization: Bearer {token}\r\n");
+    for (path, headers, status) in [
+        ("/rerank", String::new(), "401 Unauthorized"),
+        ("/rerank", format!("{known}content-encoding: gzip\r\n"), "415 Unsupported"),
+        ("/rerank", format!("{known}rerankd-priority: urgent\r\n"), "400 Bad Request"),
+        ("/nothing", known.clone(), "404 Not Found"),
+        ("/health", known.clone(), "405 Method Not Allowed"),
+    ] {
+        let answer = sent_in_pieces(&server, path, &headers).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path} {headers}: {answer}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_server_is_heard_by_who_is_still_sending() {
+    let server = serve_with(Scripted { queue_length: 1, ..Scripted::default() }, options()).await;
+    // Only then is it known before the body is read.
+    let held = [Place::Generator, Place::Beside].map(|place| server.admission.admit(Terms::default(), place).unwrap());
+    let answer = sent_in_pieces(&server, "/rerank", "").await;
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("retry-after"), "{answer}");
+    drop(held);
+    server.stop().await;
+}
+
+/// A page of any origin could have the server of the same machine work, without a question asked first.
+#[tokio::test]
+async fn pages_may_not_call_a_server_without_tokens() {
+    let body = json!({ "query": "q", "documents": ["a", "b"] }).to_string();
+    let page = [("origin", "http://evil.example"), ("content-type", "text/plain")];
+    let open = serve(Scripted::default()).await;
+    let refused = open.send("/rerank", &page, body.clone()).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(open.send("/rerank", &[("origin", "null")], body.clone()).await.status, 403);
+    assert_eq!(open.send("/rerank", &page[1..], body.clone()).await.status, 200);
+    open.stop().await;
+    let (engine, _, queue_length) = Scripted::default().engine().await;
+    let admission = Admission::new(queue_length);
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, token) = http::tokens(folder.path(), "search");
+    let router = rerankd::http::router(engine.clone(), admission.clone(), options(), tokens);
+    let closed = http::serve_router(engine, admission, router, Bounds::default()).await;
+    let bearer = format!("Bearer {token}");
+    let known = [page[0], ("authorization", bearer.as_str())];
+    assert_eq!(closed.send("/rerank", &known, body).await.status, 200, "whoever has a token is no page of another's");
+    closed.stop().await;
+}
