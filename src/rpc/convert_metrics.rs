@@ -111,7 +111,9 @@ pub(super) fn ranking_task(wire: v1::EvaluateRankingRequest, message_bytes: usiz
             missed: query.missed_labels,
         });
     }
-    let threshold = wire.threshold.unwrap_or(Grading::TREC.threshold);
+    // Graded labels lie in [0, 1].
+    let usual = if wire.graded { 0.5 } else { Grading::TREC.threshold };
+    let threshold = wire.threshold.unwrap_or(usual);
     Ok(RankingTask {
         ids,
         lists,

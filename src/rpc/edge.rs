@@ -27,6 +27,8 @@ const UNREAD: [&str; 3] = ["Rerank", "WatchRerank", "RerankStream"];
 pub(super) struct Edge {
     pub engine: Engine,
     pub admission: Admission,
+    /// Largest message in bytes, read or sent (`server.message_bytes`).
+    pub message_bytes: usize,
 }
 
 impl Edge {
@@ -88,8 +90,14 @@ where
 /// name.
 pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError> {
     let text = |key: &str| request.headers().get(key).and_then(|value| value.to_str().ok());
-    let priority = Priority::stated(text(PRIORITY_LEVEL), text(PRIORITY_NAME))
+    // A value that is no text is wrong as well.
+    let stated = |key: &str| request.headers().get(key).map(|value| value.to_str().unwrap_or("\u{fffd}"));
+    let priority = Priority::stated(stated(PRIORITY_LEVEL), stated(PRIORITY_NAME))
         .map_err(|(header, problem)| EngineError::invalid(header, problem))?;
+    if stated(TIMEOUT).is_some_and(|value| parse(value).is_none()) {
+        let problem = "must be up to eight digits and one of the units H, M, S, m, u and n";
+        return Err(EngineError::invalid(TIMEOUT, problem));
+    }
     let id = text("x-request-id").and_then(Terms::usable_id);
     let caller = request.extensions().get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
     let name = request.extensions().get::<Caller>().and_then(Caller::name).map(str::to_owned);
@@ -108,9 +116,12 @@ pub(super) fn terms<B>(request: &http::Request<B>) -> Result<Terms, EngineError>
 
 /// When a call with these headers must be answered; `None` for no deadline.
 pub(super) fn deadline_of(headers: &http::HeaderMap) -> Option<Instant> {
-    let timeout = headers.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(parse)?;
+    let timeout = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(parse)?;
     deadline(timeout, Instant::now())
 }
+
+/// The header of a call's deadline.
+const TIMEOUT: &str = "grpc-timeout";
 
 /// Up to eight digits and a unit (gRPC over HTTP/2, Timeout).
 fn parse(text: &str) -> Option<Duration> {
@@ -172,6 +183,14 @@ mod tests {
         );
         let left = read.deadline.unwrap() - Instant::now();
         assert!(left > Duration::from_millis(900) && left < Duration::from_millis(990), "{left:?}");
+        for wrong in ["5", "1.5S", "5s", "123456789S"] {
+            request.headers_mut().insert("grpc-timeout", wrong.parse().unwrap());
+            assert!(terms(&request).unwrap_err().to_string().starts_with("grpc-timeout: must be"), "{wrong}");
+        }
+        request.headers_mut().remove("grpc-timeout");
+        request.headers_mut().insert("x-rerankd-priority", http::HeaderValue::from_bytes(b"\xff").unwrap());
+        assert!(terms(&request).unwrap_err().to_string().starts_with("x-rerankd-priority: must be"));
+        request.headers_mut().remove("x-rerankd-priority");
         request.headers_mut().insert("rerankd-priority", "urgent".parse().unwrap());
         assert!(terms(&request).unwrap_err().to_string().starts_with("rerankd-priority: must be"));
         request.headers_mut().insert("x-rerankd-priority", "0".parse().unwrap());

@@ -19,7 +19,6 @@ use crate::warm::Figures;
 
 pub(super) struct Service {
     pub edge: Edge,
-    pub message_bytes: usize,
 }
 
 #[tonic::async_trait]
@@ -48,7 +47,7 @@ impl ModelService for Service {
                 passage_bytes: wide(limits.passage_bytes),
                 orders: narrow(limits.orders),
                 tokens_per_request: wide(limits.tokens),
-                message_bytes: wide(self.message_bytes),
+                message_bytes: wide(self.edge.message_bytes),
                 queue_length: narrow(self.edge.admission.limit()),
                 context_cells: wide(capacity.map_or(0, |capacity| capacity.cells)),
                 batch_tokens: narrow(capacity.map_or(0, |capacity| capacity.batch)),

@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use prost::Message;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,6 +22,9 @@ use crate::transport::Closing;
 /// Questions of one stream that are processed at once. Flow control of the transport holds back the others.
 const IN_FLIGHT: usize = 4;
 
+/// Bytes of an answer beside its response and the id of its question, at most.
+const AROUND: usize = 64;
+
 /// The stream of answers.
 pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
@@ -28,7 +32,8 @@ pub(super) type Answers<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send
 pub(super) type Outcome<R> = Result<R, (i32, String)>;
 
 /// Answers each question of a stream; answers are sent in the order in which they are ready. `ask` gives the id of a question
-/// and the work for its response, `answer` makes a message of both; `observer` is told how each question ended.
+/// and the work for its response, `answer` makes a message of both; `observer` is told how each question ended. A response that
+/// does not fit into a message of `most` bytes is OUT_OF_RANGE; the transport would end the stream with it, and drop other answers.
 ///
 /// Questions in flight are cancelled when the caller disconnects. Otherwise they are answered before the stream ends: with
 /// UNAVAILABLE when the connection closes, after which no further question is read, or with the fault of a message that cannot be
@@ -36,12 +41,13 @@ pub(super) type Outcome<R> = Result<R, (i32, String)>;
 pub(super) fn answer_each<Q, R, A, W>(
     request: Request<Streaming<Q>>,
     observer: Arc<dyn Observer>,
+    most: usize,
     ask: impl Fn(Terms, Q) -> (String, W) + Send + Sync + 'static,
     answer: fn(String, Outcome<R>) -> A,
 ) -> Result<Answers<A>, Status>
 where
     Q: Send + 'static,
-    R: Send + 'static,
+    R: Message + 'static,
     A: Send + 'static,
     W: Future<Output = Result<R, Status>> + Send + 'static,
 {
@@ -67,6 +73,8 @@ where
                     let log_id = terms.id.as_deref().map(|stream| id_of_question(stream, &id));
                     let (observer, sender) = (Arc::clone(&observer), sender.clone());
                     let operation = terms.operation.clone();
+                    let most = most.saturating_sub(AROUND + id.len());
+                    let response = async move { fitting(response.await?, most) };
                     work.spawn(async move {
                         let outcome = outcome(response, log_id, &operation, observer.as_ref()).await;
                         let _ = sender.send(Ok(answer(id, outcome))).await;
@@ -89,6 +97,15 @@ where
         }
     });
     Ok(Box::pin(ReceiverStream::new(answers)))
+}
+
+/// The response, if it has no more than so many bytes.
+fn fitting<R: Message>(response: R, most: usize) -> Result<R, Status> {
+    let bytes = response.encoded_len();
+    if bytes <= most {
+        return Ok(response);
+    }
+    Err(Status::out_of_range(format!("the response has {bytes} bytes, at most {most} allowed (server.message_bytes)")))
 }
 
 /// The outcome of a question. A panic is INTERNAL, as it is elsewhere, and ends nothing but its question. Outcomes and refusals
@@ -116,7 +133,6 @@ async fn outcome<R: Send + 'static>(
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
     use tonic::codec::{Codec, Streaming};
 
     use super::super::codec::CountingCodec;
@@ -125,7 +141,7 @@ mod tests {
     use crate::call::Admission;
 
     type Question = v1::RerankStreamRequest;
-    type Answer = (String, Outcome<()>);
+    type Answer = (String, Outcome<String>);
 
     fn framed(id: &str) -> Vec<u8> {
         let question = Question { request_id: id.to_owned(), request: None };
@@ -140,19 +156,20 @@ mod tests {
         request
     }
 
-    /// Answers every question but one whose id is `panics`.
+    /// Answers every question but one whose id is `panics`; that of `large` with two thousand bytes, of a thousand that are allowed.
     async fn answers(request: Request<Streaming<Question>>) -> Vec<Result<Answer, Status>> {
         let ask = |_: Terms, question: Question| {
-            let panics = question.request_id == "panics";
+            let id = question.request_id.clone();
             let work = async move {
-                if panics {
+                if id == "panics" {
                     std::panic::panic_any("secret");
                 }
-                Ok(())
+                Ok("x".repeat(if id == "large" { 2_000 } else { 1 }))
             };
             (question.request_id, work)
         };
-        let answers = answer_each(request, Admission::new(1).observer(), ask, |id, outcome| (id, outcome)).unwrap();
+        let answers =
+            answer_each(request, Admission::new(1).observer(), 1_000, ask, |id, outcome| (id, outcome)).unwrap();
         answers.collect().await
     }
 
@@ -163,8 +180,21 @@ mod tests {
         let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
         all.sort_by_key(|(id, _)| id.clone());
         let internal = (Code::Internal as i32, "internal error; see the server's log".to_owned());
-        let expected = [("after", Ok(())), ("before", Ok(())), ("panics", Err(internal))];
+        let expected = [("after", Ok("x".to_owned())), ("before", Ok("x".to_owned())), ("panics", Err(internal))];
         assert_eq!(all, expected.map(|(id, outcome)| (id.to_owned(), outcome)));
+    }
+
+    /// The transport ended the stream with OUT_OF_RANGE, and dropped the other answers.
+    #[tokio::test]
+    async fn a_response_that_is_too_large_ends_nothing_but_its_question() {
+        let all = answers(stream(["a", "large", "b"].map(framed).concat())).await;
+        let mut all: Vec<Answer> = all.into_iter().map(Result::unwrap).collect();
+        all.sort_by_key(|(id, _)| id.clone());
+        let [(_, a), (_, b), (_, large)] = &all[..] else { panic!("{all:?}") };
+        assert!(a.is_ok() && b.is_ok());
+        let (code, message) = large.as_ref().unwrap_err();
+        assert_eq!(*code, Code::OutOfRange as i32);
+        assert!(message.contains("server.message_bytes"), "{message}");
     }
 
     /// The fault of the last message overtook the answers to those before it, which were lost.

@@ -151,7 +151,9 @@ pub async fn serve(
     }));
     let recorder = Recorder::new(admission.observer(), Operations::read(DESCRIPTORS)?);
     let health_service = Prompt::new(health_service.max_decoding_message_size(SMALL));
-    let mut routes = routes(Edge { engine, admission: admission.clone() }, &options).add_service(health_service);
+    let mut routes =
+        routes(Edge { engine, admission: admission.clone(), message_bytes: options.message_bytes }, &options)
+            .add_service(health_service);
     if options.reflection {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -213,9 +215,9 @@ fn routes(edge: Edge, options: &ServerOptions) -> Routes {
     let utilities = bounded!(UtilityServiceServer::new(utility::Service { edge: edge.clone() }), options);
     let metrics_service = metrics::Service { message_bytes: options.message_bytes };
     let metrics = bounded!(MetricsServiceServer::new(metrics_service), options);
-    let models = models::Service { edge: edge.clone(), message_bytes: options.message_bytes };
+    let models = models::Service { edge: edge.clone() };
     let models = bounded!(ModelServiceServer::new(models), options).max_decoding_message_size(SMALL);
-    let tei = tei::Service { edge: edge.clone(), options: options.tei, message_bytes: options.message_bytes };
+    let tei = tei::Service { edge: edge.clone(), options: options.tei };
     let info = bounded!(InfoServer::new(tei.clone()), options).max_decoding_message_size(SMALL);
     let tei_rerank = bounded!(RerankServer::new(tei), options);
     Routes::default()
@@ -236,7 +238,7 @@ pub fn in_process(
     options: &ServerOptions,
 ) -> impl Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible, Future: Send> + Clone + use<>
 {
-    Readable(routes(Edge { engine, admission }, options).prepare())
+    Readable(routes(Edge { engine, admission, message_bytes: options.message_bytes }, options).prepare())
 }
 
 /// Health is open to everyone: probes carry no tokens.

@@ -86,7 +86,12 @@ pub(super) fn next_late() -> Status {
     Status::deadline_exceeded(format!("the next {LATE}"))
 }
 
-/// Whether a status is one of these two: the caller was slow, and the server was not.
+/// The end of a stream of parts of one request that did not come to its end in time.
+pub(super) fn stream_late() -> Status {
+    Status::deadline_exceeded(format!("the stream's last {LATE}"))
+}
+
+/// Whether a status is one of these: the caller was slow, and the server was not.
 pub(super) fn is_late(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded && status.message().ends_with(LATE)
 }

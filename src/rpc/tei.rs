@@ -33,8 +33,6 @@ pub struct TeiOptions {
 pub(super) struct Service {
     pub edge: Edge,
     pub options: TeiOptions,
-    /// Most bytes of a request; a stream is one request.
-    pub message_bytes: usize,
 }
 
 /// The texts of an answer and what its caller asked to see of them.
@@ -113,11 +111,10 @@ impl Service {
         call: &Call,
         messages: Streaming<tei_v1::RerankStreamRequest>,
     ) -> Result<Response<tei_v1::RerankResponse>, Status> {
-        let messages = collect(messages, self.edge.engine.limits(), self.message_bytes);
+        let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
         // For the whole stream: a caller that sends a message now and then must not keep its place.
         let messages = tokio::time::timeout(STREAM, messages).await;
-        let (pairs, shown) =
-            messages.map_err(|_| Status::deadline_exceeded("the stream was not received in time"))??;
+        let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
         let work = async {
             let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
             scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))

@@ -116,12 +116,12 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::MeasureUtilityStreamRequest>>,
     ) -> Result<Response<Self::MeasureUtilityStreamStream>, Status> {
         use v1::measure_utility_stream_response::Outcome;
-        let (service, observer) = (self.clone(), self.edge.admission.observer());
+        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
         let ask = move |terms, wire: v1::MeasureUtilityStreamRequest| {
             let (service, id) = (service.clone(), wire.id.clone());
             (wire.id, async move { service.measure_question(terms, &id, wire.request).await })
         };
-        Ok(Response::new(answer_each(request, observer, ask, |id, outcome| {
+        Ok(Response::new(answer_each(request, observer, most, ask, |id, outcome| {
             let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
             v1::MeasureUtilityStreamResponse { id, outcome }
         })?))
@@ -142,12 +142,12 @@ impl UtilityService for Service {
         request: Request<Streaming<v1::EvaluateRetrievalStreamRequest>>,
     ) -> Result<Response<Self::EvaluateRetrievalStreamStream>, Status> {
         use v1::evaluate_retrieval_stream_response::Outcome;
-        let (service, observer) = (self.clone(), self.edge.admission.observer());
+        let (service, observer, most) = (self.clone(), self.edge.admission.observer(), self.edge.message_bytes);
         let ask = move |terms, wire: v1::EvaluateRetrievalStreamRequest| {
             let (service, id) = (service.clone(), wire.id.clone());
             (wire.id, async move { service.evaluate_question(terms, &id, wire.request).await })
         };
-        Ok(Response::new(answer_each(request, observer, ask, |id, outcome| {
+        Ok(Response::new(answer_each(request, observer, most, ask, |id, outcome| {
             let outcome = Some(outcome.map_err(failed).map_or_else(Outcome::Error, Outcome::Response));
             v1::EvaluateRetrievalStreamResponse { id, outcome }
         })?))
