@@ -70,6 +70,15 @@ async fn rankings_are_evaluated_by_id_by_label_and_by_tie_rule() {
     let answer = metrics(&server).await.evaluate_ranking(asked).await.unwrap().into_inner();
     assert_eq!(of(&answer, 0), [0.5], "of b and a, which tie, b sorts last and so comes first");
     assert_eq!(answer.summary[0].interval, None);
+    let documents = [0.2, 0.7].map(|label| labelled(Some(label))).to_vec();
+    let graded = v1::EvaluateRankingRequest {
+        queries: vec![v1::RankedQuery { documents, ..v1::RankedQuery::default() }],
+        metrics: vec!["RR".to_owned()],
+        graded: true,
+        ..v1::EvaluateRankingRequest::default()
+    };
+    let answer = metrics(&server).await.evaluate_ranking(graded).await.unwrap().into_inner();
+    assert_eq!(of(&answer, 0), [0.5], "of labels in [0, 1] those from one half on count");
     server.stop().await;
 }
 
@@ -166,6 +175,11 @@ async fn series_are_correlated_and_alpha_is_chosen() {
     server.stop().await;
 }
 
+fn softmax(request: &mut v1::FitMoiRequest, temperature: f64) {
+    request.score_domain = v1::ScoreDomain::Softmax.into();
+    request.softmax_temperature = Some(temperature);
+}
+
 #[tokio::test]
 async fn a_moi_fit_needs_no_model() {
     let server = Scripted::default().serve().await;
@@ -191,7 +205,7 @@ async fn a_moi_fit_needs_no_model() {
     let gap = fitted.diagnostics.unwrap().objective - golden["objective_star"].as_f64().unwrap();
     assert!(gap.abs() < 1e-8, "{gap}");
     type Change = fn(&mut v1::FitMoiRequest);
-    let cases: [(&str, Change); 7] = [
+    let cases: [(&str, Change); 10] = [
         ("passages", |r| r.passages = 0),
         ("orders", |r| r.orders.clear()),
         ("orders[1]", |r| r.orders[1].passages.truncate(2)),
@@ -199,6 +213,13 @@ async fn a_moi_fit_needs_no_model() {
         ("orders[3].score", |r| r.orders[3].score = f64::NAN),
         ("position_prior", |r| r.position_prior = vec![0.2; 5]),
         ("sigma2", |r| r.sigma2 = Some(2.0)),
+        ("orders[0]", |r| {
+            r.position_prior.clear();
+            r.orders.iter_mut().for_each(|order| order.passages.clear());
+        }),
+        ("softmax_temperature", |r| softmax(r, 0.0)),
+        // It would reverse the ranking.
+        ("softmax_temperature", |r| softmax(r, -1.0)),
     ];
     for (field, change) in cases {
         let mut bad = asked.clone();

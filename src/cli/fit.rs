@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Failure, input, output};
 use crate::fit::domain::Domain;
 use crate::fit::task::{FitTask, fit_moi};
-use crate::fit::{FitError, Observation, Orientation, prior};
+use crate::fit::{FitError, Observation, Orientation};
 
 /// Fit utilities and position bias to given scores.
 ///
@@ -114,7 +114,6 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
         Orientation::None => "none",
     };
     let inner = &fitted.diagnostics;
-    let prior = file.a0.unwrap_or_else(|| prior::geometric(length, prior::Direction::Primacy));
     Ok(json!({
         "a": fitted.bias[0],
         "u": fitted.utilities,
@@ -137,7 +136,7 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
             "expected_tau": fitted.expected_tau,
             "orientation": orientation,
             "anchor_correlation": fitted.anchor_correlation,
-            "prior": prior,
+            "prior": fitted.prior[0],
         },
     }))
 }
@@ -148,6 +147,16 @@ mod tests {
 
     fn fault(text: &str) -> String {
         solve(text, Path::new("p.json")).unwrap_err().to_string()
+    }
+
+    /// The one for early positions was printed, whichever end the fit was made from.
+    #[test]
+    fn the_prior_is_the_one_that_was_taken() {
+        let text = r#"{"n":2,"permutations":[[0,1],[1,0]],"scores":[-1,-2],"anchor":[-5,-1]}"#;
+        let solved = solve(text, Path::new("-")).unwrap();
+        let prior: Vec<f64> = serde_json::from_value(solved["diagnostics"]["prior"].clone()).unwrap();
+        assert_eq!(solved["diagnostics"]["orientation"], "one_passage_scores");
+        assert!(prior[0] < prior[1], "{prior:?}");
     }
 
     #[test]

@@ -106,9 +106,10 @@ fn latin(
 ) -> Result<Vec<Vec<usize>>, FitError> {
     let wanted = count.min(factorial(n));
     let mut stacked: Vec<Vec<usize>> = Vec::new();
-    let mut attempts = 0;
-    while stacked.len() < wanted && attempts < 50 {
-        attempts += 1;
+    // Where nearly all orders are wanted, a square may hold none that is new.
+    let mut fruitless = 0;
+    while stacked.len() < wanted && fruitless < 50 {
+        let before = stacked.len();
         let mut best: Option<(f64, Vec<Vec<usize>>)> = None;
         for _ in 0..draws(n) {
             check(interrupt)?;
@@ -121,6 +122,7 @@ fn latin(
             }
         }
         stacked.extend(best.into_iter().flat_map(|(_, square)| square));
+        fruitless = if stacked.len() > before { 0 } else { fruitless + 1 };
     }
     stacked.truncate(wanted);
     Ok(stacked)
@@ -291,6 +293,9 @@ mod tests {
         }
         assert_eq!(orders(Design::Random, 10, 30, 1).len(), 30);
         assert_ne!(orders(Design::Random, 10, 30, 1), orders(Design::Random, 10, 30, 2));
+        // More squares than fifty, and every order there is.
+        assert_eq!(orders(Design::Latin, 6, 400, 0).len(), 400);
+        assert_eq!(orders(Design::Latin, 4, 99, 0).len(), 24);
     }
 
     #[test]

@@ -234,9 +234,14 @@ fn check_settings(settings: &Settings, passages: usize, lengths: &[usize]) -> Re
         if given.iter().any(|weight| !weight.is_finite() || *weight < 0.0) || (sum - 1.0).abs() > 1e-6 {
             return Err(invalid("a0", "must be non-negative and sum to 1"));
         }
-        if passages > 1 && lengths == [passages] && prior::orientation(given, passages) < 1e-9 {
+        if lengths == [passages] && prior::has_no_direction(given, passages) {
             return Err(invalid("a0", "has no direction: all weights are equal"));
         }
+    }
+    if let Some(Domain::Softmax { temperature }) = settings.domain
+        && !(temperature.is_finite() && temperature > 0.0)
+    {
+        return Err(invalid("softmax_temperature", "must be a finite number above 0"));
     }
     if !(settings.sigma2 > 0.0 && settings.sigma2 < 1.0) {
         return Err(invalid("sigma2", "must lie between 0 and 1"));

@@ -156,6 +156,8 @@ pub struct Estimate {
     pub outranks_next: Vec<f64>,
     /// Position weights of each length of the observations, ascending by length.
     pub bias: Vec<Vec<f64>>,
+    /// The prior position weights that were taken, as `bias`.
+    pub prior: Vec<Vec<f64>>,
     /// Mean |2p - 1| over pairs.
     pub expected_tau: f64,
     /// What settled the direction.
@@ -195,8 +197,11 @@ pub fn estimate(
     let standard_errors = (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect();
     let outranks_next =
         ranking.windows(2).map(|pair| uncertainty::outranks(&fit.utilities, &covariance, pair[0], pair[1])).collect();
-    let mut bias = fit.weights;
-    bias.retain(|weights| observations.iter().any(|observation| observation.order.len() == weights.len()));
+    let is_observed =
+        |weights: &Vec<f64>| observations.iter().any(|observation| observation.order.len() == weights.len());
+    let (mut bias, prior) = (fit.weights, chosen.problem.groups.iter().map(|group| group.prior.clone()));
+    bias.retain(is_observed);
+    let prior = prior.filter(is_observed).collect();
     Ok(Estimate {
         utilities,
         standard_errors,
@@ -204,6 +209,7 @@ pub fn estimate(
         expected_tau: uncertainty::expected_tau(&fit.utilities, &covariance),
         ranking,
         bias,
+        prior,
         orientation: chosen.orientation,
         anchor_correlation: evidence.agreement(&chosen.state),
         diagnostics,

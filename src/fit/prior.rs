@@ -47,10 +47,11 @@ pub fn first(weights: &[f64], positions: usize) -> Vec<f64> {
     }
 }
 
-/// `|a0|² - 1/N`: zero for a profile without a direction.
+/// Whether a profile favours no end of whole orders: `|a0|² - 1/N` is zero.
 #[must_use]
-pub fn orientation(profile: &[f64], passages: usize) -> f64 {
-    profile.iter().map(|weight| weight * weight).sum::<f64>() - 1.0 / real(passages.max(1))
+pub fn has_no_direction(profile: &[f64], passages: usize) -> bool {
+    let squares: f64 = profile.iter().map(|weight| weight * weight).sum();
+    passages > 1 && squares - 1.0 / real(passages) < 1e-9
 }
 
 #[cfg(test)]
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_uniform_profile_has_no_direction() {
-        assert!(orientation(&[0.25; 4], 4).abs() < 1e-15);
-        assert!(orientation(&geometric(4, Direction::Primacy), 4) > 0.1);
+        assert!(has_no_direction(&[0.25; 4], 4) && !has_no_direction(&[1.0], 1));
+        assert!(!has_no_direction(&geometric(4, Direction::Primacy), 4));
     }
 }

@@ -71,6 +71,9 @@ pub fn fit_moi(task: &FitTask, interrupt: Interrupt<'_>) -> Result<Estimate, Fit
     let Some(length) = task.observations.first().map(|first| first.order.len()) else {
         return invalid("permutations", "must not be empty".into());
     };
+    if length == 0 {
+        return invalid("permutations[0]", "must not be empty".into());
+    }
     if let Some(index) = task.observations.iter().position(|observation| observation.order.len() != length) {
         return invalid(&format!("permutations[{index}]"), format!("must have {length} positions like the first"));
     }

@@ -64,7 +64,6 @@ impl Method for Moi {
 const MOST: usize = 1_000;
 
 /// An order whose prompt is scored.
-#[derive(Clone)]
 struct Probe {
     order: Vec<usize>,
     /// Part of the design, or only there to settle the direction of the bias.
@@ -128,9 +127,12 @@ impl MoiRanking {
         prompts
     }
 
-    /// Operations of the fit of these prompts, against what one request may take ([`work::LARGEST`]).
+    /// Operations of the fit of these prompts and of those that were scored before, against what one request may take
+    /// ([`work::LARGEST`]).
     fn work(&self, probes: &[Probe]) -> u64 {
-        let lengths = probes.iter().filter(|probe| probe.in_design).map(|probe| (probe.order.len(), 1));
+        let scored = self.evidence.observations.iter().map(|observation| observation.order.len());
+        let asked = probes.iter().filter(|probe| probe.in_design).map(|probe| probe.order.len());
+        let lengths = scored.chain(asked).map(|length| (length, 1));
         work::estimate(self.passages(), lengths, true, &self.options().settings())
     }
 
@@ -207,9 +209,7 @@ impl MoiRanking {
         let interrupt = || call.is_stopped();
         let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), &seen, goal, seed, &interrupt)?;
         let probes = self.probes(orders, false);
-        // The next fit takes the observations of all rounds.
-        let all: Vec<Probe> = self.probes.iter().chain(&probes).cloned().collect();
-        if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens || self.work(&all) > work::LARGEST {
+        if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens || self.work(&probes) > work::LARGEST {
             return Ok(Vec::new());
         }
         Ok(probes)

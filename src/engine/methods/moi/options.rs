@@ -4,6 +4,7 @@ use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
 use crate::fit::design::{self, Design};
 use crate::fit::domain::Domain;
+use crate::fit::prior::has_no_direction;
 use crate::fit::varpro::Starts;
 use crate::fit::{Anchors, FitError, Objective, Settings};
 use crate::numeric::Interrupt;
@@ -139,11 +140,17 @@ impl MoiOptions {
 
     /// Number of passages in the longest prompt.
     pub(super) fn longest(&self, passages: usize) -> usize {
-        match self.scheme() {
+        let whole = match self.scheme() {
             Scheme::Pruned if !self.variable_pruning => self.prune_length(passages),
-            Scheme::Prefix | Scheme::Adaptive => self.depth(passages).unwrap_or(passages),
             _ => passages,
-        }
+        };
+        self.depth(passages).map_or(whole, |depth| depth.min(whole))
+    }
+
+    /// Whether every prompt of the design holds every passage.
+    fn asks_whole_orders(&self, passages: usize) -> bool {
+        let varies = self.scheme() == Scheme::Pruned && self.variable_pruning;
+        self.depth(passages).is_none() && !varies && self.longest(passages) == passages
     }
 
     /// Refuses a probability of a settled place that is none.
@@ -176,6 +183,10 @@ impl MoiOptions {
             if prior.len() != passages || !proper {
                 let problem = format!("must be {passages} weights of 0 or more that sum to 1");
                 return Err(EngineError::invalid("moi.position_prior", problem));
+            }
+            // The fit would refuse it, too, but after all prompts were scored.
+            if self.asks_whole_orders(passages) && has_no_direction(prior, passages) {
+                return Err(EngineError::invalid("moi.position_prior", "has no direction: all weights are equal"));
             }
         }
         Ok(())
@@ -266,6 +277,7 @@ pub(super) fn prompts(
 mod tests {
     use super::*;
     use crate::engine::rerank::Passage;
+    use crate::numeric::real;
 
     fn request(n: usize, moi: MoiOptions) -> RerankRequest {
         let passage =
@@ -290,6 +302,35 @@ mod tests {
         assert_eq!(beginnings.iter().filter(|order| order.len() == 1).count(), 10);
         assert_eq!(beginnings.iter().filter(|order| order.len() == 2).count(), 10);
         assert_eq!(design::blocks(&beginnings).1, 20);
+    }
+
+    /// Passages are cut so that the longest prompt fits, so it must not be thought longer than it is.
+    #[test]
+    fn no_prompt_is_longer_than_the_longest() {
+        let schemes = [Scheme::Random, Scheme::Cyclic, Scheme::Latin, Scheme::Trie, Scheme::Pruned, Scheme::Prefix];
+        for scheme in schemes {
+            for depth in [None, Some(1), Some(2), Some(9)] {
+                let request = request(6, MoiOptions { scheme: Some(scheme), depth, ..MoiOptions::default() });
+                let drawn = prompts(&request, Size::asked(&request.moi, 6), &|| false).unwrap();
+                let longest = drawn.iter().map(Vec::len).max();
+                assert_eq!(longest, Some(request.moi.longest(6)), "{scheme:?} {depth:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_weights_are_a_prior_for_beginnings_and_none_for_whole_orders() {
+        let limits = Limits::WIDE;
+        let check = |scheme, depth, passages: usize| {
+            let position_prior = Some(vec![1.0 / real(passages); passages]);
+            MoiOptions { scheme: Some(scheme), depth, position_prior, ..MoiOptions::default() }.check(passages, &limits)
+        };
+        for scheme in [Scheme::Random, Scheme::Cyclic, Scheme::Latin, Scheme::Trie] {
+            let refused = check(scheme, None, 4).unwrap_err();
+            assert!(matches!(refused, EngineError::Invalid { field, .. } if field == "moi.position_prior"));
+            assert!(check(scheme, Some(2), 4).is_ok() && check(scheme, None, 1).is_ok());
+        }
+        assert!(check(Scheme::Prefix, None, 4).is_ok() && check(Scheme::Pruned, None, 4).is_ok());
     }
 
     #[test]
