@@ -18,7 +18,7 @@ pub(crate) struct ModelIdentity {
     pub adapter: Option<String>,
     /// The frame of the generator's prompts. `None` where a server does not say.
     pub frame: Option<Frame>,
-    /// The scorer: its file's SHA-256, with an adapter its file and scale too. `None` where the generator scores.
+    /// The scorer: its file's SHA-256 and tensor type, with an adapter its file and scale too. `None` where the generator scores.
     pub scorer: Option<String>,
     /// The frame of the scorer's prompts. `None` without a scorer, and where a server does not say.
     pub scorer_frame: Option<Frame>,
@@ -57,8 +57,9 @@ fn scores_of(model: v1::RerankerModelInfo) -> String {
 }
 
 /// A scorer in a manifest.
-fn scored_by(sha256: &str, adapter: Option<String>) -> String {
-    adapter.map_or_else(|| sha256.to_owned(), |adapter| format!("{sha256} with {adapter}"))
+fn scored_by(sha256: &str, encoding: &str, adapter: Option<String>) -> String {
+    let file = format!("{sha256} as {encoding}");
+    adapter.map_or_else(|| file.clone(), |adapter| format!("{file} with {adapter}"))
 }
 
 /// Whether this is the prompt of a causal reranker, by the name that a server gives it.
@@ -164,7 +165,7 @@ impl Backend {
                     scorer_frame,
                     scorer: info.scorer.and_then(|scorer| scorer.model).map(|model| {
                         let adapter = model.adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
-                        scored_by(&model.sha256, adapter)
+                        scored_by(&model.sha256, &model.encoding, adapter)
                     }),
                     beside: [(Role::Reranker, info.reranker), (Role::Embedding, info.embedding)]
                         .into_iter()
@@ -190,7 +191,7 @@ impl Backend {
                         scorer_calibrations = own;
                         let adapter = served.info.adapter.as_ref();
                         let adapter = adapter.map(|adapter| adapted(&adapter.sha256, adapter.scale));
-                        scorer = Some(scored_by(&served.info.sha256, adapter));
+                        scorer = Some(scored_by(&served.info.sha256, &served.info.encoding, adapter));
                         scorer_frame = Some(served.info.frame_in_use());
                         scorers = Some(served.info.yes_no.name());
                     } else {

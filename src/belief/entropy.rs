@@ -21,15 +21,15 @@ fn entropy(masses: &[f64]) -> f64 {
 /// Semantic entropy in nats: 0 where all responses mean the same, at most ln n.
 #[must_use]
 pub fn semantic(clusters: &Clusters, weights: &[f64]) -> Estimate {
+    let others = real(weights.len().max(2) - 1);
     let left_out: Vec<f64> = (0..weights.len())
         .map(|out| {
             let mut rest = weights.to_vec();
             rest[out] = 0.0;
+            // However little is left: where one answer has nearly all the weight, the others alone are a belief, too.
             let total: f64 = rest.iter().sum();
-            if total > 1e-12 {
-                for weight in &mut rest {
-                    *weight /= total;
-                }
+            for (_, weight) in rest.iter_mut().enumerate().filter(|(i, _)| *i != out) {
+                *weight = if total > 0.0 { *weight / total } else { 1.0 / others };
             }
             entropy(&clusters.masses(&rest))
         })
@@ -71,6 +71,18 @@ mod tests {
         assert!((ten.value - 10.0_f64.ln()).abs() < 1e-12);
         let weights: Vec<f64> = (1..=10).map(|i| real(i) / 55.0).collect();
         assert_eq!(semantic(&clusters, &weights).standard_error, None);
+    }
+
+    /// It was 0: without the first answer the others had a weight of 1e-30, which was not scaled.
+    #[test]
+    fn an_answer_with_nearly_all_the_weight_leaves_a_belief_behind() {
+        let clusters = Clusters { of: vec![0, 1, 2, 2], founders: vec![0, 1, 2] };
+        let likelihoods = [-10.0, -80.0, -80.1, -80.1].map(|sum| Likelihood { sum, tokens: 20 });
+        let entropy = semantic(&clusters, &Weighting::Sum.weights(&likelihoods));
+        // Left out, the others have shares of 1 and 2 e^-.1, .651 nats; three quarters of the square of that remain.
+        let share = 1.0 / (1.0 + 2.0 * (-0.1_f64).exp());
+        let left = -share * share.ln() - (1.0 - share) * (1.0 - share).ln();
+        assert!((entropy.standard_error.unwrap() - 0.75 * left).abs() < 1e-9, "{entropy:?}");
     }
 
     #[test]

@@ -71,7 +71,8 @@ pub(super) struct CalibrateArgs {
     /// Cut passages to this many tokens.
     #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     pub max_passage_tokens: Option<usize>,
-    /// Add to the stored calibration instead of replacing it.
+    /// Add to the stored calibration instead of replacing it. It is written as the questions are measured; one that is replaced, at
+    /// their end.
     #[arg(long)]
     add: bool,
 }
@@ -85,7 +86,7 @@ enum SubjectName {
     Both,
 }
 
-/// Questions between two writes of the profiles, so that an interruption loses little.
+/// Questions between two writes of the profiles, where an interruption then loses little: with `--add`, and where none are stored.
 const BETWEEN_SAVES: usize = 10;
 
 /// What the questions gave.
@@ -118,7 +119,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     }
     let engine = app::engine(&config).await?;
     let file = app::profile_file(&config.store, &engine.generator()?.info.measured_on(), Origin::Calibrated);
-    let profiles = if args.add { file.load().map_err(anyhow::Error::from)? } else { Profiles::default() };
+    let stored = file.load().map_err(anyhow::Error::from)?;
+    // An interrupted run must not leave a part of its questions in place of a finished one.
+    let adds = args.add || stored.is_empty();
+    let profiles = if args.add { stored } else { Profiles::default() };
     let mut measured = Measured { profiles, refused: BTreeMap::new() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
     let bar = output::progress(questions.len(), "questions");
@@ -133,7 +137,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
             }
         }
         bar.inc(1);
-        if (index + 1) % BETWEEN_SAVES == 0 {
+        if adds && (index + 1) % BETWEEN_SAVES == 0 && !measured.profiles.is_empty() {
             save(&measured.profiles)?;
         }
     }

@@ -137,7 +137,7 @@ fn table(fitted: &[Fitted]) -> String {
             calibration.method.clone(),
             calibration.fused_with(),
             calibration.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
-            format!("{:.3}, {:.3}", worth.ndcg_before, worth.ndcg_after),
+            format!("{}, {}", number(worth.ndcg_before), number(worth.ndcg_after)),
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),
             worth.order.as_ref().map_or_else(
                 || "-".to_owned(),

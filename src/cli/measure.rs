@@ -141,6 +141,9 @@ impl AnswerEntry {
     fn response(self, field: &str) -> Result<Response, Failure> {
         let likelihood = match (self.log_likelihood, self.tokens, &self.token_log_probabilities) {
             (Some(sum), Some(tokens), None) => Likelihood { sum, tokens },
+            (None, None, Some(tokens)) if tokens.is_empty() => {
+                return Err(Failure::Input(format!("{field}: token_log_probabilities: must not be empty")));
+            }
             (None, None, Some(tokens)) => Likelihood { sum: tokens.iter().sum(), tokens: tokens.len() },
             _ => {
                 let problem = "needs either log_likelihood and tokens, or token_log_probabilities";
@@ -164,7 +167,8 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
     let verdict = |entry: VerdictEntry| {
         let verdict =
             Verdict { entailment: entry.entailment, neutral: entry.neutral, contradiction: entry.contradiction };
-        (entry.premise, entry.hypothesis, verdict)
+        // As answers are: a verdict names its texts.
+        (entry.premise.trim().to_owned(), entry.hypothesis.trim().to_owned(), verdict)
     };
     let input = MeasureInput {
         question: document.question,

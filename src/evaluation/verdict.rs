@@ -63,6 +63,10 @@ pub(super) fn of(summary: &Summary, confidence: f64) -> String {
         );
     }
     let adjusted = holm_of(&compared.iter().map(|(_, difference)| difference.p_value).collect::<Vec<_>>());
+    if adjusted.iter().all(Option::is_none) {
+        return "No verdict: no difference was tested (--test-resamples 0, or fewer than two questions in common)."
+            .to_owned();
+    }
     let best = |sign: f64| {
         let significant = |p: Option<f64>| p.is_some_and(|p| p <= 1.0 - confidence + 1e-12);
         let all =
@@ -142,6 +146,9 @@ mod tests {
         let said = |differences: &[(f64, f64)]| of(&summary(differences), 0.95);
         let alone = "s0: the end-to-end answers by token-f1 0.300 [0.200, 0.400] over 9 questions; nothing was compared with it.";
         assert_eq!(said(&[]), alone);
+        let mut untested = summary(&[(0.5, 0.0)]);
+        untested.comparisons[0].differences[0].p_value = None;
+        assert!(of(&untested, 0.95).starts_with("No verdict: no difference was tested"));
         let better = "s2 is better than s0 in the end-to-end answers by token-f1: +0.200, p = 0.020 after Holm.";
         assert_eq!(said(&[(0.1, 0.02), (0.2, 0.01)]), better);
         // Alone each would be significant; together they are not.

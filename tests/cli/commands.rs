@@ -166,6 +166,14 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     assert_eq!(shown.stdout, output.stdout);
     let file = std::fs::read_dir(folder.path().join(".profiles")).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
+    // After ten questions of which none could be used, an empty file was in its place.
+    let unusable = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{unmarked}\n").repeat(11));
+    assert!(
+        unusable.status.code() == Some(2) && error(&unusable).contains("none of 11 questions"),
+        "{}",
+        error(&unusable)
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     std::fs::write(&file, &text[..text.len() - 40]).unwrap();
     let shown = rerankd(&["position-bias", "--set", &store], "");
     assert!(error(&shown).contains("set aside as"), "{}", error(&shown));
@@ -237,9 +245,9 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
     assert!(answer["utilities"][0]["lexical_similarity_increase"]["value"].is_number());
 
     let document = r#"{"question":"which river","references":["Senn"],
-        "with":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Senn","token_log_probabilities":[-0.5,-0.5]}],
+        "with":[{"text":" Senn","log_likelihood":-1.0,"tokens":2},{"text":"Senn","token_log_probabilities":[-0.5,-0.5]}],
         "without":[{"text":"Senn","log_likelihood":-1.0,"tokens":2},{"text":"Rhine","log_likelihood":-1.0,"tokens":2}],
-        "verdicts":[{"premise":"Senn","hypothesis":"Senn","entailment":1.0,"neutral":0.0,"contradiction":0.0},
+        "verdicts":[{"premise":" Senn","hypothesis":"Senn","entailment":1.0,"neutral":0.0,"contradiction":0.0},
             {"premise":"Rhine","hypothesis":"Senn","entailment":0.0,"neutral":0.0,"contradiction":1.0},
             {"premise":"Senn","hypothesis":"Rhine","entailment":0.0,"neutral":0.0,"contradiction":1.0}]}"#;
     let output = rerankd(&["measure", "--set", "entailment.model="], document);

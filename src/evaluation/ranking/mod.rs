@@ -46,10 +46,10 @@ pub(crate) struct Settings {
 /// What the calibration of one method is worth on lists that the fit did not see.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Worth {
-    /// Mean nDCG@10 with the built-in weight.
-    pub ndcg_before: f64,
-    /// Mean nDCG@10 with the learnt weight.
-    pub ndcg_after: f64,
+    /// Mean nDCG@10 with the built-in weight; `None` where no half of the lists could be fitted.
+    pub ndcg_before: Option<f64>,
+    /// The same with the learnt weight.
+    pub ndcg_after: Option<f64>,
     /// Expected calibration error of the scores as they were.
     pub error_before: Option<f64>,
     /// Expected calibration error of the probabilities.
@@ -281,6 +281,11 @@ fn built_in(lists: &[&Observed]) -> f64 {
     lists.first().map_or(fusing::WEIGHT, |one| one.built_in())
 }
 
+/// `None` where no half could be judged by the fit of the other.
+fn mean_of(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| mean(values))
+}
+
 /// What fits to half of the lists are worth on the other half.
 fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
     let preset = built_in(lists);
@@ -324,8 +329,8 @@ fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
     }
     let scores: Vec<f64> = logits.iter().map(|logit| sigmoid(*logit)).collect();
     Worth {
-        ndcg_before: mean(&before),
-        ndcg_after: mean(&after),
+        ndcg_before: mean_of(&before),
+        ndcg_after: mean_of(&after),
         error_before: expected_calibration_error(&scores, &relevant, BINS),
         error_after: expected_calibration_error(&probabilities, &relevant, BINS),
         order: of_order(order_before, order_after.into_iter().filter(|_| learnt_order)),

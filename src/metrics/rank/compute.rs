@@ -83,7 +83,6 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
         Kind::Ap | Kind::GmAp => view.average_precision(k),
         Kind::Rr => view.hits(k).next().map_or(0.0, |rank| 1.0 / real(rank)),
         Kind::Ndcg { exponential, within_list } => {
-            let gain = |label: f64| if exponential { label.exp2() - 1.0 } else { label };
             let mut ideal: Vec<f64> = if within_list {
                 gains().collect()
             } else {
@@ -91,6 +90,14 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
                 ranking.judged.iter().take(metric.cutoff.unwrap_or(usize::MAX)).map(|label| label.max(0.0)).collect()
             };
             ideal.sort_by(|left, right| right.total_cmp(left));
+            // The ratio is the same for gains of another scale. Labels that large have gains beyond all numbers.
+            let largest = gains().chain(ideal.first().copied()).fold(0.0, f64::max);
+            let shift = if largest > 500.0 { largest } else { 0.0 };
+            let gain = |label: f64| match exponential {
+                true => (label - shift).exp2() - (-shift).exp2(),
+                false if shift > 0.0 => label / shift,
+                false => label,
+            };
             ratio(discounted(gains().map(gain)), discounted(ideal.into_iter().map(gain)))
         }
         Kind::Success => f64::from(u8::from(view.found(k) > 0)),

@@ -59,6 +59,9 @@ const NAMES: &[(&[&str], Kind)] = &[
 /// trec_eval's cut-offs where none is named.
 const TREC_CUTOFFS: [usize; 9] = [5, 10, 15, 20, 30, 100, 200, 500, 1000];
 
+/// The same of `success`.
+const SUCCESS_CUTOFFS: [usize; 3] = [1, 5, 10];
+
 /// What trec_eval prints by default, in its order.
 const OFFICIAL: [&str; 11] = [
     "num_q",
@@ -106,7 +109,8 @@ impl Metric {
         }
         if is_trec_family(name) {
             let tenths = || (0..=10).map(|tenth| format!("{:.2}", f64::from(tenth) / 10.0)).collect::<Vec<_>>();
-            let ranks = || TREC_CUTOFFS.iter().map(ToString::to_string).collect();
+            let known = if name == "success" { &SUCCESS_CUTOFFS[..] } else { &TREC_CUTOFFS };
+            let ranks = || known.iter().map(ToString::to_string).collect();
             let cutoffs: Vec<String> = if name == "iprec_at_recall" { tenths() } else { ranks() };
             return cutoffs.iter().map(|cutoff| format!("{name}_{cutoff}").parse()).collect();
         }
@@ -150,8 +154,9 @@ impl FromStr for Metric {
             if let Some((head, value)) = base.rsplit_once('_') {
                 (cutoff, kind) = (Some(value), kind_of(head));
             } else if let Some(digits) = folded(base).strip_prefix("rbp.") {
-                let value = format!("0.{digits}").parse().map_err(|_| bad("p must be a number".into()))?;
-                kind = Some(Kind::Rbp(value));
+                let value =
+                    format!("0.{digits}").parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
+                kind = Some(Kind::Rbp(value.ok_or_else(|| bad("its p must be digits".into()))?));
             }
         }
         let kind = kind.ok_or_else(|| bad(format!("is no metric; metrics are {}", names().join(", "))))?;

@@ -121,7 +121,9 @@ fn a_wrong_name_is_refused_with_its_fault() {
         ("IPrec@1.5", "from 0 to 1"),
         ("Fe", "needs a cut-off"),
         ("Rprec@5", "takes no cut-off"),
-        ("rbp.x", "p must be a number"),
+        ("rbp.x", "p must be digits"),
+        // It was 10,000 at the first rank.
+        ("rbp.1e5", "p must be digits"),
     ] {
         let error = name.parse::<Metric>().unwrap_err().to_string();
         assert!(error.contains(problem), "{name}: {error}");
@@ -145,4 +147,29 @@ proptest::proptest! {
         let longer: Vec<f64> = labels.iter().copied().chain([0.0]).collect();
         proptest::prop_assert!((value("P@1", &list(&labels)) - value("P@1", &list(&longer))).abs() < 1e-12);
     }
+}
+
+/// Their gains are larger than all numbers; the quotient was none.
+#[test]
+fn ndcg_of_large_labels_is_a_number() {
+    let of = |labels: [f64; 2], name: &str| {
+        let judged = labels.to_vec();
+        value(name, &Ranking::new(labels.iter().rev().map(|label| Some(*label)).collect(), judged))
+    };
+    let turned = 1.0 / 3.0_f64.log2();
+    for name in ["nDCG(dcg='exp-log2')", "nDCG(dcg='exp-log2',ideal='list')"] {
+        near(of([1_100.0, 1.0], name), turned);
+        near(of([2_000.0, 2_000.0], name), 1.0);
+    }
+    near(of([1e308, 1.0], "nDCG"), turned);
+    let missed = Ranking::new(vec![Some(1.0), Some(0.0)], vec![1.0, 0.0, 2_000.0]);
+    near(value("nDCG(dcg='exp-log2',ideal='list')", &missed), 1.0);
+    near(of([1e308, 1e308], "nDCG"), 1.0);
+}
+
+#[test]
+fn families_have_the_cut_offs_of_trec_eval() {
+    let names = |family: &str| Metric::parse_all(family).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(names("success"), ["Success@1", "Success@5", "Success@10"]);
+    assert_eq!((names("P").len(), names("recall").len()), (9, 9));
 }
