@@ -39,6 +39,7 @@ REFUSED = {
     "auth.enabled=true": "auth.existingSecret",
     "tls.enabled=true,tls.existingSecret=t,metrics.enabled=false": "metrics.enabled",
     "autoscaling.enabled=true,keda.enabled=true": "keda.enabled",
+    "keda.enabled=true,keda.minReplicas=0": "keda.minReplicas",
     "autoscaling.enabled=true,autoscaling.targetCPU=0": "targetCPU",
     "metrics.port=50051": "must differ",
     "config.server.listen=0.0.0.0:1": "config.server.listen: is set by the chart",

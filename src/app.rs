@@ -7,6 +7,7 @@ mod notify;
 mod rerankers;
 mod serving;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -69,8 +70,9 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
     let generator = generator.context("cannot start a thread for the generator")?;
     let mut models = Models::new(generator, judge(config)?);
     if let Some(scorer) = &config.scorer {
-        // Two models of one name could not be told apart, for instance in metrics.
-        let same = scorer.model == config.generator.model;
+        // Two models of one name could not be told apart, for instance in metrics, where a file is named without its folder.
+        let file = |model: &str| Path::new(model).file_name().map(ToOwned::to_owned);
+        let same = file(&scorer.model) == file(&config.generator.model);
         let name = if same { models::Role::Scorer.name().to_owned() } else { scorer.model.clone() };
         let started = generator::start(scorer, (models::Role::Scorer, name), config);
         models = models.with_scoring_generator(started.context("cannot start a thread for the scorer")?);

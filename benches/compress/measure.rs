@@ -67,13 +67,15 @@ pub enum Way {
 /// seconds; NaN for what was not measured.
 pub type Values = [f64; 5];
 
-/// A context: its passages with their titles, and what they took.
+/// A context: its passages with their titles, and the tokens and seconds that ranking and shortening took.
 struct Context {
     passages: Vec<Passage>,
     tokens: usize,
-    evaluated: usize,
-    seconds: f64,
+    cost: [f64; 2],
 }
+
+/// The cost of a context that no request made.
+const NO_COST: [f64; 2] = [f64::NAN; 2];
 
 /// Measures every way to shorten the first passages of a list.
 pub async fn question(engine: &Engine, list: &List, settings: Settings) -> anyhow::Result<BTreeMap<Way, Values>> {
@@ -81,7 +83,7 @@ pub async fn question(engine: &Engine, list: &List, settings: Settings) -> anyho
     let lengths: Vec<usize> = whole.iter().map(|passage| length(engine, &passage.text)).collect::<Result<_, _>>()?;
     let mut contexts = BTreeMap::from([(
         Way::Whole,
-        Context { tokens: lengths.iter().sum(), passages: whole.clone(), evaluated: 0, seconds: 0.0 },
+        Context { tokens: lengths.iter().sum(), passages: whole.clone(), cost: NO_COST },
     )]);
     for (by, compressor) in COMPRESSORS.into_iter().enumerate() {
         for (at, ratio) in RATIOS.into_iter().enumerate() {
@@ -136,7 +138,7 @@ fn cut(engine: &Engine, whole: &[Passage], tokens: &[usize]) -> anyhow::Result<C
     }
     let lengths = passages.iter().map(|passage| length(engine, &passage.text));
     let tokens = lengths.sum::<anyhow::Result<usize>>()?;
-    Ok(Context { passages, tokens, evaluated: 0, seconds: 0.0 })
+    Ok(Context { passages, tokens, cost: NO_COST })
 }
 
 /// The passages in the retriever's order, compressed. Their titles end with the number of the request, so that it finds nothing of
@@ -164,8 +166,7 @@ async fn compressed(
     let tokens = report.passages.iter().map(|passage| passage.tokens_after).sum();
     let left = report.passages.into_iter().filter(|passage| !passage.is_dropped());
     let passages = left.map(|passage| Passage { text: passage.text, ..whole[passage.index].clone() }).collect();
-    let evaluated = answer.usage.tokens;
-    Ok(Context { passages, tokens, evaluated, seconds })
+    Ok(Context { passages, tokens, cost: [answer.usage.tokens as f64, seconds] })
 }
 
 async fn measure(
@@ -210,7 +211,8 @@ async fn measure(
         deltas = report.utilities.iter().map(|one| one.delta_soft.map_or(f64::NAN, |delta| delta.value)).collect();
     }
     let rows = contexts.into_iter().zip(likelihoods).zip(deltas).map(|(((way, context), likelihood), delta)| {
-        (way, [context.tokens as f64, likelihood, delta, context.evaluated as f64, context.seconds])
+        let [evaluated, seconds] = context.cost;
+        (way, [context.tokens as f64, likelihood, delta, evaluated, seconds])
     });
     Ok(rows.collect())
 }

@@ -69,4 +69,7 @@ pub fn run(input: &[u8]) {
         }
     }
     kept.store.drop_state(&kept.key);
+    while !kept.store.is_settled() {
+        std::thread::sleep(std::time::Duration::from_micros(100));
+    }
 }

@@ -172,7 +172,7 @@ impl Observer for Metrics {
 
     fn ended(&self, operation: &str, tally: &Tally) {
         let generators = self.engine.models().generators();
-        let default = generators.first().map_or("", |generator| generator.name());
+        let default = generators.first().map_or("", |generator| models::label(generator.name()));
         let (method, model) = tally.subject().map_or_else(
             || (snake_case(operation), default),
             // Methods are named as in the protocol.

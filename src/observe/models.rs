@@ -1,5 +1,6 @@
 //! Metrics of the models: counters that the workers keep, read when the page is asked for.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
@@ -15,7 +16,7 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
     let mut page = Page::default();
     build(&mut page);
     for state in engine.models().states() {
-        let labels = [("model", state.name.as_str()), ("role", state.role.name())];
+        let labels = [("model", label(&state.name)), ("role", state.role.name())];
         let ready = if state.serves { 1.0 } else { 0.0 };
         page.gauge("rerankd_model_ready", "Whether the model would serve a request now: 1 or 0.", &labels, ready);
     }
@@ -39,9 +40,14 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
         let labels = [("model", name), ("role", role.name())];
         page.counter("rerankd_passages_scored_total", help, &labels, count(scorer.scored()));
         restarts(&mut page, *role, name, scorer.restarts());
-        info(&mut page, name, &scorer.model().sha256, *role, ["", ""]);
+        info(&mut page, name, &scorer.sha256(), *role, ["", ""]);
     }
     page.families
+}
+
+/// A model's name in labels: of a file that is configured by its path the name alone, as answers and loaded models have it.
+pub(super) fn label(name: &str) -> &str {
+    Path::new(name).file_name().and_then(|file| file.to_str()).unwrap_or(name)
 }
 
 /// A counter without labels.
@@ -70,15 +76,18 @@ fn restarts(page: &mut Page, role: Role, model: &str, number: u64) {
     page.counter("rerankd_worker_restarts_total", help, &[("model", model), ("role", role.name())], count(number));
 }
 
-/// `encoding` and `adapter` are empty for a model that has none.
+/// `encoding` and `adapter` are empty for a model that has none. Nothing while the file is not known.
 fn info(page: &mut Page, name: &str, sha256: &str, role: Role, [encoding, adapter]: [&str; 2]) {
+    if sha256.is_empty() {
+        return;
+    }
     let labels =
         [("name", name), ("sha256", sha256), ("role", role.name()), ("encoding", encoding), ("adapter", adapter)];
     page.gauge("rerankd_model_info", "Always 1; the labels say which file is served.", &labels, 1.0);
 }
 
 fn generator_metrics(page: &mut Page, generator: &GeneratorModel) {
-    let (scheduler, name) = (generator.scheduler(), generator.name());
+    let (scheduler, name) = (generator.scheduler(), label(generator.name()));
     let (stats, labels) = (scheduler.stats(), [("model", name)]);
     let size = |counter: &AtomicUsize| real(counter.load(Ordering::Relaxed));
     let number = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));

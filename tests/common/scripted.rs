@@ -257,7 +257,12 @@ pub struct ScriptedReranker {
 
 impl Reranker for ScriptedReranker {
     fn info(&self) -> RerankerInfo {
-        RerankerInfo { name: "scripted".into(), most_tokens: self.most, ..RerankerInfo::default() }
+        RerankerInfo {
+            name: "scripted".into(),
+            sha256: "2".repeat(64),
+            most_tokens: self.most,
+            ..RerankerInfo::default()
+        }
     }
 
     fn query(&self, text: &str) -> Result<Encoded, TextError> {

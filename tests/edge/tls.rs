@@ -91,6 +91,7 @@ async fn certificates_are_rotated_under_load() {
             }
         });
     }
+    common::wait_for("the load begins", || answered.load(Ordering::SeqCst) > 0).await;
     assert!(channel(&server, &old.pem).await.is_ok() && channel(&server, &new.pem).await.is_err());
     // The key of another certificate: what is in use stays.
     std::fs::write(folder.path().join("server.key"), new.issue().1).unwrap();
@@ -101,12 +102,11 @@ async fn certificates_are_rotated_under_load() {
     assert!(access.reload(false).is_empty());
     assert!(channel(&server, &new.pem).await.is_ok() && channel(&server, &old.pem).await.is_err());
     let before = answered.load(Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    common::wait_for("the load goes on", || answered.load(Ordering::SeqCst) > before + 3).await;
     done.store(true, Ordering::SeqCst);
     while let Some(outcome) = load.join_next().await {
         outcome.unwrap();
     }
-    assert!(before > 0 && answered.load(Ordering::SeqCst) > before);
     Arc::into_inner(server).unwrap().stop().await;
 }
 

@@ -1,7 +1,6 @@
-//! Tokens over real sockets, and what the log says of a call.
+//! Tokens over real sockets.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common;
@@ -109,46 +108,4 @@ async fn reflection_can_be_switched_off() {
     assert_eq!(services(&closed).await.unwrap_err().code(), Code::Unimplemented);
     ask(&closed, None).await.unwrap();
     closed.stop().await;
-}
-
-/// Everything that is logged, at every level.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The caller's name is logged. Its token, query and passages are not, neither for an answer nor for an error.
-#[tokio::test]
-async fn the_log_names_the_caller_and_quotes_nothing() {
-    let log = Log::default();
-    let writer = log.clone();
-    tracing_subscriber::fmt().with_env_filter("rerankd=trace,info").with_writer(move || writer.clone()).init();
-    let folder = tempfile::tempdir().unwrap();
-    let new = NewToken::new("search-frontend").unwrap();
-    let server = serve(&access(tokens(folder.path(), &[&new]))).await;
-    let ask = |request, token: &str| {
-        let mut request = Request::new(request);
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-        let server = &server;
-        async move { server.client().await.rerank(request).await }
-    };
-    ask(wire("zebrafinch", &["marmoset", "ocelot"]), &new.token).await.unwrap();
-    ask(wire("zebrafinch", &["marmoset", " "]), &new.token).await.unwrap_err();
-    ask(wire("zebrafinch", &["marmoset"; 30]), &new.token).await.unwrap_err();
-    ask(wire("zebrafinch", &["marmoset"]), "capybara").await.unwrap_err();
-    server.stop().await;
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(text.contains("search-frontend") && text.contains("reranked"), "{text}");
-    for secret in ["zebrafinch", "marmoset", "ocelot", "capybara", &new.token] {
-        assert!(!text.contains(secret), "{secret} is in the log:\n{text}");
-    }
 }

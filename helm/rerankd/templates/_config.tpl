@@ -63,6 +63,7 @@
 {{- if and $v.models.inImage $v.models.cache.existingClaim }}{{ fail "models.cache.existingClaim: must be empty if models.inImage" }}{{ end }}
 {{- if and $v.autoscaling.enabled $v.keda.enabled }}{{ fail "autoscaling.enabled: must be false if keda.enabled" }}{{ end }}
 {{- if and $v.autoscaling.enabled (not (or $v.autoscaling.targetCPU $v.autoscaling.targetRequestsWaiting)) }}{{ fail "autoscaling: set targetCPU or targetRequestsWaiting" }}{{ end }}
+{{- if and $v.keda.enabled (eq (int $v.keda.minReplicas) 0) (not $v.keda.query) }}{{ fail "keda.minReplicas: must be 1 or more, because without pods nobody counts waiting calls; or set keda.query" }}{{ end }}
 {{- if and (or $v.keda.enabled (and $v.autoscaling.enabled $v.autoscaling.targetRequestsWaiting)) (not $v.metrics.enabled) }}{{ fail "metrics.enabled: must be true to scale on waiting calls" }}{{ end }}
 {{- $ports := list (int $v.service.grpcPort) }}
 {{- if $v.metrics.enabled }}{{ $ports = append $ports (int $v.metrics.port) }}{{ end }}
