@@ -148,6 +148,12 @@ impl PassageTokens {
         self.head.len() + self.body.len() + self.tail.len()
     }
 
+    /// Length in tokens within a bound, which leaves a token of the text.
+    #[must_use]
+    pub fn len_within(&self, most: Option<usize>) -> usize {
+        self.len().min(most.map_or(usize::MAX, |most| most.max(self.least())))
+    }
+
     /// Whether the passage has no tokens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

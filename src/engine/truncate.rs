@@ -87,8 +87,7 @@ fn formed(
 /// As [`fit_passages`], but for the call.
 pub(super) fn fit_tokens(texts: &[PassageTokens], fit: Fit) -> Result<FittedPassages, EngineError> {
     // Of every text a token is left: passages of which only the frame is read are all the same.
-    let bound = |text: &PassageTokens| fit.passage_tokens.map_or(usize::MAX, |most| most.max(text.least()));
-    let bounded: Vec<usize> = texts.iter().map(|text| text.len().min(bound(text))).collect();
+    let bounded: Vec<usize> = texts.iter().map(|text| text.len_within(fit.passage_tokens)).collect();
     let cap = if fit.truncate {
         let least: Vec<usize> = texts.iter().map(PassageTokens::least).collect();
         common_cap(&bounded, &least, fit.longest, fit.available).ok_or_else(|| EngineError::TooLong {

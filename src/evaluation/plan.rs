@@ -132,7 +132,7 @@ impl Plan {
             Value::Object(manifest) => manifest,
             _ => Map::new(),
         };
-        // The default has no entry, as other settings that were added have none.
+        // Settings that came later have no entry at their default.
         if self.settings.task != Task::default() {
             manifest.insert("task".to_owned(), json!(self.settings.task.kind.name()));
             if self.settings.task.kind.has_labels() {

@@ -139,8 +139,8 @@ async fn from_hub(
     let repo = api.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
     let stalled = |_| format!("nothing came for {} seconds", STALLED.as_secs());
     let asked = tokio::time::timeout(STALLED, api.client().get(repo.url(file)).send()).await.map_err(stalled)?;
-    let answer = asked.map_err(|error| whole(&error))?;
-    let mut answer = answer.error_for_status().map_err(|error| whole(&error))?;
+    let answer = asked.map_err(whole)?;
+    let mut answer = answer.error_for_status().map_err(whole)?;
     let too_long = |given: u64| format!("{given} bytes, {bytes} expected");
     if let Some(given) = answer.content_length().filter(|given| *given > bytes) {
         return Err(too_long(given));
@@ -154,7 +154,7 @@ async fn from_hub(
     let mut written = 0;
     loop {
         let next = tokio::time::timeout(STALLED, answer.chunk()).await.map_err(stalled)?;
-        let Some(chunk) = next.map_err(|error| whole(&error))? else { break };
+        let Some(chunk) = next.map_err(whole)? else { break };
         written += chunk.len() as u64;
         if written > bytes {
             return Err(too_long(written));
@@ -168,14 +168,8 @@ async fn from_hub(
 }
 
 /// An error with its reasons, which the client leaves to the caller.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(reason) = cause {
-        text.push_str(&format!(": {reason}"));
-        cause = reason.source();
-    }
-    text
+fn whole(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::new(error))
 }
 
 fn style() -> ProgressStyle {

@@ -5,7 +5,6 @@ use super::{RerankRequest, Reranked};
 use crate::belief::{Estimate, Measured};
 use crate::call::Call;
 use crate::engine::belief::{SampleOptions, check_references};
-use crate::engine::prompt::PassageTokens;
 use crate::engine::truncate::tokenise;
 use crate::engine::utility::{Utility, UtilityRequest};
 use crate::engine::{Engine, EngineError, Limits};
@@ -81,8 +80,7 @@ impl Engine {
         let mut order: Vec<usize> = (0..request.passages.len()).collect();
         let (generator, passages) = (self.generator()?, request.passages.clone());
         let texts = call.compute(move |call| tokenise(&generator.language, &passages, call)).await?;
-        let most = |text: &PassageTokens| request.passage_tokens.map_or(usize::MAX, |most| most.max(text.least()));
-        let lengths: Vec<usize> = texts.iter().map(|text| text.len().min(most(text))).collect();
+        let lengths: Vec<usize> = texts.iter().map(|text| text.len_within(request.passage_tokens)).collect();
         order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
         order.truncate(count);
         Ok(order)
