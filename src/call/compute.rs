@@ -11,6 +11,9 @@ pub enum Lane {
     Request,
     /// Fits, which take the longest: they must not hold back the tokenising of other requests. One thread per core.
     Fit,
+    /// Looking for states on disk. These threads mostly wait for a volume, which may be slow, and must not hold back the tokenising
+    /// of requests that need none.
+    Disk,
     /// Arithmetic on the caller's data. One thread per two cores, so that many such calls leave cores to the
     /// generator.
     Arithmetic,
@@ -21,14 +24,23 @@ pub enum Lane {
 pub struct Compute {
     request: Arc<Semaphore>,
     fit: Arc<Semaphore>,
+    disk: Arc<Semaphore>,
     arithmetic: Arc<Semaphore>,
 }
+
+/// Threads that wait for a disk at once.
+const DISK: usize = 8;
 
 impl Default for Compute {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = |number: usize| Arc::new(Semaphore::new(number));
-        Self { request: threads(cores), fit: threads(cores), arithmetic: threads(cores.div_ceil(2)) }
+        Self {
+            request: threads(cores),
+            fit: threads(cores),
+            disk: threads(DISK),
+            arithmetic: threads(cores.div_ceil(2)),
+        }
     }
 }
 
@@ -38,6 +50,7 @@ impl Compute {
         let threads = match lane {
             Lane::Request => &self.request,
             Lane::Fit => &self.fit,
+            Lane::Disk => &self.disk,
             Lane::Arithmetic => &self.arithmetic,
         };
         Arc::clone(threads).acquire_owned().await.ok()

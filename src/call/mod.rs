@@ -172,6 +172,12 @@ impl Call {
         Self { shared: Arc::clone(&self.shared), token: self.token.child_token() }
     }
 
+    /// Whether both are handles of one call.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Request id, from the caller or generated. Every log line of the call contains it.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -321,6 +327,9 @@ impl Call {
             let _held = thread;
             let _span = call.shared.span.enter();
             call.check()?;
+            if lane == Lane::Arithmetic {
+                call.tally().add_turn();
+            }
             // Work that looks at its call ends with an error of its own kind; the reason is known here.
             work(&call).or_else(|error| call.check().map_err(E::from).and(Err(error)))
         });

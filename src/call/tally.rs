@@ -3,7 +3,7 @@
 //! The room does not know how the numbers are shown. An [`Observer`] gets them; a server without one counts for nobody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Call;
@@ -43,8 +43,12 @@ pub struct Tally {
     passages: AtomicU64,
     tokens: AtomicU64,
     cached_tokens: AtomicU64,
+    /// Turns of models beside the generator, and computations on the caller's data.
+    turns: AtomicU64,
     /// Nanoseconds by stage; 0 for a stage that was not reached.
     stages: [AtomicU64; 4],
+    /// By stage, how many are in progress, and since when any is.
+    open: Mutex<[(usize, Option<Instant>); 4]>,
     /// Ranking method and model.
     subject: OnceLock<(&'static str, String)>,
     fit: OnceLock<&'static str>,
@@ -66,7 +70,9 @@ impl Tally {
             passages: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             cached_tokens: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             stages: [const { AtomicU64::new(0) }; 4],
+            open: Mutex::default(),
             subject: OnceLock::new(),
             fit: OnceLock::new(),
             trace,
@@ -107,10 +113,42 @@ impl Tally {
         self.add(|tally| &tally.cached_tokens, wide(number).wrapping_neg());
     }
 
+    /// Adds a turn of a model beside the generator, or a computation on the caller's data.
+    pub fn add_turn(&self) {
+        self.add(|tally| &tally.turns, 1);
+    }
+
+    /// Whether anything was worked for the call: an end by its deadline is no refusal then.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.tokens() > 0 || self.turns.load(Ordering::Relaxed) > 0
+    }
+
     /// Adds the time of a stage.
     pub fn add_time(&self, stage: Stage, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.add(|tally| &tally.stages[stage as usize], nanos);
+    }
+
+    fn open(&self) -> MutexGuard<'_, [(usize, Option<Instant>); 4]> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stage_begins(&self, stage: Stage) {
+        let (number, since) = &mut self.open()[stage as usize];
+        *number += 1;
+        since.get_or_insert_with(Instant::now);
+    }
+
+    /// Plans of one call may run beside each other: the time in which several are in a stage counts once.
+    fn stage_ends(&self, stage: Stage) {
+        let (number, since) = &mut self.open()[stage as usize];
+        *number = number.saturating_sub(1);
+        if *number == 0
+            && let Some(since) = since.take()
+        {
+            self.add_time(stage, since.elapsed());
+        }
     }
 
     /// Names the ranking method and the model. Only the first naming counts.
@@ -176,7 +214,6 @@ fn wide(number: usize) -> u64 {
 pub struct Timed {
     call: Call,
     stage: Stage,
-    started: Instant,
     span: tracing::Span,
 }
 
@@ -202,7 +239,8 @@ impl Timed {
             Stage::Score => span!("score"),
             Stage::Fit => span!("fit"),
         };
-        Self { call, stage, started: Instant::now(), span }
+        call.tally().stage_begins(stage);
+        Self { call, stage, span }
     }
 
     /// States the tokens of the stage in its span: evaluated or to be evaluated, and spared by earlier requests.
@@ -215,7 +253,7 @@ impl Timed {
 
 impl Drop for Timed {
     fn drop(&mut self) {
-        self.call.tally().add_time(self.stage, self.started.elapsed());
+        self.call.tally().stage_ends(self.stage);
     }
 }
 
@@ -230,7 +268,7 @@ pub struct Operation {
     pub method: String,
 }
 
-/// Why a request was answered with an error before the generator worked for it.
+/// Why a request was answered with an error before anything was worked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// All permits are in use.

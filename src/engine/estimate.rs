@@ -128,10 +128,8 @@ impl Size {
 
     /// The utility alone.
     pub fn of_inline(request: &RerankRequest, inline: &Inline, limits: usize) -> Self {
-        let passages = bytes(&request.passages, request.passage_tokens);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        let total = passages.saturating_add(grown(&inline.sampling));
-        Self::new("inline", 0, request.passages.len(), total, most)
+        Self::new("inline", 0, request.passages.len(), measured(request, inline), most)
     }
 
     fn ranking(request: &RerankRequest, inline: Option<&Inline>, limits: usize) -> Self {
@@ -139,7 +137,7 @@ impl Size {
         let queries = (request.query.len() + FRAME).saturating_mul(request.passages.len());
         let orders = request.moi.orders.unwrap_or(1);
         let ranked = passages.saturating_add(queries).saturating_mul(orders);
-        let sampled = inline.map_or(0, |inline| passages.saturating_add(grown(&inline.sampling)));
+        let sampled = inline.map_or(0, |inline| measured(request, inline));
         let drawn = request.method().drawn(request).saturating_mul(BYTES_PER_TOKEN);
         // The opening is evaluated once.
         let ranked = ranked.saturating_add(request.opening.bytes());
@@ -211,6 +209,15 @@ fn length(passage: &Passage, most: Option<usize>) -> usize {
     (passage.title.len() + passage.text.len()).min(most.max(passage.title.len()))
 }
 
+/// Bytes of the utility beside a ranking: the given and the new order of the passages that are returned, and none.
+fn measured(request: &RerankRequest, inline: &Inline) -> usize {
+    let all = request.passages.len().max(1);
+    let returned = request.top_n.unwrap_or(all).min(all);
+    let passages = (bytes(&request.passages, request.passage_tokens) / all).saturating_mul(returned);
+    let each = request.query.len().saturating_add(FRAME).saturating_add(grown(&inline.sampling));
+    passages.saturating_mul(2).saturating_add(each.saturating_mul(3))
+}
+
 /// Bytes of the samples of one context, if all are as long as they may be.
 fn grown(options: &SampleOptions) -> usize {
     let samples = options.count().saturating_mul(options.most_tokens());
@@ -218,6 +225,13 @@ fn grown(options: &SampleOptions) -> usize {
 }
 
 impl Engine {
+    /// Says that the call judges now, which may take minutes: nothing more is reserved of the generator that answers.
+    pub(super) fn settle(&self, call: &Call) {
+        if let Ok(generator) = self.generator() {
+            generator.scheduler.settle(call);
+        }
+    }
+
     /// Admits a request of this size to the queue of a generator, if it can end in time behind what is admitted. A call is asked once: what it does
     /// further was part of its size.
     ///

@@ -6,8 +6,8 @@
 //! panics is dropped with its reply; the others have their turns when the model is there again.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -80,9 +80,28 @@ pub(super) struct Job<T: TakesTurns> {
     reply: oneshot::Sender<Result<T::Answer, T::Error>>,
 }
 
+/// A list on its way to the worker, which may load its model for minutes: whoever asked takes it back when it leaves, and with it
+/// the permit of its call.
+pub(super) struct Handed<T: TakesTurns>(Arc<Mutex<Option<Job<T>>>>);
+
+fn taken<T: TakesTurns>(job: &Mutex<Option<Job<T>>>) -> Option<Job<T>> {
+    job.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Takes a list back that the worker has not taken. It holds no list that the worker drops, because its reply says so.
+struct TakesBack<T: TakesTurns>(Weak<Mutex<Option<Job<T>>>>);
+
+impl<T: TakesTurns> Drop for TakesBack<T> {
+    fn drop(&mut self) {
+        drop(self.0.upgrade().and_then(|job| taken(&job)));
+    }
+}
+
 /// The lists of a model, as the service of a worker.
 pub(super) struct Turns<T: TakesTurns> {
     model: T,
+    /// The list for which the model is loaded. It waits as it came, so that it can be taken back, too.
+    first: Option<Handed<T>>,
     jobs: VecDeque<Job<T>>,
     backlog: Arc<Backlog>,
 }
@@ -90,34 +109,36 @@ pub(super) struct Turns<T: TakesTurns> {
 impl<T: TakesTurns> Turns<T> {
     /// `backlog` is what lists enter by [`ask`].
     pub const fn new(model: T, backlog: Arc<Backlog>) -> Self {
-        Self { model, jobs: VecDeque::new(), backlog }
+        Self { model, first: None, jobs: VecDeque::new(), backlog }
     }
 }
 
 impl<T: TakesTurns> Service for Turns<T> {
-    type Job = Job<T>;
+    type Job = Handed<T>;
     type Info = T::Info;
 
     fn run(
         &mut self,
-        first: Option<Job<T>>,
-        queue: &Receiver<Job<T>>,
+        first: Option<Handed<T>>,
+        queue: &Receiver<Handed<T>>,
         ready: &mut dyn FnMut(T::Info),
     ) -> Result<(), ModelError> {
-        let Self { model, jobs, backlog } = self;
-        jobs.extend(first);
+        let Self { model, first: kept, jobs, backlog } = self;
+        *kept = first.or(kept.take());
         let outcome = model.load(&mut |info, turn| {
             ready(info);
+            jobs.extend(kept.take().and_then(|handed| taken(&handed.0)));
             serve(jobs, queue, backlog, turn);
         });
         if outcome.is_err() {
             // The lists that came while it loaded get the same answer at once, not a failed load each.
-            jobs.extend(queue.try_iter());
+            jobs.extend(kept.take().into_iter().chain(queue.try_iter()).filter_map(|handed| taken(&handed.0)));
         }
         outcome
     }
 
     fn abandon(&mut self, error: &ScheduleError) {
+        self.jobs.extend(self.first.take().and_then(|handed| taken(&handed.0)));
         for job in self.jobs.drain(..) {
             let _ = job.reply.send(Err(error.clone().into()));
         }
@@ -126,14 +147,14 @@ impl<T: TakesTurns> Service for Turns<T> {
     fn panicked(&mut self) {}
 
     fn waiting(&self) -> bool {
-        !self.jobs.is_empty()
+        self.first.is_some() || !self.jobs.is_empty()
     }
 }
 
 /// Gives every list a turn after the other, until the queue is closed and nothing is left.
 fn serve<T: TakesTurns>(
     jobs: &mut VecDeque<Job<T>>,
-    queue: &Receiver<Job<T>>,
+    queue: &Receiver<Handed<T>>,
     backlog: &Backlog,
     turn: &mut dyn FnMut(&mut T::List) -> Turn<T>,
 ) {
@@ -142,16 +163,15 @@ fn serve<T: TakesTurns>(
     loop {
         if jobs.is_empty() {
             match queue.recv() {
-                Ok(job) => jobs.push_back(job),
+                Ok(handed) => jobs.extend(taken(&handed.0)),
                 Err(_) => return,
             }
         }
-        jobs.extend(queue.try_iter());
+        jobs.extend(queue.try_iter().filter_map(|handed| taken(&handed.0)));
+        // Lists that nobody waits for hold permits, and would look like others that wait.
+        jobs.retain(|job| !job.reply.is_closed());
         // Taken out before its turn: a panic drops it with its reply, and the others stay.
         let Some(mut job) = jobs.pop_front() else { continue };
-        if job.reply.is_closed() {
-            continue;
-        }
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
         // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
@@ -171,6 +191,8 @@ fn serve<T: TakesTurns>(
             (Ok(()), Some(late)) => Err(late.into()),
             (Ok(()), None) => {
                 let (began, before) = (Instant::now(), T::done(&job.list));
+                // Before it ends: the deadline of its call may pass in it.
+                job.call.tally().add_turn();
                 let outcome = turn(&mut job.list);
                 let done = T::done(&job.list).saturating_sub(before);
                 if done > 0 {
@@ -217,6 +239,9 @@ pub(super) async fn ask<T: TakesTurns>(
     // Held here, so that a list for which nobody waits any more is in nobody's way.
     let entry = backlog.enter(call, size, due)?;
     let (reply, answer) = oneshot::channel();
-    worker.send(Job { list, call: call.clone(), due, begun: false, report: entry.report(), reply })?;
+    let job = Job { list, call: call.clone(), due, begun: false, report: entry.report(), reply };
+    let job = Arc::new(Mutex::new(Some(job)));
+    let _held = TakesBack(Arc::downgrade(&job));
+    worker.send(Handed(job))?;
     answer.await.map_err(|_| ScheduleError::Unavailable)?
 }

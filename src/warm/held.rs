@@ -16,6 +16,8 @@ pub struct Held(Arc<Own>);
 #[derive(Debug, Default)]
 struct Own {
     states: Mutex<HashMap<Key, State>>,
+    /// Keys that the store was asked for on behalf of the request.
+    seen: Mutex<HashSet<Key>>,
     /// Bytes of all requests.
     total: Arc<AtomicU64>,
     /// Most bytes of all requests.
@@ -25,11 +27,17 @@ struct Own {
 impl Held {
     /// Holds nothing yet. `total` counts the bytes of all requests, which stay within `limit`.
     pub(super) fn new(total: Arc<AtomicU64>, limit: u64) -> Self {
-        Self(Arc::new(Own { states: Mutex::default(), total, limit }))
+        Self(Arc::new(Own { states: Mutex::default(), seen: Mutex::default(), total, limit }))
     }
 
     fn states(&self) -> MutexGuard<'_, HashMap<Key, State>> {
         self.0.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the request has not asked for this key before. Its rounds begin with the same passages: seeing one in each of them
+    /// says nothing of other requests.
+    pub(super) fn is_first_sight(&self, key: &Key) -> bool {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(*key)
     }
 
     /// Whether the bound leaves room for so many bytes.

@@ -90,13 +90,17 @@ impl Store {
         *self.generator.get_or_init(|| key) == key
     }
 
-    /// The states of `keys`, as far as they are kept. Each sight counts for the policy.
+    /// The states of `keys`, as far as they are kept. The first sight by a request, which is what `held` belongs to, counts for the
+    /// policy.
     #[must_use]
-    pub fn find(&self, keys: &[Key]) -> Vec<Option<State>> {
+    pub fn find(&self, keys: &[Key], held: &Held) -> Vec<Option<State>> {
         let mut inner = self.lock();
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            let state = if inner.policy.see(key) { inner.states.get(key).cloned() } else { None };
+            if held.is_first_sight(key) {
+                inner.policy.see(key);
+            }
+            let state = inner.states.get(key).cloned();
             *(if state.is_some() { &mut inner.hits } else { &mut inner.misses }) += 1;
             found.push(state);
         }
@@ -303,12 +307,12 @@ mod tests {
     fn states_in_use_are_not_counted_away() {
         let store = Store::new(&Options { memory_bytes: 100, disk: None }).unwrap();
         assert!(store.keep(key(0), 10, &Arc::new(vec![7; 100]), true, false));
-        let held = store.find(&[key(0)])[0].clone();
-        (0..9).for_each(|_| assert_eq!(store.find(&[key(1)]), vec![None]));
+        let held = store.find(&[key(0)], &Held::default())[0].clone();
+        (0..9).for_each(|_| assert_eq!(store.find(&[key(1)], &Held::default()), vec![None]));
         assert!(!store.wants(&key(1), 10, true), "the only state is in use");
         drop(held);
         assert!(store.wants(&key(1), 10, true) && store.keep(key(1), 10, &Arc::new(vec![8; 100]), true, false));
-        let kept: Vec<bool> = store.find(&[key(0), key(1)]).iter().map(Option::is_some).collect();
+        let kept: Vec<bool> = store.find(&[key(0), key(1)], &Held::default()).iter().map(Option::is_some).collect();
         assert_eq!(kept, vec![false, true]);
         let figures = store.figures();
         assert_eq!((figures.bytes, figures.states, figures.evictions), (100, 1, 1));

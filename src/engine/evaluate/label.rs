@@ -142,6 +142,7 @@ pub(super) async fn label(
     if let Some(prompts) = answer_judgement {
         of_answers.judged = Some(answer_judgement::judge(engine, call, prompts, texts, reserved).await?);
     }
+    engine.settle(call);
     let question = request.measure.conditioned.then_some(request.question.as_str());
     let judge = engine.models().judge_if_any();
     let mut verdicts = Verdicts::new(judge, Texts::after(question), call, engine.limits().pairs);

@@ -11,6 +11,10 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
+        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too.
+        if let Some(model) = self.model.as_ref().filter(|_| self.reserved == 0) {
+            model.scheduler.settle(self.call);
+        }
         let judged = self.models.judge()?.judge(pairs, self.call).await?;
         self.usage.pairs += judged.judged;
         self.usage.queue_ms += judged.queued.as_secs_f64() * 1e3;

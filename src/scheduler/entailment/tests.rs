@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::call::Stopped;
+use crate::call::{Admission, Place, Stopped, Terms};
 use crate::scripted::ScriptedEntailment;
 
 fn pair(premise: &str, hypothesis: &str) -> TextPair {
@@ -65,6 +65,46 @@ async fn a_short_list_does_not_wait_for_a_long_one() {
     judge.judge(vec![pair("a", "b")], &Call::local()).await.unwrap();
     let short = started.elapsed();
     assert!(short * 2 < long.await.unwrap().unwrap(), "{short:?}");
+}
+
+/// The list for which it loads waits as it came, and was loaded for again and again.
+#[tokio::test]
+async fn a_load_that_panics_ends_with_an_answer() {
+    let loads = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&loads);
+    let loader: Loader = Box::new(move |_| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        panic!("injected");
+    });
+    let judge = Judge::start(OPTIONS, ConfiguredModel::default(), loader).unwrap();
+    let call = Call::local();
+    let asked = judge.judge(vec![pair("a b", "a")], &call);
+    let answer = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap();
+    assert!(answer.is_err(), "{answer:?}");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(loads.load(Ordering::SeqCst), 1, "nobody asks any more");
+}
+
+/// Calls that left while the model loaded kept their permits until it was there: a minute of them filled the server.
+#[tokio::test]
+async fn who_leaves_while_the_model_loads_holds_no_permit() {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let loader: Loader = Box::new(move |serve| {
+        held.recv().unwrap();
+        let judged = Arc::new(AtomicUsize::new(0));
+        serve(&mut ScriptedEntailment { delay: Duration::ZERO, judged, panics: false, three_way: true });
+        Ok(())
+    });
+    let judge = Judge::start(OPTIONS, ConfiguredModel::default(), loader).unwrap();
+    let admission = Admission::new(8);
+    for _ in 0..3 {
+        let call = admission.admit(Terms::default(), Place::Beside).unwrap();
+        let asked = judge.judge(vec![pair("a b", "a")], &call);
+        assert!(tokio::time::timeout(Duration::from_millis(30), asked).await.is_err(), "it loads");
+    }
+    assert_eq!(admission.in_flight(), 0);
+    release.send(()).unwrap();
+    assert_eq!(judge.judge(vec![pair("a b", "a")], &Call::local()).await.unwrap().judged, 1);
 }
 
 #[tokio::test]

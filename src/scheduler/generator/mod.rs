@@ -22,7 +22,7 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 use super::pace::Pace;
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
-use crate::call::{Call, Ledger, Stage, Stopped, Timed};
+use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
 use crate::warm::{Held, Key, Store};
@@ -142,13 +142,14 @@ impl Job {
         (!self.samples && pace.hopeless(left, time)).then(|| Stopped::DeadlineExceeded.into())
     }
 
-    /// The policy's view of the job while it waits.
-    fn view(&self, now: Instant, speed: f64) -> line::Waiting {
+    /// The policy's view of the job while it waits. `beside` another plan of its call it is no later round of it: one of a hundred
+    /// lists that are scored at once would else go before everybody.
+    fn view(&self, now: Instant, speed: f64, beside: bool) -> line::Waiting {
         line::Waiting {
             caller: self.call.caller().into(),
             urgency: self.urgency(now),
             // What fills the store has no caller that waits for its next part.
-            begun: self.call.spent() > 0 && !self.fills,
+            begun: self.call.spent() > 0 && !self.fills && !beside,
             arrival: self.arrival,
             due: line::due(self.arrival, self.call.deadline(), self.expected, speed),
             tokens: self.expected,
@@ -207,6 +208,12 @@ impl Scheduler {
     /// [`ScheduleError::Overloaded`].
     pub fn admit_unread(&self, call: &Call) -> Result<(), ScheduleError> {
         self.fits(call, 1, self.ledger.ahead(call.priority(), call.caller(), 1))
+    }
+
+    /// Says that the call, which goes on, asks for no more of the generator for now: what was reserved beyond what its plans took is
+    /// no work ahead of others. A later plan enters its own.
+    pub fn settle(&self, call: &Call) {
+        call.take_back(&self.ledger, usize::MAX);
     }
 
     fn fits(&self, call: &Call, own: usize, ahead: usize) -> Result<(), ScheduleError> {
@@ -280,7 +287,9 @@ impl Scheduler {
             let known = store.known(&costed, &keys, &held);
             Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, held), known))
         };
-        let (cost, (cells, sequences), (keys, held), known) = call.compute(walk).await?;
+        let waits = self.store.as_deref().is_some_and(Store::writes);
+        let lane = if waits { Lane::Disk } else { Lane::Request };
+        let (cost, (cells, sequences), (keys, held), known) = call.compute_in(lane, walk).await?;
         let expected = cost.tokens.saturating_sub(known);
         for (what, needed, available) in
             [("cells", cells, capacity.cells), ("sequences", sequences, capacity.sequences)]

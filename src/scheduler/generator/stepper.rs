@@ -149,7 +149,12 @@ impl<'a> Stepper<'a> {
     fn admit(&mut self) -> bool {
         let (now, speed) = (Instant::now(), self.stats.pace.speed().unwrap_or(500.0));
         while !self.one_at_a_time || self.active.is_empty() {
-            let waiting: Vec<_> = self.waiting.iter().map(|job| job.view(now, speed)).collect();
+            let beside = |job: &Job| {
+                let is_of_it = |other: &Job| other.call.is_same(&job.call);
+                self.active.iter().any(|active| is_of_it(&active.job))
+                    || self.waiting.iter().filter(|other| is_of_it(other)).nth(1).is_some()
+            };
+            let waiting: Vec<_> = self.waiting.iter().map(|job| job.view(now, speed, beside(job))).collect();
             let Some(next) = self.line.next(&waiting) else { return false };
             let first = next.index;
             if !self.waiting[first].samples

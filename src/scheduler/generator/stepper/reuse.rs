@@ -1,9 +1,7 @@
 //! Reuse of what earlier requests, and earlier rounds of a request, evaluated: openings in the generator's cache, and saved states.
 
-use std::sync::atomic::Ordering;
-
 use super::super::active::{Active, Restorable};
-use super::{Stepper, lost, wide};
+use super::{Stepper, lost};
 use crate::model::{Batch, ModelError, Row};
 use crate::plan::{NodeId, Step};
 use crate::warm::scores;
@@ -16,7 +14,7 @@ impl Stepper<'_> {
     pub(super) fn reuse(&mut self, active: &mut Active) {
         let Some(store) = self.store else { return };
         let keys: Vec<_> = active.job.keys.iter().map(|(_, key)| *key).collect();
-        for (index, state) in store.find(&keys).into_iter().enumerate() {
+        for (index, state) in store.find(&keys, &active.job.held).into_iter().enumerate() {
             let (node, key) = active.job.keys[index];
             // From disk, or from an earlier round, at whose sight the store had no room for it or no reason to keep it.
             let own = || {
@@ -62,7 +60,7 @@ impl Stepper<'_> {
         active.job.held.remove(&key);
         let tokens = active.job.plan.tokens(node).to_vec();
         active.read_again(tokens.len());
-        self.stats.cached_tokens.fetch_sub(wide(tokens.len()), Ordering::Relaxed);
+        // The server's count of spared tokens keeps these few: a counter that falls looks like a restart.
         let rows: Vec<Row> = tokens
             .into_iter()
             .zip(positions)

@@ -74,6 +74,13 @@ fn what_samples_did_not_take_is_nobodys_work() {
     bench.runtime.block_on(bench.scheduler.run(Arc::clone(&plan), &call, None)).unwrap();
     assert!(call.spent() < 40, "{}", call.spent());
     assert_eq!(bench.scheduler.ledger().total(), 0);
+    // Nor is what was reserved for them beyond that.
+    let call = Call::local();
+    bench.scheduler.admit(&call, 5_000).unwrap();
+    bench.runtime.block_on(bench.scheduler.run(plan, &call, None)).unwrap();
+    assert!(bench.scheduler.ledger().total() > 4_000);
+    bench.scheduler.settle(&call);
+    assert_eq!(bench.scheduler.ledger().total(), 0);
 }
 
 /// Calls that run a plan each, all at once; returns their names in the order in which they began. With the small batch of
@@ -116,6 +123,28 @@ fn the_order_of_the_queue_is_that_of_line() {
     assert!(place("urgent") < 2 && place("begun") < 2 && place("light") <= 3, "{order:?}");
     drop(calls);
     assert_eq!((bench.settled_cells(), admission.in_flight()), (0, 0));
+}
+
+/// The lists of a call that scores many at once were all later rounds after its first step, and went before everybody.
+#[test]
+fn lists_of_one_call_leave_others_their_turn() {
+    let bench = warm();
+    let admission = Admission::new(64);
+    let call = |caller: &str, level: u8| {
+        let terms = Terms { caller: caller.into(), priority: Priority::new(level).unwrap(), ..Terms::default() };
+        admission.admit(terms, Place::Generator).unwrap()
+    };
+    // Three of them fit, or one.
+    for (length, fit) in [(30, 3), (80, 1)] {
+        let (plan, many) = (plan(&["abcd"], "?x", length), call("many", 8));
+        let mut calls = vec![("many", many); 10];
+        calls.push(("urgent", call("urgent", 0)));
+        let order = begins(&bench, &calls, &plan);
+        let place = order.iter().position(|name| *name == "urgent").unwrap();
+        assert!(place <= 2 * fit, "{fit} fit: {order:?}");
+        drop(calls);
+        assert_eq!((bench.settled_cells(), admission.in_flight()), (0, 0));
+    }
 }
 
 #[test]
