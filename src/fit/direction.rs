@@ -181,9 +181,9 @@ impl<'a> Evidence<'a> {
                 varpro::search(problem, self.settings.starts, Stop { tolerance: 1e-9, slack: 0.0 }, interrupt)
             }
             Objective::Paper => {
-                // Few short prompts leave many exact solutions. Among these the one from the prior is kept, so that the
-                // direction is that of the prior and not one of rounding.
-                let slack = if self.whole() { 0.0 } else { rounding(problem) };
+                // Few prompts leave many exact solutions: fewer than 2N - 2 whole orders are explained by nearly any position
+                // weights. Among these the one from the prior is kept, so that the ranking is not one of rounding.
+                let slack = rounding(problem);
                 let mut state = varpro::search(problem, Starts::Many, Stop { tolerance: 1e-12, slack }, interrupt)?;
                 turn_to_prior(problem, &mut state);
                 Ok(state)

@@ -211,6 +211,11 @@ fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
     centre_lengths(problem, &mut z0);
     let mut centred = DMatrix::from_column_slice(scores.len(), 1, scores.as_slice());
     centre_lengths(problem, &mut centred);
+    // Scores that are all alike show no signal: any likelihood of them is a matter of rounding.
+    let largest = scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
+    if centred.norm() <= 1e-12 * largest * real(scores.len()).sqrt() {
+        return (0.0, 0.0);
+    }
     // The other directions share the eigenvalue 0; the means that were removed are not among them.
     let signal: Vec<(f64, f64)> =
         spectrum(&z0, &centred).into_iter().map(|(value, square)| (value / d0, square)).collect();

@@ -196,7 +196,14 @@ pub(super) fn utility_step(
     scores: &DVector<f64>,
 ) -> Result<DVector<f64>, FitError> {
     let z = problem.z(weights);
-    Ok(factor(&problem.normal_matrix(&z))?.solve(&(z.transpose() * scores)))
+    // Weights sum to one, so that a constant moves from the scores to the utilities. What no score decides is then left at their
+    // mean: without a pull it would be 0, which is above any log-probability.
+    let centre = if problem.lam > 0.0 { 0.0 } else { scores.mean() };
+    let moved = scores.add_scalar(-centre);
+    let mut unknowns = factor(&problem.normal_matrix(&z))?.solve(&(z.transpose() * moved));
+    // Behind the utilities are the intercepts of further lengths, which a constant does not move.
+    unknowns.rows_mut(0, problem.passages).add_scalar_mut(centre);
+    Ok(unknowns)
 }
 
 fn candidates(problem: &Problem, starts: Starts) -> Vec<DVector<f64>> {
