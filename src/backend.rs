@@ -84,6 +84,21 @@ impl Backend {
         }
     }
 
+    /// For a manifest: what of the engine in this process decides which requests it takes, how it cuts passages, and what a cell of
+    /// its cache is. `None` for a server, which does not tell.
+    pub fn bounds(&self) -> Result<Option<serde_json::Value>, BackendError> {
+        let Self::Local(engine) = self else { return Ok(None) };
+        let (limits, generator) = (engine.limits(), engine.generator()?);
+        Ok(Some(serde_json::json!({
+            "cell_bytes": generator.info.cell_bytes,
+            "context": generator.context()?,
+            "tokens": limits.tokens,
+            "passages": limits.passages,
+            "pairs": limits.pairs,
+            "truncate": limits.truncate,
+        })))
+    }
+
     /// Leaves out calibrations of the engine in this process.
     pub fn without_calibrations(&self) -> Result<(), BackendError> {
         if let Self::Local(engine) = self {

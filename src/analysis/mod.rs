@@ -39,7 +39,7 @@ use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
 use crate::engine::Engine;
 use crate::engine::rerank::Passage;
 use crate::evaluation::compare::data::{Data, Question, Sources};
-use crate::evaluation::journal::{Journal, Record};
+use crate::evaluation::journal::{BOUNDS, Journal, Record};
 use crate::evaluation::{EvaluationError, Event, unchanged, write};
 use crate::metrics::resample::Statistics;
 
@@ -296,9 +296,7 @@ pub(crate) async fn run(
         )));
     }
     let mut manifest = settings.manifest(analysis, &models);
-    if let Backend::Local(engine) = backend {
-        manifest.insert("engine".to_owned(), bounds(engine)?);
-    }
+    manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
         data.questions.iter().map(|one| Ok((one.id.as_str(), fingerprint(one)?))).collect();
     let expected = expected?;
@@ -364,19 +362,6 @@ pub(crate) async fn run(
         None => None,
     };
     Ok(Finished { report, models, refused, page })
-}
-
-/// What of this process's engine decides which requests it takes, how it cuts passages, and what a cell of its cache is.
-fn bounds(engine: &Engine) -> Result<Value, EvaluationError> {
-    let (limits, generator) = (engine.limits(), engine.generator().map_err(BackendError::from)?);
-    Ok(json!({
-        "cell_bytes": generator.info.cell_bytes,
-        "context": generator.context().map_err(BackendError::from)?,
-        "tokens": limits.tokens,
-        "passages": limits.passages,
-        "pairs": limits.pairs,
-        "truncate": limits.truncate,
-    }))
 }
 
 /// The fingerprint of a question and of its labels and references, which some analyses use.

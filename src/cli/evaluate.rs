@@ -45,13 +45,13 @@ pub(super) struct EvaluateArgs {
     #[arg(long, value_name = "FILE")]
     run: Vec<PathBuf>,
     /// Queries: JSON lines with "_id", "text" and optionally "answers", or lines of id, tab, text, and answers after tabs.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "run")]
     queries: Option<PathBuf>,
     /// Documents: JSON lines with "_id", "text" and optionally "title".
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "run")]
     corpus: Option<PathBuf>,
     /// Judgements, for the provenance labels.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "run")]
     qrels: Option<PathBuf>,
     /// Which judgements of the folder.
     #[arg(long, default_value = "test")]
@@ -196,8 +196,12 @@ fn table(summary: &Summary) -> String {
         table.add_row([row[0].annotator.to_owned(), metric].into_iter().chain(cells).collect::<Vec<_>>());
     }
     let cost = &summary.cost;
+    let rankings = match summary.rerank_tokens() {
+        0 => String::new(),
+        tokens => format!(", and {tokens} for the rankings"),
+    };
     format!(
-        "{table}\n{} of {} questions evaluated; {} tokens ({:.1} times as many without sharing prompts), {:.0} s\n",
+        "{table}\n{} of {} questions evaluated; {} tokens{rankings} ({:.1} times as many without sharing prompts), {:.0} s\n",
         summary.evaluated,
         summary.questions,
         cost.tokens,

@@ -59,14 +59,17 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     };
     let bar = output::progress(passages.len(), "passages");
     let mut total = v1::WarmPassagesResponse::default();
+    let mut start = 0;
     for part in parts(&passages) {
         let done = match (&args.server, &engine) {
-            (Some(address), _) => {
-                client::warm(&args.connection.server(address)?, part, |progress| show(&bar, &total, progress)).await?
-            }
-            (None, Some(engine)) => local(engine, part, |progress| show(&bar, &total, progress)).await?,
+            (Some(address), _) => client::warm(&args.connection.server(address)?, part, |now| show(&bar, &total, now))
+                .await
+                .map_err(Failure::from),
+            (None, Some(engine)) => local(engine, part, |progress| show(&bar, &total, progress)).await,
             (None, None) => break,
         };
+        let done = done.map_err(|failure| of_file(failure, start))?;
+        start += part.len();
         total.passages += done.passages;
         total.present += done.present;
         total.kept += done.kept;
@@ -85,7 +88,24 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     output::json(&json!({
         "given": passages.len(), "done": total.passages, "present": total.present, "kept": total.kept, "tokens": total.tokens,
         "model": total.model,
-    }))
+    }))?;
+    match passages.len() - usize::try_from(total.passages).unwrap_or(0).min(passages.len()) {
+        0 => Ok(()),
+        left => Err(Failure::Other(anyhow::anyhow!("{left} of {} passages were not read", passages.len()))),
+    }
+}
+
+/// A failure that names a passage of a part, which begins at `start`, names it as one of the file.
+fn of_file(failure: Failure, start: usize) -> Failure {
+    let moved = |text: &str| {
+        let (before, rest) = text.split_once("passages[")?;
+        let (index, after) = rest.split_once(']')?;
+        Some(format!("{before}passages[{}]{after}", index.parse::<usize>().ok()? + start))
+    };
+    match failure {
+        Failure::Input(text) => Failure::Input(moved(&text).unwrap_or(text)),
+        other => other,
+    }
 }
 
 fn show(bar: &ProgressBar, before: &v1::WarmPassagesResponse, progress: &v1::WarmPassagesResponse) {
@@ -129,6 +149,13 @@ fn parts(passages: &[Passage]) -> Vec<&[Passage]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_passage_is_named_by_its_place_in_the_file() {
+        let of = |text: &str| of_file(Failure::Input(text.to_owned()), 256).to_string();
+        assert_eq!(of("passages[14].text: must not be empty"), "passages[270].text: must not be empty");
+        assert_eq!(of("warm.disk: must be set"), "warm.disk: must be set");
+    }
 
     #[test]
     fn parts_hold_every_passage_once() {

@@ -216,11 +216,21 @@ fn is_number(piece: &str) -> bool {
     piece.starts_with(char::is_numeric)
 }
 
+/// Digits above or below the line, and fractions: `10⁶`, `CO₂`, `1½`. They have no word-break class, so that they are pieces of
+/// their own.
+fn is_raised(piece: &str) -> bool {
+    piece.chars().next().is_some_and(|first| first.is_numeric() && first.to_digit(10).is_none())
+}
+
 /// Whether a piece joins words on both sides of it.
 fn is_joiner(piece: &str) -> bool {
     matches!(
         piece,
-        "-" | "\u{2010}"
+        "-" | "\u{207a}"
+            | "\u{207b}"
+            | "\u{b7}"
+            | "\u{22c5}"
+            | "\u{2010}"
             | "\u{2011}"
             | "\u{2013}"
             | "\u{2212}"
@@ -290,7 +300,9 @@ fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
         "#" => before.ends_with(char::is_alphabetic),
         _ => false,
     };
-    (is_joiner(here) && word_before() && is_word(ahead(is_joiner)))
+    (is_raised(here) && is_word(before))
+        || (is_raised(before) && is_word(here))
+        || (is_joiner(here) && word_before() && is_word(ahead(is_joiner)))
         || (is_word(here) && is_joiner(before) && word_before())
         || (is_unit_sign(here) && before.ends_with(char::is_numeric))
         // `US$5`.

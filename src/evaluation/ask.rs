@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::Plan;
-use super::data::Query;
+use super::data::{List, Query};
 use super::line::{Line, Ranked};
 use super::methods::GIVEN;
 use crate::backend::{Backend, BackendError, Refusal};
 use crate::engine::belief::SampleOptions;
 use crate::engine::evaluate::EvaluateRequest;
 use crate::engine::methods::MethodRef;
-use crate::engine::rerank::RerankRequest;
+use crate::engine::rerank::{Passage, RerankRequest};
 use crate::rpc::v1;
 
 /// One system's ranking of a question's passages, by their indices.
@@ -32,13 +32,13 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
     }
     let settings = &plan.settings;
     let mut systems = Vec::with_capacity(plan.systems.len());
-    for (_, list) in &query.rankings {
+    for list in &query.lists {
         for ranker in &settings.rankers {
             systems.push(match ranker.0 {
-                Some(method) if !list.is_empty() => rerank(plan, backend, query, (list, method)).await?,
+                Some(method) if !list.passages.is_empty() => rerank(plan, backend, query, (list, method)).await?,
                 _ => SystemRanking {
-                    ranking: list.clone(),
-                    context: list.clone(),
+                    ranking: list.passages.clone(),
+                    context: list.passages.clone(),
                     context_order: GIVEN.to_owned(),
                     ..SystemRanking::default()
                 },
@@ -116,17 +116,21 @@ async fn rerank(
     plan: &Plan,
     backend: &Backend,
     query: &Query,
-    (list, method): (&[usize], MethodRef),
+    (list, method): (&List, MethodRef),
 ) -> Result<SystemRanking, Refusal> {
+    let scored = |(&index, &retriever_score): (&usize, &Option<f64>)| Passage {
+        retriever_score,
+        ..query.passages[index].clone()
+    };
     let request = RerankRequest {
         query: query.question.clone(),
-        passages: list.iter().map(|&index| query.passages[index].clone()).collect(),
+        passages: list.passages.iter().zip(&list.scores).map(scored).collect(),
         method: Some(method),
         passage_tokens: plan.settings.passage_tokens,
         ..RerankRequest::default()
     };
     let answer = backend.rerank(&request).await?;
-    let index = |of_list: &u32| list.get(usize::try_from(*of_list).ok()?).copied();
+    let index = |of_list: &u32| list.passages.get(usize::try_from(*of_list).ok()?).copied();
     let results = answer.results.iter().map(|result| &result.original_index);
     let missing = || unsuitable("the rerank response has no context order");
     let arranged = answer.context_order.as_ref().ok_or_else(missing)?;

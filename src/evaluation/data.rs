@@ -34,7 +34,17 @@ pub(crate) struct Sources {
     pub limit: Option<usize>,
 }
 
-/// A question, its passages, and the rankings of them.
+/// One system's list of a question's passages.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub(crate) struct List {
+    pub system: String,
+    /// Indices of the passages, best first.
+    pub passages: Vec<usize>,
+    /// What the system scored them: scores of two systems have no common scale, so the pooled passages have none.
+    pub scores: Vec<Option<f64>>,
+}
+
+/// A question, its passages, and the systems' lists of them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(crate) struct Query {
     pub id: String,
@@ -44,14 +54,14 @@ pub(crate) struct Query {
     pub passages: Vec<Passage>,
     /// Labels of the passages; `None` without judgements.
     pub provenance: Option<Vec<f64>>,
-    /// Passages by system, best first.
-    pub rankings: Vec<(String, Vec<usize>)>,
+    /// The lists of the systems.
+    pub lists: Vec<List>,
     /// Why it cannot be evaluated.
     pub fault: Option<String>,
 }
 
 fn passages<S: serde::Serializer>(passages: &[Passage], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(passages.iter().map(|one| (&one.id, &one.title, &one.text, one.retriever_score)))
+    to.collect_seq(passages.iter().map(|one| (&one.id, &one.title, &one.text)))
 }
 
 impl Query {
@@ -113,9 +123,11 @@ impl Sources {
             }
             question.passages.truncate(self.depth);
             let label = |helps: &bool| f64::from(u8::from(*helps));
+            let scores = question.passages.iter().map(|passage| passage.retriever_score).collect();
+            let given = (0..question.passages.len()).collect();
             queries.push(Query {
                 id,
-                rankings: vec![(GIVEN.to_owned(), (0..question.passages.len()).collect())],
+                lists: vec![List { system: GIVEN.to_owned(), passages: given, scores }],
                 provenance: labelled.then(|| question.supporting.iter().take(self.depth).map(label).collect()),
                 question: question.question,
                 references: question.answers,
@@ -136,15 +148,26 @@ impl Sources {
         })
     }
 
+    /// The judgements of the folder's split; `None` where the folder has no judgements at all.
+    fn of_split(&self) -> Result<Option<PathBuf>, EvaluationError> {
+        let Some(folder) = self.data.as_ref().map(|data| data.join("qrels")).filter(|folder| folder.is_dir()) else {
+            return Ok(None);
+        };
+        let path = self.file(None, "qrels", &format!("qrels/{}.tsv", self.split))?;
+        if path.exists() {
+            return Ok(Some(path));
+        }
+        let problem = format!("{} has no judgements of this split", folder.display());
+        Err(EvaluationError::Input(format!("--split {}: {problem}", self.split)))
+    }
+
     fn read_runs(&self) -> Result<Data, EvaluationError> {
         if self.runs.is_empty() {
             return Err(EvaluationError::Input("a file of questions, or a run (--run FILE), is missing".to_owned()));
         }
         let texts_of_queries = queries(&self.file(self.queries.as_ref(), "queries", "queries.jsonl")?)?;
         // A folder may lack judgements; a file that is named must exist.
-        let in_folder =
-            || self.file(None, "qrels", &format!("qrels/{}.tsv", self.split)).ok().filter(|path| path.exists());
-        let judgements = match self.qrels.clone().or_else(in_folder) {
+        let judgements = match self.qrels.clone().map_or_else(|| self.of_split(), |named| Ok(Some(named)))? {
             Some(path) => Some((files::read(&path)?, path)),
             None => None,
         };
@@ -213,19 +236,20 @@ fn assembled(
     }
     let mut indices: HashMap<&str, usize> = HashMap::new();
     for (system, documents) in lists {
-        let mut ranking = Vec::with_capacity(documents.len());
+        let mut list = List { system: system.clone(), ..List::default() };
         for (document, score) in documents {
             let index = *indices.entry(document).or_insert_with(|| {
                 let (title, text) = corpus.get(*document).cloned().unwrap_or_else(|| {
                     query.fault.get_or_insert_with(|| format!("the corpus has no document {document:?}"));
                     (String::new(), String::new())
                 });
-                query.passages.push(Passage { id: (*document).to_owned(), title, text, retriever_score: Some(*score) });
+                query.passages.push(Passage { id: (*document).to_owned(), title, text, retriever_score: None });
                 query.passages.len() - 1
             });
-            ranking.push(index);
+            list.passages.push(index);
+            list.scores.push(Some(*score));
         }
-        query.rankings.push((system.clone(), ranking));
+        query.lists.push(list);
     }
     query.provenance = labels.map(|labels| {
         let label = |passage: &Passage| labels.get(passage.id.as_str()).copied();

@@ -164,6 +164,9 @@ impl<L: Record> Journal<L> {
     }
 }
 
+/// The entry of the bounds of an engine in this process.
+pub(crate) const BOUNDS: &str = "engine";
+
 /// Refuses results of other settings.
 fn check_manifest(path: &Path, manifest: &Map<String, Value>, begun: bool) -> Result<(), EvaluationError> {
     let text = match std::fs::read_to_string(path) {
@@ -174,8 +177,10 @@ fn check_manifest(path: &Path, manifest: &Map<String, Value>, begun: bool) -> Re
     let stored: Map<String, Value> = serde_json::from_str(&text)
         .map_err(|error| EvaluationError::Input(format!("{}: {error}; --restart starts again", path.display())))?;
     let keys = stored.keys().chain(manifest.keys().filter(|key| !stored.contains_key(*key)));
+    // Only an engine in this process tells its bounds.
+    let told = |key: &String| key != BOUNDS || (stored.contains_key(key) && manifest.contains_key(key));
     let changed: Vec<String> = keys
-        .filter(|key| stored.get(*key) != manifest.get(*key))
+        .filter(|key| told(key) && stored.get(*key) != manifest.get(*key))
         .map(|key| format!("{key} (stored {}, now {})", shown(stored.get(key)), shown(manifest.get(key))))
         .collect();
     if changed.is_empty() || !begun {

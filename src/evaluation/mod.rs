@@ -28,7 +28,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use self::data::Data;
-use self::journal::Journal;
+use self::journal::{BOUNDS, Journal};
 use self::line::Line;
 use self::methods::Ranker;
 pub(crate) use self::plan::Plan;
@@ -132,7 +132,8 @@ pub(crate) async fn run(
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
     let models = backend.models().await?;
-    let manifest = plan.manifest(&models);
+    let mut manifest = plan.manifest(&models);
+    manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
     let mut journal: Journal<Line> = Journal::open(folder, &manifest, &expected?, restart)?;

@@ -103,12 +103,14 @@ fn overview(summary: &Summary) -> Markup {
     let cost = &summary.cost;
     let each = |total: f64| total / real(summary.evaluated.max(1));
     let count = |number: u64| real(usize::try_from(number).unwrap_or(usize::MAX));
+    let rerank_tokens = summary.rerank_tokens();
     html! {
         p {
             (summary.evaluated) " of " (summary.questions) " questions evaluated"
             @if !summary.failed.is_empty() { ", " a href="#failed" { (summary.failed.len()) " failed" } }
             ". The generator evaluated " (cost.tokens) " tokens, " (format!("{:.0}", each(count(cost.tokens))))
             " a question; without sharing prompts it would have been " (cost.naive_tokens) ". "
+            @if rerank_tokens > 0 { "The rankings took " (rerank_tokens) " tokens more. " }
             @if cost.judged_pairs > 0 { "The entailment model judged " (cost.judged_pairs) " pairs. " }
             @if cost.timed > 0 {
                 (format!("{:.0} seconds, {:.2} a question", cost.seconds, cost.seconds / real(cost.timed)))

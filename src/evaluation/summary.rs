@@ -176,6 +176,11 @@ impl Column<'_> {
 }
 
 impl Summary {
+    /// Tokens of all rerankings, which [`Cost`] leaves out.
+    pub fn rerank_tokens(&self) -> u64 {
+        self.systems.iter().map(|system| system.rerank_tokens).sum()
+    }
+
     /// Summarises the lines; `seconds` are those of each question by id.
     pub fn new(plan: &Plan, lines: &[Line], seconds: &BTreeMap<String, f64>) -> Self {
         let statistics = &plan.settings.statistics;

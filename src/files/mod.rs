@@ -22,6 +22,9 @@ pub struct FileError(pub String);
 /// The first bytes of a gzipped file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// The byte-order mark that some programs write before UTF-8. It is no white space: left there, it would be a part of the first id.
+const MARK: &str = "\u{feff}";
+
 /// Most bytes that a gzipped file unpacks to where it is read whole. A thousandth of them may unpack to it, and what is read of
 /// them takes some times their memory.
 const MOST_UNPACKED: u64 = 512 << 20;
@@ -41,6 +44,9 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     outcome.map_err(bad)?;
     if bytes.starts_with(&GZIP) {
         bytes = unpacked(&bytes, MOST_UNPACKED).map_err(bad)?;
+    }
+    if bytes.starts_with(MARK.as_bytes()) {
+        bytes.drain(..MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
@@ -95,10 +101,10 @@ pub fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
     let mut passages = Vec::new();
     for (number, line) in lines(&text) {
         let bad = |problem: String| FileError(format!("{}:{number}: {problem}", name(path)));
-        let parsed = serde_json::from_str::<serde_json::Value>(line).map_err(|error| bad(error.to_string()))?;
-        let line = serde_json::from_value::<Line>(parsed).map_err(|_| {
-            bad("must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"".into())
-        })?;
+        let form = "must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"";
+        let parsed = serde_json::from_str::<serde_json::Value>(line)
+            .map_err(|error| bad(format!("is no JSON value ({error}): {form}")))?;
+        let line = serde_json::from_value::<Line>(parsed).map_err(|_| bad(form.into()))?;
         passages.push(line.passage(passages.len()));
     }
     Ok(passages)
@@ -119,8 +125,12 @@ pub(crate) fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<(usi
             number += 1;
             match next_line(&mut file, MOST_LINE) {
                 Ok(line) if line.is_empty() => return None,
-                Ok(line) if line.trim().is_empty() => {}
-                Ok(line) => return Some(Ok((number, line))),
+                Ok(line) => {
+                    let line = if number == 1 { line.strip_prefix(MARK).unwrap_or(&line) } else { &line };
+                    if !line.trim().is_empty() {
+                        return Some(Ok((number, line.to_owned())));
+                    }
+                }
                 Err(error) => {
                     failed = true;
                     return Some(Err(FileError(format!("{file_name}:{number}: {error}"))));
@@ -287,6 +297,21 @@ mod tests {
         let cut = next_line(&mut "abc\u{e9}\u{e9}".as_bytes(), 3).unwrap_err().to_string();
         assert_eq!(cut, "the line has more than 3 bytes, the most that is read");
         assert_eq!(next_line(&mut &b"\xff\n"[..], 3).unwrap_err().to_string(), "is not UTF-8");
+    }
+
+    /// It became a part of the first id: a query of its own, without judgements.
+    #[test]
+    fn a_byte_order_mark_is_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("marked");
+        let text = "\u{feff}q1 0 d1 1\n\u{feff}q2 0 d1 1\n";
+        for content in [text.as_bytes().to_vec(), gzipped(text.as_bytes())] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(read(&path).unwrap(), &text[MARK.len()..]);
+            let lines: Vec<_> = read_lines(&path).unwrap().map(Result::unwrap).collect();
+            assert_eq!(lines[0], (1, "q1 0 d1 1\n".to_owned()), "only at the beginning of the file");
+            assert!(lines[1].1.starts_with(MARK));
+        }
     }
 
     #[test]

@@ -69,6 +69,12 @@ fn run_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
     }
 }
 
+/// A line of a run.
+#[must_use]
+pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -> String {
+    format!("{query} Q0 {document} {rank} {score} {tag}\n")
+}
+
 /// query, iteration, document, label; or BEIR's query, document, label.
 fn judgement_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
     let mut parts = line.split_ascii_whitespace();

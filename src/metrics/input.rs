@@ -286,6 +286,8 @@ pub fn choose_alpha(
             Some(("response_score", "must be a finite number"))
         } else if family == Family::F && sample.all.is_none() {
             Some(("positives", "must be set for F"))
+        } else if sample.all.is_some_and(|all| all < sample.marks.iter().filter(|is| **is).count()) {
+            Some(("positives", "must be at least the number of relevant documents of the list"))
         } else {
             None
         };

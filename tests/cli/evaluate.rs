@@ -168,9 +168,13 @@ fn a_server_gives_the_results_that_this_process_gives() {
     succeeded(&run(&theirs.iter().map(String::as_str).collect::<Vec<_>>()));
     let file = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     assert_eq!(file(&here, "results.jsonl"), file(&there, "results.jsonl"));
-    let manifest = file(&here, "manifest.json");
-    assert_eq!(manifest, file(&there, "manifest.json"));
-    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    // Either goes on with the other's results. A server does not tell its bounds.
+    let read = |folder: &Path| serde_json::from_str::<Value>(&file(folder, "manifest.json")).unwrap();
+    let (mut manifest, other) = (read(&here), read(&there));
+    assert!(manifest.as_object_mut().unwrap().remove("engine").is_some_and(|bounds| bounds["context"].is_number()));
+    assert_eq!(manifest, other);
+    let back = [asked(&here), vec!["--server".into(), server.address.clone()]].concat();
+    succeeded(&run(&back.iter().map(String::as_str).collect::<Vec<_>>()));
     assert_eq!(manifest["entailment_sha256"].as_str().unwrap().len(), 64, "another model would mix labels");
     runtime.block_on(server.stop());
 }
@@ -250,6 +254,25 @@ fn runs_take_their_texts_from_a_folder_and_are_compared() {
     assert!(error(&alone).contains("a run is missing"), "{}", error(&alone));
 }
 
+/// Documents of several runs had the score that the first run gave them: scores of two retrievers have no common scale.
+#[test]
+fn a_run_is_reranked_by_its_own_scores() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    beir(folder.path());
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("bm25.run"), "q0 Q0 d1 1 20 bm25\nq0 Q0 d2 2 18 bm25\n").unwrap();
+    std::fs::write(path("dense.run"), "q0 Q0 d1 1 0.9 dense\nq0 Q0 d3 2 0.8 dense\nq0 Q0 d2 3 0.7 dense\n").unwrap();
+    let (data, out, bm25, dense) = (path(""), path("out"), path("bm25.run"), path("dense.run"));
+    let both = ["--run", &bm25, "--run", &dense, "--method", "given", "--method", "retriever", "--no-end-to-end"];
+    succeeded(&run(&[arguments(&data, &out), both.to_vec()].concat()));
+    let line = std::fs::read_to_string(folder.path().join("out/results.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    let ranking = |system: &str| line["systems"][system]["ranking"].clone();
+    assert_eq!(ranking("dense+retriever"), ranking("dense"), "{line}");
+    assert_eq!(ranking("bm25+retriever"), ranking("bm25"), "{line}");
+}
+
 #[test]
 fn metrics_are_printed_as_trec_eval_prints_them_and_in_three_other_ways() {
     let folder = tempfile::tempdir().unwrap();
@@ -288,7 +311,10 @@ fn bad_input_of_both_names_the_place() {
     std::fs::write(path("utf8.run"), b"q0 Q0 d0 1 0.5 x\n\xff\n").unwrap();
     std::fs::write(path("twice.jsonl"), "{\"id\":1,\"question\":\"a\"}\n{\"id\":1,\"question\":\"b\"}\n").unwrap();
     let (bad, other, utf8, twice) = (path("bad.run"), path("other.run"), path("utf8.run"), path("twice.jsonl"));
-    let cases: [(Vec<&str>, &str); 11] = [
+    let cases: [(Vec<&str>, &str); 13] = [
+        // Judgements that were asked for and are not there were left out without a word.
+        (vec!["evaluate", &data, "--run", &good, "--split", "dve", "--out", &out], "--split dve: "),
+        (vec!["evaluate", &twice, "--qrels", &judged, "--out", &out], "--run <FILE>"),
         (vec!["metrics", &judged, &bad], "bad.run:2: must have six columns"),
         (vec!["metrics", &judged, &other], "no query of the run has judgements"),
         (vec!["metrics", &judged, &utf8], "utf8.run:2: is not UTF-8"),

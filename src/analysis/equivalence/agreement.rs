@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::Answer;
+use crate::analysis::readings::{Side, UNJUDGED, side};
 use crate::analysis::report::{Figure, Table};
 use crate::evaluation::summary::Mean;
 use crate::metrics::agreement::Correlation;
@@ -153,15 +154,16 @@ pub(super) fn verdict(
     });
     let mean_score = |all: &[Judged]| (!all.is_empty()).then(|| scores(all).iter().sum::<f64>() / real(all.len()));
     let difference = estimate(&pairs.collect::<Vec<_>>(), mean_score, statistics.intervals());
-    let beyond = match (difference.low, difference.high) {
-        (Some(low), _) if low > 0.0 => "more than",
-        (_, Some(high)) if high < 0.0 => "less than",
-        (None, _) | (_, None) => "against",
-        _ => "not beyond the error apart from",
+    let beyond = match side(&difference) {
+        Side::Above => "more than",
+        Side::Below => "less than",
+        Side::Within => "not beyond the error apart from",
+        Side::Unknown => "against",
     };
+    let unjudged = if side(&difference) == Side::Unknown { format!(", {UNJUDGED}") } else { String::new() };
     let auc = own.auc.value.map_or_else(|| "–".to_owned(), |value| format!("{value:.3}"));
     format!(
-        "The entailment model agrees with people on {} of {count} answers (AUC {auc}), {beyond} the best measure of words, {}, with {}.",
+        "The entailment model agrees with people on {} of {count} answers (AUC {auc}), {beyond} the best measure of words, {}, with {}{unjudged}.",
         percent(&own.accuracy),
         qualities[best].0,
         percent(&qualities[best].1.accuracy)
@@ -190,5 +192,20 @@ mod tests {
         let questions = vec![vec![judged(0.9, true), judged(0.9, false)]; 20];
         let found = quality(&questions, &Statistics { resamples: 200, ..Statistics::default() });
         assert_eq!((found.accuracy.value, found.accuracy.low, found.accuracy.high), (Some(0.5), Some(0.5), Some(0.5)));
+    }
+
+    /// A percentile interval of two questions leaves out 0 where both differ alike.
+    #[test]
+    fn few_questions_tell_no_side() {
+        let sentence = |questions: usize| {
+            let own = vec![vec![judged(0.9, true), judged(0.1, false)]; questions];
+            let words = vec![vec![judged(0.1, true), judged(0.1, false)]; questions];
+            let statistics = Statistics::default();
+            let qualities = [("entailment", quality(&own, &statistics)), ("exact match", quality(&words, &statistics))];
+            verdict(&[("entailment", own), ("exact match", words)], &qualities, (2 * questions, &statistics))
+        };
+        let (few, enough) = (sentence(2), sentence(6));
+        assert!(few.contains("against the best measure") && few.ends_with(&format!(", {UNJUDGED}.")), "{few}");
+        assert!(enough.contains("more than the best measure"), "{enough}");
     }
 }

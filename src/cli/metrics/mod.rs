@@ -58,10 +58,10 @@ pub(super) struct MetricsArgs {
 /// Options of intervals and p-values, shared with `evaluate`.
 #[derive(Debug, Clone, Args)]
 pub(in crate::cli) struct StatisticsArgs {
-    /// Resamples of intervals, a fifth as many for correlations; 0 for no intervals.
+    /// Resamples of intervals of means, a fifth as many for correlations; 0 for no intervals.
     #[arg(long, default_value_t = 1000)]
     resamples: usize,
-    /// Resamples of p-values.
+    /// Resamples of p-values, and of intervals of differences; 0 for neither.
     #[arg(long, default_value_t = 10_000)]
     test_resamples: usize,
     /// Confidence of intervals.

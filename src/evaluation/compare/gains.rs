@@ -54,12 +54,38 @@ pub(super) fn compare(first: &Row, second: &Row, measure: usize, statistics: &St
 }
 
 /// The rows from `first` on less the row `base`: one family of tests. Rows in other frames are not tested here, but with the same
-/// methods in the configured frame.
-pub(super) fn over(rows: &[Row], base: usize, first: usize, measure: usize, statistics: &Statistics) -> Vec<Gain> {
+/// methods in the configured frame. `None` where no question was ranked by both: that is no difference of 0.
+pub(super) fn over(
+    rows: &[Row],
+    base: usize,
+    first: usize,
+    measure: usize,
+    statistics: &Statistics,
+) -> Vec<Option<Gain>> {
     let compared: Vec<Compared> =
         rows[first..].par_iter().map(|row| compare(&rows[base], row, measure, statistics)).collect();
     let p_value = |one: &Compared, row: &Row| one.p_value.filter(|_| row.frame().is_none());
     let tested: Vec<Option<f64>> = compared.iter().zip(&rows[first..]).map(|(one, row)| p_value(one, row)).collect();
     let gains = compared.iter().zip(holm_of(&tested)).zip(tested);
-    gains.map(|((one, adjusted), p_value)| Gain { p_value, ..Gain::new(one, adjusted) }).collect()
+    gains
+        .map(|((one, adjusted), p_value)| {
+            (one.wins + one.ties + one.losses > 0).then(|| Gain { p_value, ..Gain::new(one, adjusted) })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was shown as +0.000, and a row that ranked nothing could be the best one.
+    #[test]
+    fn a_row_that_ranked_nothing_has_no_difference() {
+        let row = |name: &str, values: &[Option<f64>]| Row { by_question: vec![values.to_vec()], ..Row::named(name) };
+        let rows =
+            [row("given", &[Some(0.5), Some(0.7)]), row("refused", &[None, None]), row("worse", &[Some(0.4), None])];
+        let gains = over(&rows, 0, 1, 0, &Statistics::default());
+        assert!(gains[0].is_none(), "{gains:?}");
+        assert!((gains[1].as_ref().unwrap().difference + 0.1).abs() < 1e-12, "{gains:?}");
+    }
 }

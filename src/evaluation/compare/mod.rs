@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 use self::ask::Line;
 use self::data::Data;
 use self::summary::Summary;
-use super::journal::Journal;
+use super::journal::{BOUNDS, Journal};
 use super::{EvaluationError, Event, distinct, unchanged, write};
 use crate::backend::{Backend, BackendError, ModelIdentity};
 use crate::engine::methods::{self, MethodRef};
@@ -201,7 +201,8 @@ pub(crate) async fn run(
     let settings = &settings.of_models(&models)?;
     let mut kept = match folder {
         Some(folder) => {
-            let manifest = settings.manifest(&models);
+            let mut manifest = settings.manifest(&models);
+            manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
             Kept::Folder(Box::new(Journal::open(folder, &manifest, &data.fingerprints()?, restart)?))
         }
         None => Kept::Memory(Vec::new()),

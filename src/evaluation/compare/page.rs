@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::summary::{Group, MEASURES, NDCG, Row, SECONDS, Summary, TOKENS};
+use super::summary::{Group, NDCG, Row, SECONDS, Summary, TOKENS};
 use super::tables::{self, Cell, Grid};
 use super::{Settings, notes};
 use crate::backend::ModelIdentity;
@@ -42,19 +42,18 @@ pub(super) fn html(settings: &Settings, summary: &Summary, models: &ModelIdentit
 fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     let grids = tables::of(group);
     let (first, others) = grids.split_at(1);
-    // Tokens of two models are not alike.
-    let (cost, head, x) = match group.scorer {
-        Some(_) => (SECONDS, "seconds", "seconds a question"),
-        None => (TOKENS, "tokens", "tokens of the generator a question, median"),
+    // Tokens of two models are not alike. In milliseconds, because the axis begins at 1.
+    let (cost, unit, head, x) = match group.scorer {
+        Some(_) => (SECONDS, 1e3, "milliseconds", "milliseconds a question"),
+        None => (TOKENS, 1.0, "tokens", "tokens of the generator a question, median"),
     };
     let caption = format!("Gain in nDCG@10 over the given order, by {head} a question");
-    let points = points(&group.rows, cost);
-    let digits = MEASURES[cost].digits;
+    let points = points(&group.rows, cost, unit);
     let svg = charts::scatter(&points, &Axes { x, y: "nDCG@10 over given" })?;
     let numbers = html! { table {
         thead { tr { th { "ranking" } th { (head) } th { "gain" } } }
         tbody { @for one in &points {
-            tr { td { (one.name) } td { (format!("{:.digits$}", one.x)) } td { (format!("{:+.3}", one.y)) } }
+            tr { td { (one.name) } td { (format!("{:.0}", one.x)) } td { (format!("{:+.3}", one.y)) } }
         } }
     } };
     Ok(html! {
@@ -67,13 +66,14 @@ fn section(group: &Group, is_first: bool) -> Result<Markup, EvaluationError> {
     })
 }
 
-fn points(rows: &[Row], cost: usize) -> Vec<Point> {
+/// `unit` is what one of the axis is in a `cost`.
+fn points(rows: &[Row], cost: usize, unit: f64) -> Vec<Point> {
     let point = |row: &Row| {
         row.measures.get(NDCG).and_then(|mean| mean.value)?;
         let gain = row.over_given.as_ref();
         Some(Point {
             name: row.name.clone(),
-            x: row.measures.get(cost)?.value?,
+            x: row.measures.get(cost)?.value? * unit,
             y: gain.map_or(0.0, |gain| gain.difference),
             bounds: gain.and_then(|gain| gain.low.zip(gain.high)),
         })
@@ -101,5 +101,29 @@ fn failed(summary: &Summary) -> Markup {
             thead { tr { th { "question" } th.text { "method and error" } } }
             tbody { @for one in &summary.failed { tr { td { (one.id) } td.long { (one.error) } } } }
         } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::compare::summary::MEASURES;
+    use crate::evaluation::summary::Mean;
+
+    /// What is below 1 stands at the left end of the axis: in seconds that were all rows of a quick model.
+    #[test]
+    fn rows_of_less_than_a_second_stand_apart() {
+        let row = |name: &str, seconds: f64| {
+            let of = |value: f64| Mean { value: Some(value), low: None, high: None, questions: 40 };
+            let mut measures = vec![of(0.5); MEASURES.len()];
+            measures[SECONDS] = of(seconds);
+            Row { measures, ..Row::named(name) }
+        };
+        let points = points(&[row("a", 0.05), row("a+generator", 0.9)], SECONDS, 1e3);
+        let svg = charts::scatter(&points, &Axes { x: "", y: "" }).unwrap();
+        // Each point stands beside its circle in the legend.
+        let circles = svg.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let places: std::collections::BTreeSet<&str> = circles.collect();
+        assert_eq!(places.len(), 3, "two places and that of the legend: {svg}");
     }
 }

@@ -176,19 +176,19 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     let mut rows: Vec<Row> =
         named.par_iter().map(|(name, own)| Row { asked: *own, ..row(settings, name, asked) }).collect();
     // One family of tests each: all rows against `given`, and the methods against `bm25`.
-    let over = |rows: &[Row], measure: usize| -> Vec<(Gain, Option<Gain>)> {
+    let over = |rows: &[Row], measure: usize| -> Vec<(Option<Gain>, Option<Gain>)> {
         let of = |base: usize| gains::over(rows, base, base + 1, measure, &settings.statistics);
         // The first row after `given` is `bm25` itself.
-        of(0).into_iter().zip(std::iter::once(None).chain(of(1).into_iter().map(Some))).collect()
+        of(0).into_iter().zip(std::iter::once(None).chain(of(1))).collect()
     };
     let (gains, others) = (over(&rows, NDCG), OTHERS.map(|measure| (measure, over(&rows, measure))));
     for (at, (row, (over_given, over_bm25))) in rows[1..].iter_mut().zip(gains).enumerate() {
-        (row.over_given, row.over_bm25) = (Some(over_given), over_bm25);
+        (row.over_given, row.over_bm25) = (over_given, over_bm25);
         row.others = others
             .iter()
             .map(|(measure, gains)| {
                 let (over_given, over_bm25) = gains[at].clone();
-                OtherGains { measure: *measure, over_given: Some(over_given), over_bm25 }
+                OtherGains { measure: *measure, over_given, over_bm25 }
             })
             .collect();
     }
@@ -216,7 +216,7 @@ fn variants_compared(settings: &Settings, rows: &mut [Row]) {
         .collect();
     let adjusted = holm_of(&compared.iter().map(|one| one.p_value).collect::<Vec<_>>());
     for (((_, own), one), adjusted) in pairs.iter().zip(&compared).zip(adjusted) {
-        rows[*own].over_base = Some(Gain::new(one, adjusted));
+        rows[*own].over_base = (one.wins + one.ties + one.losses > 0).then(|| Gain::new(one, adjusted));
     }
 }
 

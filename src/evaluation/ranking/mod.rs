@@ -20,11 +20,8 @@ use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::platt::Platt;
 use crate::fusion::settled;
 use crate::metrics::cut::{best_cut, none_relevant};
-use crate::metrics::probability::{auc, calibration_error, expected_calibration_error};
+use crate::metrics::probability::{auc, calibration_error};
 use crate::numeric::{descending, mean, real, sigmoid, standard_deviation};
-
-/// Bins of the calibration error, as `rerankd compare` has them.
-const BINS: usize = 10;
 
 /// Weights that are tried, as the number of steps from 0 to 1.
 const WEIGHTS: usize = 20;
@@ -331,8 +328,8 @@ fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
     Worth {
         ndcg_before: mean_of(&before),
         ndcg_after: mean_of(&after),
-        error_before: expected_calibration_error(&scores, &relevant, BINS),
-        error_after: expected_calibration_error(&probabilities, &relevant, BINS),
+        error_before: calibration_error(&scores, &relevant),
+        error_after: calibration_error(&probabilities, &relevant),
         order: of_order(order_before, order_after.into_iter().filter(|_| learnt_order)),
         none_relevant: of_none(&with, &without),
         auto_k: (!auto.is_empty()).then(|| AutoK {

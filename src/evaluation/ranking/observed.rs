@@ -166,7 +166,9 @@ impl Observed {
                 Source::Retriever => of(&fusion.scores),
                 Source::Bm25 => bm25::scores(&self.texts.0, &texts, None),
             };
-            Fusion { scores, ..fusion.clone() }
+            // As a server would see the list that is left.
+            let has_floor = fusion.has_floor || scores.iter().all(|score| *score >= 0.0);
+            Fusion { scores, has_floor, ..fusion.clone() }
         });
         Self {
             utilities: of(&self.utilities),

@@ -179,7 +179,7 @@ fn what_was_not_refined_is_judged_by_what_placed_it() {
     assert!((logits[3] - alone(6.0, 9.0) / 2.0).abs() < 1e-9, "{logits:?}");
 }
 
-/// The model and the retriever are wrong, the cosines are right: .7 of the other side.
+/// The model and the retriever are wrong, the cosines are right: .6 of the other side.
 #[test]
 fn cosines_are_a_part_of_the_other_side() {
     let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false)];

@@ -83,11 +83,14 @@ fn of(metric: &Metric, view: &View<'_>, ranking: &Ranking, grading: Grading) -> 
         Kind::Ap | Kind::GmAp => view.average_precision(k),
         Kind::Rr => view.hits(k).next().map_or(0.0, |rank| 1.0 / real(rank)),
         Kind::Ndcg { exponential, within_list } => {
+            // A level leaves out what is below it, in the list and in the ideal one.
+            let kept = |label: f64| if metric.rel.is_some_and(|least| label < least) { 0.0 } else { label.max(0.0) };
+            let gains = || labels().map(kept);
             let mut ideal: Vec<f64> = if within_list {
                 gains().collect()
             } else {
                 // Without a cut-off the ideal list holds every judged document, whatever the length of the list.
-                ranking.judged.iter().take(metric.cutoff.unwrap_or(usize::MAX)).map(|label| label.max(0.0)).collect()
+                ranking.judged.iter().take(metric.cutoff.unwrap_or(usize::MAX)).map(|label| kept(*label)).collect()
             };
             ideal.sort_by(|left, right| right.total_cmp(left));
             // The ratio is the same for gains of another scale. Labels that large have gains beyond all numbers.

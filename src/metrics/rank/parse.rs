@@ -171,6 +171,9 @@ impl FromStr for Metric {
         } else if matches!(metric.kind, Kind::IPrec(_)) {
             return Err(bad("needs a recall, as in IPrec@0.1".into()));
         }
+        if metric.rel.is_some() && matches!(metric.kind, Kind::Err | Kind::Judged | Kind::NumQ | Kind::NumRet) {
+            return Err(bad("asks for no relevance, so that it has no rel".into()));
+        }
         if matches!(metric.kind, Kind::Fe(_)) && metric.cutoff.is_none() {
             return Err(bad("needs a cut-off, as in Fe@5".into()));
         }
