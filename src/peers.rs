@@ -59,7 +59,7 @@ impl ComputeCost {
             total_ms: usage.total_ms,
             tokenise_ms: usage.tokenise_ms,
             queue_ms: usage.queue_ms,
-            inference_ms: (usage.score_ms - usage.queue_ms).max(0.0),
+            inference_ms: usage.score_ms,
         }
     }
 
@@ -164,6 +164,9 @@ mod tests {
             Usage { tokens: 7, cached_tokens: 3, queue_ms: 1.5, score_ms: 4.25, total_ms: 9.9, ..Usage::default() };
         let headers = ComputeCost::new(12, &usage).headers("cpu");
         let values: Vec<&str> = headers.iter().map(|(_, value)| value.as_str()).collect();
-        assert_eq!(values, ["cpu", "9", "12", "10", "9", "0", "1", "2"]);
+        assert_eq!(values, ["cpu", "9", "12", "10", "9", "0", "1", "4"]);
+        // Under load: the wait is no part of the time in the generator, and is not taken from it.
+        let waited = Usage { queue_ms: 50.0, score_ms: 2.0, ..Usage::default() };
+        assert_eq!(ComputeCost::new(1, &waited).headers("cpu")[7].1, "2");
     }
 }

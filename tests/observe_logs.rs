@@ -173,6 +173,20 @@ async fn a_fault_is_logged_under_the_id_of_its_request() {
     server.stop().await;
 }
 
+/// The same over HTTP, where the answer was written after the span of the call had ended.
+#[tokio::test]
+async fn a_fault_over_http_is_logged_under_its_id() {
+    LazyLock::force(&LOG);
+    let server =
+        http::serve_with(Scripted { fault: Some(Fault::Error(1)), ..Scripted::default() }, http::alone()).await;
+    let body = json!({ "query": "who?", "documents": PASSAGES }).to_string();
+    assert_eq!(server.send("/rerank", &[("x-request-id", "fault-http")], body).await.status, 500);
+    let lines = all();
+    let fault = |line: &&Value| belongs(line, "fault-http") && line["fields"]["message"] == "request failed";
+    assert!(lines.iter().any(|line| fault(&line)));
+    server.stop().await;
+}
+
 fn lines(id: &str) -> usize {
     all().iter().filter(|line| belongs(line, id)).count()
 }

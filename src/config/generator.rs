@@ -80,7 +80,7 @@ pub(super) struct Section {
     context_cells: usize,
     batch: usize,
     threads: usize,
-    gpu_layers: u32,
+    gpu_layers: u64,
     flash_attention: bool,
     cache_type: String,
     chat_template: bool,
@@ -100,6 +100,10 @@ impl Section {
             if value != 0 && (value < least || value > most) {
                 faults.push(format!("{section}.{key}: must be 0 or between {least} and {most}, is {value}"));
             }
+        }
+        let layers = u32::try_from(self.gpu_layers);
+        if layers.is_err() {
+            faults.push(format!("{section}.gpu_layers: must be at most {}, is {}", u32::MAX, self.gpu_layers));
         }
         if self.context_cells != 0 && self.batch > self.context_cells {
             faults.push(format!("{section}.batch: must not exceed {section}.context_cells"));
@@ -122,7 +126,7 @@ impl Section {
             cells: self.context_cells,
             batch: self.batch,
             threads: if self.threads == 0 { threads } else { self.threads },
-            gpu_layers: self.gpu_layers,
+            gpu_layers: layers.unwrap_or(u32::MAX),
             flash_attention: self.flash_attention,
             frame,
             reencode,

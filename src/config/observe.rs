@@ -44,7 +44,9 @@ impl Traces {
         if self.endpoint.is_empty() {
             return None;
         }
-        if !self.endpoint.starts_with("http://") {
+        // What the exporter would refuse at the start is a fault of the configuration, like the others.
+        let is_url = |uri: http::Uri| uri.scheme_str() == Some("http") && uri.authority().is_some();
+        if !self.endpoint.parse().is_ok_and(is_url) {
             faults.push(format!("traces.endpoint: must be a URL that begins with http://, is {:?}", self.endpoint));
         }
         Some(TraceOptions { endpoint: self.endpoint, sample_ratio: ratio.unwrap_or(0.0) })
@@ -85,5 +87,9 @@ mod tests {
         let faults = load(&flags).unwrap_err();
         let keys: Vec<_> = faults.iter().map(|fault| fault.split(':').next().unwrap()).collect();
         assert_eq!(keys, ["metrics.listen", "traces.sample_ratio", "traces.endpoint"]);
+        for endpoint in ["http://collector :4317", "http://collector:4317 ", "http://", "https://collector:4317"] {
+            let faults = load(&[("traces.endpoint", endpoint)]).unwrap_err();
+            assert!(faults.len() == 1 && faults[0].starts_with("traces.endpoint: "), "{faults:?}");
+        }
     }
 }

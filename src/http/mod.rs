@@ -184,7 +184,8 @@ async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Bo
     };
     let mut shape = route.shape();
     let outcome = call.run(Box::pin(answered(&http, route, &call, body, &mut shape))).await;
-    outcome.unwrap_or_else(|problem| problem.response(shape, call.id()))
+    // In the span of the call: what is logged of a fault has its id.
+    outcome.unwrap_or_else(|problem| call.in_span(|| problem.response(shape, call.id())))
 }
 
 /// Reads the body and does what it asks for. `shape` becomes that of the body.

@@ -195,10 +195,10 @@ impl Record {
         if outcome.code == Outcome::UNAUTHENTICATED { line!(debug) } else { line!(info) }
     }
 
-    /// Why the request was refused; `None` for one that was answered, or that the generator worked for.
+    /// Why the request was refused; `None` for one that was answered, or that was worked for.
     fn refusal(&self, outcome: Outcome) -> Option<Refusal> {
         match outcome.refusal {
-            Some(Refusal::Deadline) if self.received.tally.tokens() > 0 => None,
+            Some(Refusal::Deadline) if self.received.tally.has_begun() => None,
             Some(Refusal::Unavailable) if self.stopping() => Some(Refusal::Draining),
             refusal => refusal,
         }

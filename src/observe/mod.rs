@@ -92,7 +92,7 @@ impl Metrics {
             )?,
             refused: counter(
                 "rerankd_requests_refused_total",
-                "Requests and questions that were refused before the generator worked for them.",
+                "Requests and questions that were refused before anything was worked for them.",
                 &["reason"],
             )?,
             stages: [tokenise?, queue?, score?, fit?],

@@ -81,7 +81,9 @@ impl<D: Decoder<Error = Status>> CountingDecoder<D> {
             }
         }
         self.inner.decode(source).map_err(|status| match status.code() {
-            Code::Internal if self.counts => Status::invalid_argument(format!("message: {}", status.message())),
+            Code::Internal if self.counts => {
+                status::bad_field(format!("message: {}", status.message()), "message", status.message())
+            }
             _ => status,
         })
     }

@@ -124,7 +124,7 @@ async fn outcome<R: Send + 'static>(
     let code = response.as_ref().map_or_else(Status::code, |_| Code::Ok);
     observer.question_handled(operation, record::code_name(code));
     response.map_err(|status| {
-        if let Some(reason) = record::refusal(&status, 1, false) {
+        if let Some(reason) = record::refusal(&status, true, false) {
             observer.refused(reason);
         }
         (status.code() as i32, status.message().to_owned())

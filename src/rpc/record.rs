@@ -159,7 +159,7 @@ impl Record {
         let (code, elapsed, tally) = (code_name(status.code()), self.started.elapsed(), &self.tally);
         self.recorder.observer.handled(&self.operation, code, elapsed);
         let stopping = self.recorder.stopping.load(Ordering::Relaxed);
-        if let Some(reason) = refusal(status, tally.tokens(), stopping) {
+        if let Some(reason) = refusal(status, tally.has_begun(), stopping) {
             self.recorder.observer.refused(reason);
         }
         traces::answered(tally, code, is_server_fault(status));
@@ -192,16 +192,16 @@ impl Drop for Record {
     }
 }
 
-/// Why a request was refused; `None` for one that was answered, or that the generator worked for. The end of a stream with its
+/// Why a request was refused; `None` for one that was answered, or that was worked for. The end of a stream with its
 /// connection refuses nothing: what was read of the stream is answered. A message that its caller did not send in time says
 /// nothing of the server's capacity.
-pub(super) fn refusal(status: &Status, tokens: u64, stopping: bool) -> Option<Refusal> {
+pub(super) fn refusal(status: &Status, begun: bool, stopping: bool) -> Option<Refusal> {
     match status.code() {
         _ if status::is_closing(status) || status::is_late(status) => None,
         Code::InvalidArgument => Some(Refusal::Invalid),
         Code::ResourceExhausted if status.get_details_quota_failure().is_some() => Some(Refusal::Budget),
         Code::ResourceExhausted => Some(Refusal::QueueFull),
-        Code::DeadlineExceeded if tokens == 0 => Some(Refusal::Deadline),
+        Code::DeadlineExceeded if !begun => Some(Refusal::Deadline),
         Code::Unavailable if stopping => Some(Refusal::Draining),
         Code::Unavailable => Some(Refusal::Unavailable),
         _ => None,
@@ -288,9 +288,9 @@ mod tests {
     fn a_message_that_was_not_sent_in_time_is_its_callers_fault() {
         let (late, passed) = (status::late(), Status::deadline_exceeded("the deadline passed"));
         for late in [late, status::next_late()] {
-            assert_eq!((refusal(&late, 0, false), is_server_fault(&late)), (None, false));
+            assert_eq!((refusal(&late, false, false), is_server_fault(&late)), (None, false));
         }
-        assert_eq!((refusal(&passed, 0, false), is_server_fault(&passed)), (Some(Refusal::Deadline), true));
-        assert_eq!((refusal(&status::closing(), 0, true), is_server_fault(&status::closing())), (None, false));
+        assert_eq!((refusal(&passed, false, false), is_server_fault(&passed)), (Some(Refusal::Deadline), true));
+        assert_eq!((refusal(&status::closing(), false, true), is_server_fault(&status::closing())), (None, false));
     }
 }

@@ -106,8 +106,13 @@ pub(super) fn bad_field(message: String, field: &str, problem: &str) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// Turns tonic's INTERNAL for a message that it cannot read into INVALID_ARGUMENT. Other statuses stay as they are.
+/// Turns tonic's INTERNAL for a message that it cannot read into INVALID_ARGUMENT, and its RESOURCE_EXHAUSTED for one that unpacks to
+/// too many bytes into the OUT_OF_RANGE of one that has them unpacked. Other statuses stay as they are.
 pub(super) fn readable(status: Status) -> Status {
+    // Ours say when to ask again, or which bound there is.
+    if status.code() == Code::ResourceExhausted && status.details().is_empty() {
+        return Status::out_of_range(status.message());
+    }
     if status.code() != Code::Internal || status.message() == INTERNAL {
         return status;
     }

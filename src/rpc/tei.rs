@@ -48,7 +48,13 @@ type Ranked = (usize, f64, f64);
 
 impl Service {
     /// The answer with texts in this order.
-    fn response(&self, ranked: &[Ranked], usage: &Usage, shown: &Shown) -> Response<tei_v1::RerankResponse> {
+    fn response(
+        &self,
+        call: &Call,
+        ranked: &[Ranked],
+        usage: &Usage,
+        shown: &Shown,
+    ) -> Response<tei_v1::RerankResponse> {
         #[expect(clippy::cast_possible_truncation, reason = "the protocol has single precision")]
         let rank = |&(index, score, utility): &Ranked| tei_v1::Rank {
             index: narrow(index),
@@ -65,7 +71,9 @@ impl Service {
             queue_time_ns: nanoseconds(cost.queue_ms),
             inference_time_ns: nanoseconds(cost.inference_ms),
         };
-        tracing::info!(texts = ranked.len(), tokens = cost.tokens, milliseconds = cost.total_ms, "texts reranked");
+        call.in_span(|| {
+            tracing::debug!(texts = ranked.len(), tokens = cost.tokens, milliseconds = cost.total_ms, "texts reranked");
+        });
         let ranks = ranked.iter().map(rank).collect();
         let mut response = Response::new(tei_v1::RerankResponse { ranks, metadata: Some(metadata) });
         for (key, value) in cost.headers(&self.edge.engine.compute()) {
@@ -103,7 +111,7 @@ impl Service {
         let answer = answer::<_, EngineError>(call, Box::pin(work)).await?;
         let ranked: Vec<Ranked> =
             answer.passages.iter().map(|passage| (passage.index, passage.score, passage.utility)).collect();
-        Ok(self.response(&ranked, &answer.usage, &shown))
+        Ok(self.response(call, &ranked, &answer.usage, &shown))
     }
 
     async fn streamed(
@@ -124,7 +132,7 @@ impl Service {
         let mut ranked: Vec<Ranked> = each.map(|(index, pair)| (index, pair.score, pair.utility)).collect();
         // Stable: ties keep the order of arrival.
         ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
-        Ok(self.response(&ranked, &scored.usage, &shown))
+        Ok(self.response(call, &ranked, &scored.usage, &shown))
     }
 }
 

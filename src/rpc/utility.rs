@@ -37,13 +37,15 @@ impl Service {
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.utility(call, request, None).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
-        tracing::debug!(
-            contexts = report.utilities.len(),
-            tokens = report.usage.tokens,
-            judged_pairs = report.judged_pairs,
-            milliseconds = report.usage.total_ms,
-            "utility measured"
-        );
+        call.in_span(|| {
+            tracing::debug!(
+                contexts = report.utilities.len(),
+                tokens = report.usage.tokens,
+                judged_pairs = report.judged_pairs,
+                milliseconds = report.usage.total_ms,
+                "utility measured"
+            );
+        });
         Ok(convert_belief::utility_response(&report, whole, &generator.info))
     }
 
@@ -69,14 +71,16 @@ impl Service {
         let engine = &self.edge.engine;
         let work = async { Ok::<_, EngineError>((engine.evaluate(call, request).await?, engine.generator()?)) };
         let (report, generator) = answer(call, Box::pin(work)).await?;
-        tracing::debug!(
-            annotators = report.labels.len(),
-            rankings = report.rankings.len(),
-            tokens = report.usage.tokens,
-            judged_pairs = report.judged_pairs,
-            milliseconds = report.usage.total_ms,
-            "retrieval evaluated"
-        );
+        call.in_span(|| {
+            tracing::debug!(
+                annotators = report.labels.len(),
+                rankings = report.rankings.len(),
+                tokens = report.usage.tokens,
+                judged_pairs = report.judged_pairs,
+                milliseconds = report.usage.total_ms,
+                "retrieval evaluated"
+            );
+        });
         Ok(convert_evaluate::response(&report, &metrics, threshold, whole, &generator.info))
     }
 
