@@ -7,7 +7,7 @@ use comfy_table::CellAlignment;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
-use super::rerank::{Format, ask, method_parser};
+use super::rerank::{ask, method_parser};
 use super::{Failure, SettingsArgs, input, output};
 use crate::compress::{Method, Unit, recover};
 use crate::engine::methods;
@@ -88,6 +88,12 @@ enum UnitName {
     Sentence,
     Phrase,
     Token,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
 }
 
 impl CompressionArgs {

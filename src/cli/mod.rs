@@ -23,6 +23,7 @@ mod output;
 mod plot;
 mod position_bias;
 mod rerank;
+mod rerank_lists;
 mod serve;
 mod shell;
 mod signals;

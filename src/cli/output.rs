@@ -269,17 +269,24 @@ fn order_json(order: &v1::OrderUtility) -> Value {
 }
 
 /// A rerank response as JSON, with the names of the protocol.
-pub(super) fn rerank_json(answer: &v1::RerankResponse) -> Value {
+/// `texts` is the request where title and text of each passage are asked for.
+pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequest>) -> Value {
+    let passage = |index: u32| texts?.passages.get(usize::try_from(index).ok()?);
     let results: Vec<Value> = answer
         .results
         .iter()
         .map(|result| {
-            json!({
+            let mut members = json!({
                 "id": result.id, "original_index": result.original_index, "rank": result.rank, "score": result.score,
                 "utility": result.utility, "standard_error": result.standard_error,
                 "outranks_next": result.outranks_next, "tokens_cut": result.tokens_cut,
                 "stage": result.stage().as_str_name(),
-            })
+            });
+            if let (Some(members), Some(passage)) = (members.as_object_mut(), passage(result.original_index)) {
+                members.insert("title".to_owned(), json!(passage.title));
+                members.insert("text".to_owned(), json!(passage.text));
+            }
+            members
         })
         .collect();
     let diagnostics = answer.diagnostics.as_ref().map(|inner| {

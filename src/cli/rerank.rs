@@ -1,6 +1,7 @@
 //! `rerankd rerank`
 
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
@@ -9,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::compress::{CompressionArgs, CompressionName};
 use super::connection::ConnectionArgs;
 use super::opening::OpeningArgs;
-use super::{Failure, SettingsArgs, input, output};
+use super::{Failure, SettingsArgs, input, output, rerank_lists};
 use crate::call::Call;
 use crate::config::Config;
 use crate::engine::fusing::{FusionMode, FusionOptions};
@@ -22,25 +23,38 @@ use crate::{app, telemetry};
 
 /// Rerank passages, on a server or in this process.
 ///
-/// Each input line is a JSON string, or a JSON object with "text" and optional "id", "title" and "score".
+/// Each input line is a JSON string, or a JSON object with "text" and optional "id", "title" and "score". With --lists each line
+/// is a query with its passages, and the output has a JSON object a line, or the lines of a TREC run. A list that cannot be
+/// reranked is reported and left out; the command then exits with status 1.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051\n  \
                   rerankd rerank --query 'vaccines cause autism' passages.jsonl --method query-generation \
-                  --instruction 'Write the claim that the documents support or refute.'"
+                  --instruction 'Write the claim that the documents support or refute.'\n  \
+                  rerankd rerank --lists lists.jsonl.gz --format trec > reranked.run"
 )]
 pub(super) struct RerankArgs {
     /// Query by which the passages are ranked.
-    #[arg(long)]
-    query: String,
+    #[arg(long, required_unless_present = "lists", conflicts_with = "lists")]
+    query: Option<String>,
     /// Passages, one JSON value per line; - for standard input.
-    #[arg(default_value = "-", value_name = "FILE")]
+    #[arg(default_value = "-", value_name = "FILE", conflicts_with = "lists")]
     passages: PathBuf,
+    /// Queries with their passages, one JSON object per line: "question" (or "query"), "passages", and optionally "id"; - for
+    /// standard input.
+    #[arg(long, value_name = "FILE")]
+    lists: Option<PathBuf>,
+    /// Name of the run in the output format trec.
+    #[arg(long, default_value = "rerankd", requires = "lists")]
+    pub(super) tag: String,
+    /// JSON with title and text of each passage.
+    #[arg(long)]
+    pub(super) texts: bool,
     /// Address of a server; by default the model is loaded in this process.
     #[arg(long, value_name = "ADDRESS")]
-    server: Option<String>,
+    pub(super) server: Option<String>,
     #[command(flatten)]
-    connection: ConnectionArgs,
+    pub(super) connection: ConnectionArgs,
     /// Method that scores the passages; by default cascade, or moi if one of its options is given.
     #[arg(long, value_parser = method_parser())]
     method: Option<String>,
@@ -119,9 +133,9 @@ pub(super) struct RerankArgs {
     compress: Option<CompressionName>,
     #[command(flatten)]
     compression: CompressionArgs,
-    /// Output format; by default a table on a terminal and JSON in a pipe.
+    /// Output format; by default a table on a terminal and JSON in a pipe, for --lists always JSON.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    pub(super) format: Option<Format>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -167,6 +181,9 @@ enum ContextOrderName {
 pub(super) enum Format {
     Table,
     Json,
+    /// Lines of query, Q0, passage, rank, score, tag, for --lists. The score is the number of passages from this one to the end, so
+    /// that trec_eval, which sorts by it, keeps the order.
+    Trec,
 }
 
 /// Accepts the names of the registered methods. The help shows each with its summary.
@@ -184,6 +201,7 @@ impl RerankArgs {
         Ok(self.compress.map(|method| self.compression.options(method)))
     }
 
+    /// Everything but the query and its passages.
     fn request(&self) -> Result<RerankRequest, Failure> {
         let moi = MoiOptions {
             scheme: self.design.map(|design| match design {
@@ -213,8 +231,6 @@ impl RerankArgs {
             ..MoiOptions::default()
         };
         Ok(RerankRequest {
-            query: self.query.clone(),
-            passages: input::passages(&self.passages)?,
             method: self.method.as_deref().and_then(methods::find),
             scorer: self.scorer.clone().unwrap_or_default(),
             moi,
@@ -252,12 +268,23 @@ impl RerankArgs {
 pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let request = args.request()?;
+    let mut request = args.request()?;
+    if let Some(lists) = &args.lists {
+        return rerank_lists::run(&args, lists, &config, request).await;
+    }
+    if args.format == Some(Format::Trec) {
+        return Err(Failure::Input("--format trec: needs --lists, whose queries have ids".into()));
+    }
+    if args.passages == Path::new("-") && std::io::stdin().is_terminal() {
+        output::complain("reading passages from standard input, one JSON value a line");
+    }
+    request.query = args.query.clone().unwrap_or_default();
+    request.passages = input::passages(&args.passages)?;
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
     let default = if output::on_terminal() { Format::Table } else { Format::Json };
     match args.format.unwrap_or(default) {
-        Format::Json => output::json(&output::rerank_json(&answer)),
-        Format::Table => output::print(&output::rerank_table(&answer, &request)),
+        Format::Json => output::json(&output::rerank_json(&answer, args.texts.then_some(&request))),
+        Format::Table | Format::Trec => output::print(&output::rerank_table(&answer, &request)),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
     }
     let results: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, "relevance_score")).collect();
     let warnings = warnings(asked, ranked);
-    let meta = json!({
+    let mut meta = json!({
         "api_version": { "version": about.version },
         "billed_units": { "search_units": 1 },
         "tokens": { "input_tokens": tokens(&ranked.usage), "output_tokens": 0 },
@@ -57,6 +57,9 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         "none_relevant": ranked.none_relevant,
         "warnings": warnings,
     });
+    if asked.details {
+        meta["context_order"] = json!(ranked.arrangement.order);
+    }
     let body = json!({
         "id": about.id,
         "object": "list",
@@ -99,6 +102,9 @@ fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
     if passage.tokens_cut > 0 {
         item.insert("tokens_cut".into(), passage.tokens_cut.into());
     }
+    if asked.details {
+        own::add_details(&mut item, passage);
+    }
     if let Some(document) = asked.request.passages.get(passage.index).filter(|_| asked.echo) {
         let (key, value) = if asked.tei {
             ("text", Value::from(document.text.as_str()))
@@ -130,7 +136,7 @@ pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: 
         "model": model,
         "data": data,
         "usage": usage(&scored.usage),
-        "warnings": scored.warnings.iter().map(|warning| own::said(warning)).collect::<Vec<_>>(),
+        "warnings": asked.warning.iter().cloned().chain(scored.warnings.iter().map(|one| own::said(one))).collect::<Vec<_>>(),
     });
     json_response(StatusCode::OK, &body)
 }

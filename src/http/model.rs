@@ -17,11 +17,17 @@ pub(super) struct Names {
     pub answering: Vec<String>,
     /// Whether a generator's file is not read yet, so that it may state another name than these.
     pub loading: bool,
-    /// Names that existing clients send. They stand for what the server is configured to do.
+    /// Names that existing clients send. They stand for what the server is configured to do. [`ANY`] is every name.
     pub aliases: Vec<String>,
     /// Models beside the generator, each with the method that asks it.
     pub beside: Vec<(String, MethodRef)>,
 }
+
+/// The alias that every name is which no model has: some clients always send one of their own.
+const ANY: &str = "*";
+
+/// Most names that an error lists.
+const MOST_LISTED: usize = 10;
 
 /// What a body chooses.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -64,9 +70,10 @@ impl Names {
         // A model's own name is no alias of another: `choose` asks for aliases last.
         let is_own =
             |name: &str| self.answering.iter().chain(self.beside.iter().map(|(own, _)| own)).any(|own| own == name);
-        let more = (self.aliases.iter().map(|name| (name.as_str(), own)).filter(|(name, _)| !is_own(name)))
-            .chain((!answering.is_empty()).then_some((answering, answering)))
-            .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
+        let more =
+            (self.aliases.iter().map(|name| (name.as_str(), own)).filter(|(name, _)| *name != ANY && !is_own(name)))
+                .chain((!answering.is_empty()).then_some((answering, answering)))
+                .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
         for (name, root) in more {
             if !all.iter().any(|(other, _)| *other == name) {
                 all.push((name, root));
@@ -100,10 +107,12 @@ impl Names {
             };
         }
         if !is(&self.scoring) && !is(&self.answering) {
-            if is(&self.aliases) {
+            // While a file is not read, a model of this name may be its own.
+            let is_alias = is(&self.aliases) || (!self.loading && self.aliases.iter().any(|alias| alias == ANY));
+            if is_alias {
                 return Ok(Choice { method: named.or(configured), scorer: "" });
             }
-            return Err(if self.loading { EngineError::Unavailable.into() } else { Problem::NoModel(model) });
+            return Err(if self.loading { EngineError::Unavailable.into() } else { self.unknown(model) });
         }
         // The generator that answers is asked by name where another one scores; methods of its own answer ask it anyway.
         let scores = is(&self.scoring);
@@ -115,6 +124,14 @@ impl Names {
         }
         let method = named.or(configured.filter(|method| !elsewhere(method)));
         Ok(Choice { method, scorer: if scores { "" } else { "generator" } })
+    }
+}
+
+impl Names {
+    /// The error for a name that is none of these.
+    fn unknown(&self, asked: String) -> Problem {
+        let served = self.all().into_iter().map(|(name, _)| name.to_owned()).take(MOST_LISTED).collect();
+        Problem::NoModel { asked, served }
     }
 }
 
@@ -141,7 +158,7 @@ mod tests {
         let object = Object::read(body, "", &["model", METHOD]).unwrap();
         match names().choose(&object, methods::find(configured)) {
             Ok(Choice { method, scorer }) => Ok((method.map_or("", |method| method.name()), scorer)),
-            Err(Problem::NoModel(name)) => Err(format!("no model {name}")),
+            Err(Problem::NoModel { asked, served }) => Err(format!("no model {asked} of {}", served.join(", "))),
             Err(Problem::Engine(error)) => Err(error.to_string()),
             Err(other) => Err(format!("{other:?}")),
         }
@@ -167,7 +184,7 @@ mod tests {
             assert_eq!(chosen(body, configured), expected, "{body}");
         }
         let refused = [
-            (r#"{"model": "gpt"}"#, "no model gpt"),
+            (r#"{"model": "gpt"}"#, "no model gpt of small, rerank-v3.5, large, bge"),
             (
                 r#"{"model": "bge", "rerankd_method": "moi"}"#,
                 "rerankd_method: moi does not ask this model: leave it out",
@@ -184,6 +201,21 @@ mod tests {
         let object = Object::read(r#"{"model": "large.gguf"}"#, "", &["model", METHOD]).unwrap();
         let refused = loading.choose(&object, None).unwrap_err();
         assert_eq!(refused, Problem::Engine(EngineError::Unavailable), "its file may state this name");
+    }
+
+    #[test]
+    fn any_name_may_be_an_alias_and_a_models_own_name_is_none() {
+        let mut names = names();
+        names.aliases.push(ANY.to_owned());
+        assert!(names.all().iter().all(|(name, _)| *name != ANY));
+        let chosen = |names: &Names, body: &str| {
+            let object = Object::read(body, "", &["model", METHOD]).unwrap();
+            names.choose(&object, methods::find("moi")).map(|choice| choice.method.map(|method| method.name()))
+        };
+        assert_eq!(chosen(&names, r#"{"model": "reranker"}"#), Ok(Some("moi")));
+        assert_eq!(chosen(&names, r#"{"model": "bge"}"#), Ok(Some("cross-encoder")));
+        names.loading = true;
+        assert_eq!(chosen(&names, r#"{"model": "reranker"}"#), Err(EngineError::Unavailable.into()));
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Fields of a ranking that no peer has. Their names begin with `rerankd_`, so that no field of a caller's documents or of a
 //! peer is taken for one of them.
 
+use serde_json::{Map, Value};
+
 use super::json::{Object, elements};
 use crate::engine::EngineError;
-use crate::engine::rerank::RerankRequest;
+use crate::engine::methods::Stage;
+use crate::engine::rerank::{Ranked, RerankRequest};
 
 /// The retriever's scores, one for each document; null where it gave none.
 const SCORES: &str = "rerankd_scores";
@@ -14,10 +17,17 @@ const AUTO_K: &str = "rerankd_auto_k";
 /// Omits results that are no better than no document.
 const ONLY_HELPFUL: &str = "rerankd_only_helpful";
 
+/// Milliseconds that scoring should take.
+const LATENCY: &str = "rerankd_latency_budget_ms";
+/// Most tokens to evaluate.
+const TOKENS: &str = "rerankd_token_budget";
+/// Adds to each result what is known of it beside its score.
+const DETAILS: &str = "rerankd_details";
+
 /// Stands before the documents in place of the built-in instruction, for methods that take one.
 pub(super) const INSTRUCTION: &str = "rerankd_instruction";
 
-pub(super) const FIELDS: [&str; 5] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION];
+pub(super) const FIELDS: [&str; 8] = [SCORES, THRESHOLD, AUTO_K, ONLY_HELPFUL, INSTRUCTION, LATENCY, TOKENS, DETAILS];
 
 /// Sets in `request`, whose passages are read, what the body says in these fields. `list` is the body's name of the passages.
 pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequest) -> Result<(), EngineError> {
@@ -25,6 +35,8 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
     request.only_helpful = object.flag(ONLY_HELPFUL)?.unwrap_or(false);
     request.opening.instruction = object.text(INSTRUCTION)?.unwrap_or_default();
+    request.latency_budget_ms = object.number(LATENCY)?;
+    request.moi.token_budget = object.count(TOKENS, 1)?;
     let Some(value) = object.raw(SCORES) else { return Ok(()) };
     let Some(scores) = elements(value, SCORES)? else {
         return Err(EngineError::invalid(SCORES, "must be a list of numbers"));
@@ -40,6 +52,27 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     Ok(())
 }
 
+/// Whether details are asked for.
+pub(super) fn details(object: &Object<'_, '_>) -> Result<bool, EngineError> {
+    Ok(object.flag(DETAILS)?.unwrap_or(false))
+}
+
+/// What is known of a result beside its score, by the names of rerankd.v1.
+pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
+    let stage = match passage.stage {
+        Stage::Retriever => "STAGE_RETRIEVER",
+        Stage::Alone => "STAGE_ALONE",
+        Stage::Together => "STAGE_TOGETHER",
+    };
+    item.insert("utility".into(), passage.utility.into());
+    item.insert("stage".into(), stage.into());
+    for (name, value) in [("standard_error", passage.standard_error), ("outranks_next", passage.outranks_next)] {
+        if let Some(value) = value {
+            item.insert(name.into(), value.into());
+        }
+    }
+}
+
 /// An engine's field in the body's terms, where it is one of these.
 pub(super) fn called(field: &str) -> Option<String> {
     if let Some(place) = field.strip_prefix("passages").and_then(|rest| rest.strip_suffix(".retriever_score")) {
@@ -50,6 +83,8 @@ pub(super) fn called(field: &str) -> Option<String> {
         "auto_k" => AUTO_K,
         "only_helpful" => ONLY_HELPFUL,
         "method" => "rerankd_method",
+        "latency_budget_ms" => LATENCY,
+        "moi.token_budget" => TOKENS,
         // The options of a method are not the body's. What is wrong with them follows from the method and the list.
         _ if field == "moi" || field.starts_with("moi.") => "rerankd_method",
         _ => return None,
@@ -64,6 +99,7 @@ pub(super) fn said(text: &str) -> String {
         ("score_threshold", THRESHOLD),
         ("auto_k", AUTO_K),
         ("only_helpful", ONLY_HELPFUL),
+        ("latency_budget_ms", LATENCY),
     ];
     terms.into_iter().fold(text.to_owned(), |text, (engine, own)| text.replace(engine, own))
 }
@@ -84,10 +120,12 @@ mod tests {
     #[test]
     fn each_field_is_read() {
         let body = r#"{"rerankd_scores": [3, null], "rerankd_score_threshold": 0.25, "rerankd_auto_k": true,
-            "rerankd_only_helpful": true, "rerankd_instruction": "Find code."}"#;
+            "rerankd_only_helpful": true, "rerankd_instruction": "Find code.", "rerankd_latency_budget_ms": 250.5,
+            "rerankd_token_budget": 900, "rerankd_details": true}"#;
         let request = asked(body).unwrap();
         let scores: Vec<_> = request.passages.iter().map(|passage| passage.retriever_score).collect();
         assert_eq!((scores, request.score_threshold), (vec![Some(3.0), None], Some(0.25)));
+        assert_eq!((request.latency_budget_ms, request.moi.token_budget), (Some(250.5), Some(900)));
         assert!(request.auto_k && request.only_helpful && request.opening.instruction == "Find code.");
         let none = asked(r#"{"rerankd_scores": null, "rerankd_auto_k": false}"#).unwrap();
         assert!(none.passages.iter().all(|passage| passage.retriever_score.is_none()) && !none.auto_k);
@@ -115,6 +153,8 @@ mod tests {
         assert_eq!(called("auto_k").unwrap(), "rerankd_auto_k");
         assert_eq!(called("passages[3].text"), None);
         assert_eq!(called("method").unwrap(), "rerankd_method");
+        assert_eq!(called("moi.token_budget").unwrap(), "rerankd_token_budget");
+        assert_eq!(said("latency_budget_ms does not suffice"), "rerankd_latency_budget_ms does not suffice");
         assert_eq!(said("1 passages have no retriever_score"), "1 passages have no rerankd_scores");
         assert_eq!(said("auto_k had no effect"), "rerankd_auto_k had no effect");
     }

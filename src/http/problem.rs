@@ -37,7 +37,12 @@ pub(super) enum Problem {
     /// The body did not arrive in time.
     Slow,
     /// No model has this name.
-    NoModel(String),
+    NoModel {
+        /// What the body names.
+        asked: String,
+        /// What is served.
+        served: Vec<String>,
+    },
     /// The request has no valid token; why.
     Unauthenticated(String),
     /// The body is compressed in this way.
@@ -98,7 +103,7 @@ impl Problem {
             Self::Engine(EngineError::Invalid { .. } | EngineError::TooLong { .. })
             | Self::Malformed(_)
             | Self::Encoded(_)
-            | Self::NoModel(_) => ("InvalidArgument", Some(Refusal::Invalid)),
+            | Self::NoModel { .. } => ("InvalidArgument", Some(Refusal::Invalid)),
             Self::Engine(EngineError::Budget { .. } | EngineError::Pairs { .. }) => {
                 ("ResourceExhausted", Some(Refusal::Budget))
             }
@@ -133,8 +138,10 @@ impl Problem {
                 plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
-            Self::NoModel(name) => {
-                let message = format!("model: {name:?} is not served here");
+            Self::NoModel { asked, served } => {
+                let served = served.join(", ");
+                let message =
+                    format!("model: {asked:?} is not served here; served: {served}; http.model_aliases adds names");
                 Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "Validation", message) }
             }
             Self::Unauthenticated(reason) => plain(401, "AuthenticationError", "Unauthenticated", reason),
@@ -283,7 +290,11 @@ mod tests {
         let rows = [
             (Problem::Slow, "DeadlineExceeded", None),
             (Problem::TooLarge(5), "OutOfRange", None),
-            (Problem::NoModel("gpt".into()), "InvalidArgument", Some(Refusal::Invalid)),
+            (
+                Problem::NoModel { asked: "gpt".into(), served: vec!["own".into()] },
+                "InvalidArgument",
+                Some(Refusal::Invalid),
+            ),
             (EngineError::Cancelled.into(), "Canceled", None),
             (EngineError::Pairs { allowed: 1 }.into(), "ResourceExhausted", Some(Refusal::Budget)),
             (EngineError::Precondition("no model".into()).into(), "FailedPrecondition", None),
@@ -315,7 +326,9 @@ mod tests {
         assert_eq!(nested["error"]["param"], "top_n");
         assert_eq!(nested["error"]["code"], 422);
         assert_eq!(nested["detail"], "top_n: is wrong");
-        let other = Problem::NoModel("gpt".into()).facts(Shape::Nested).body(Shape::Nested, "r-1");
+        let other = Problem::NoModel { asked: "gpt".into(), served: vec!["own".into()] }
+            .facts(Shape::Nested)
+            .body(Shape::Nested, "r-1");
         assert_eq!(other["detail"]["request_id"], "r-1");
         assert_eq!(other["error"]["type"], "NotFoundError");
     }

@@ -71,6 +71,8 @@ pub(super) struct Asked {
     pub echo: bool,
     /// Whether scores are utilities.
     pub raw_scores: bool,
+    /// Whether results have what is known of them beside their scores.
+    pub details: bool,
     /// The body's name of the instruction.
     instruction: &'static str,
     /// What the caller should know of fields without effect.
@@ -145,7 +147,8 @@ impl Reader {
         };
         own::read(object, list, &mut request)?;
         let instruction = instruction::read(object, &mut request, &mut warnings)?;
-        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, instruction, warnings })
+        let details = own::details(object)?;
+        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, details, instruction, warnings })
     }
 
     /// Refuses a query that the engine would refuse, before it is copied or tokenised.
@@ -294,7 +297,7 @@ mod tests {
         let message = match asked.unwrap_err() {
             Problem::Engine(error) => error.to_string(),
             Problem::Malformed(text) => text,
-            Problem::NoModel(name) => format!("model {name}"),
+            Problem::NoModel { asked, .. } => format!("model {asked}"),
             other => format!("{other:?}"),
         };
         (shape, message)

@@ -1,6 +1,7 @@
 //! Bodies of `/score`: pairs of texts, one with many or one with one, as vLLM has them.
 
 use super::documents::{self, Document};
+use super::instruction;
 use super::json::Object;
 use super::model::Choice;
 use super::own;
@@ -21,6 +22,8 @@ pub(super) struct AskedScores {
     pub choice: Choice,
     /// Whether scores are utilities.
     pub raw_scores: bool,
+    /// That an instruction has no effect, where there is one.
+    pub warning: Option<String>,
     /// Names of the two sides in the body.
     sides: (&'static str, &'static str),
     /// Whether one query stands for all pairs.
@@ -46,7 +49,8 @@ impl Reader {
     /// Reads the body of a request for scores. Blocking, as [`Reader::rerank`].
     pub fn score(&self, body: &[u8]) -> Result<AskedScores, Problem> {
         let names = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2", "truncation_direction"];
-        let wanted: Vec<&str> = COMMON.into_iter().chain(names).collect();
+        let instructions = instruction::NAMES.into_iter().chain([own::INSTRUCTION]);
+        let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions.clone()).collect();
         let object = whole(body, &wanted)?;
         let choice = self.names.choose(&object, self.options.method)?;
         let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
@@ -82,7 +86,10 @@ impl Reader {
             let (Some(query), Some(&passage_tokens)) = (queries.get(own), bounds.get(own)) else { break };
             pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
         }
-        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, sides, one_query })
+        // A caller of a causal reranker would take the scores for those of its instruction.
+        let mut given = instructions.filter(|name| object.has(name));
+        let warning = given.next().map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
+        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, warning, sides, one_query })
     }
 }
 
@@ -153,6 +160,15 @@ mod tests {
             panic!("refused");
         };
         assert_eq!(error.to_string(), "text_2: 101 given, at most 100 allowed");
+    }
+
+    #[test]
+    fn an_instruction_is_told_to_have_no_effect() {
+        for name in ["instruction", "instruct", "rerankd_instruction"] {
+            let asked = read(&format!(r#"{{"{name}": "Find code.", "text_1": "q", "text_2": "a"}}"#)).unwrap();
+            assert!(asked.warning.unwrap().starts_with(&format!("{name} has no effect")));
+        }
+        assert_eq!(read(r#"{"text_1": "q", "text_2": "a"}"#).unwrap().warning, None);
     }
 
     #[test]

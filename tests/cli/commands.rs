@@ -91,13 +91,45 @@ fn exit_codes_distinguish_the_kinds_of_failure() {
 fn bad_passages_name_their_line() {
     for (line, expected) in [
         ("{\"id\":1}", "standard input:2: must be a string, or an object"),
-        ("{nonsense", "standard input:2: "),
+        (
+            "{nonsense",
+            "standard input:2: is no JSON value (key must be a string at line 1 column 2): must be a string, or an object",
+        ),
         ("{\"text\":\"x\",\"score\":\"high\"}", "standard input:2: must be"),
     ] {
         let output = rerankd(&["rerank", "--query", "q", "--server", "127.0.0.1:9"], &format!("\"fine\"\n{line}\n"));
         assert_eq!(output.status.code(), Some(2));
         assert!(error(&output).contains(expected), "{}", error(&output));
     }
+}
+
+/// Nothing wrote a run, and a loop over `rerank` loaded the model for every query.
+#[test]
+fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
+    let _alone = crate::program::alone();
+    let lists = "{\"id\": \"q1\", \"question\": \"Which river?\", \"passages\": [{\"id\": \"a\", \"text\": \"one\", \"score\": 1}, \
+                 {\"id\": \"b\", \"text\": \"two\", \"score\": 3}, {\"id\": \"c\", \"text\": \"three\", \"score\": 3}]}\n\
+                 {\"id\": \"q2\", \"query\": \"\", \"passages\": [{\"id\": \"a\", \"text\": \"one\"}]}\n\
+                 {\"query\": \"Who?\", \"passages\": [{\"id\": \"d\", \"text\": \"four\", \"score\": 2}]}\n";
+    let arguments = ["rerank", "--lists", "-", "--method", "retriever"];
+    let run = rerankd(&[&arguments[..], &["--format", "trec", "--tag", "mine"]].concat(), lists);
+    // The second list is refused, and the others are there.
+    assert_eq!(run.status.code(), Some(1), "{}", error(&run));
+    assert!(error(&run).contains("standard input:2: query: must not be empty"), "{}", error(&run));
+    assert!(error(&run).contains("1 of 3 lists were not reranked"), "{}", error(&run));
+    let expected = "q1 Q0 b 1 3 mine\nq1 Q0 c 2 2 mine\nq1 Q0 a 3 1 mine\n3 Q0 d 1 1 mine\n";
+    assert_eq!(String::from_utf8_lossy(&run.stdout), expected);
+    let good: String = lists.lines().filter(|line| !line.contains("q2")).map(|line| format!("{line}\n")).collect();
+    let lines = rerankd(&[&arguments[..], &["--texts"]].concat(), &good);
+    assert!(lines.status.success(), "{}", error(&lines));
+    let lines = String::from_utf8(lines.stdout).unwrap();
+    let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let best = &first["results"][0];
+    assert_eq!((&first["query_id"], &best["id"], &best["text"]), (&"q1".into(), &"b".into(), &"two".into()));
+    let both = rerankd(&["rerank", "--lists", "-", "--query", "q"], "");
+    assert_eq!(both.status.code(), Some(2), "{}", error(&both));
+    let neither = rerankd(&["rerank", "--query", "q", "--format", "trec"], "\"a\"\n");
+    assert!(neither.status.code() == Some(2) && error(&neither).contains("needs --lists"), "{}", error(&neither));
 }
 
 #[test]

@@ -79,6 +79,24 @@ async fn results_are_bounded_by_their_scores() {
 }
 
 #[tokio::test]
+async fn details_are_there_where_they_are_asked_for() {
+    let server = serve_with(Scripted::default(), alone()).await;
+    let plain = ok(&server, "/rerank", &ask("cascade", &json!({}))).await;
+    assert!(plain.body["results"][0]["utility"].is_null() && plain.body["meta"]["context_order"].is_null());
+    let detailed = ok(&server, "/rerank", &ask("cascade", &json!({ "rerankd_details": true }))).await;
+    assert_eq!(detailed.order(), plain.order());
+    let first = &detailed.body["results"][0];
+    assert!(first["utility"].is_number() && first["stage"].as_str().unwrap().starts_with("STAGE_"), "{first}");
+    assert!(first["outranks_next"].as_f64().is_some_and(|p| (0.5..=1.0).contains(&p)), "{first}");
+    assert_eq!(detailed.body["meta"]["context_order"].as_array().unwrap().len(), 4);
+    let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_details": true });
+    assert!(ok(&server, "/rerank", &tei).await.body[0]["utility"].is_number());
+    let little = server.post("/rerank", &ask("query-generation", &json!({ "rerankd_token_budget": 3 }))).await;
+    assert_eq!(little.status, 422, "{}", little.body);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn every_answer_has_its_warnings() {
     let server = serve_with(Scripted::default(), alone()).await;
     let long = format!("{}question", "zzzz ".repeat(20));

@@ -1,0 +1,121 @@
+//! `rerankd rerank --lists`: a file of queries, each with its passages.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::rerank::{Format, RerankArgs};
+use super::{Failure, input, output};
+use crate::app;
+use crate::backend::{Backend, Refusal};
+use crate::config::Config;
+use crate::engine::rerank::RerankRequest;
+use crate::files::trec;
+use crate::rpc::v1;
+
+/// Reranks one list after the other and prints each as it ends. `options` is the request without query and passages.
+pub(super) async fn run(
+    args: &RerankArgs,
+    file: &Path,
+    config: &Config,
+    options: RerankRequest,
+) -> Result<(), Failure> {
+    if args.format == Some(Format::Table) {
+        return Err(Failure::Input("--format table: is for one list; --lists prints json or trec".into()));
+    }
+    let is_trec = args.format == Some(Format::Trec);
+    let lists = read(file, is_trec.then_some(args.tag.as_str()))?;
+    // States of passages are kept: lists of one collection share them.
+    let backend = match &args.server {
+        Some(address) => {
+            let server = Box::new(args.connection.server(address)?);
+            Backend::Server { server, message_bytes: config.server.message_bytes }
+        }
+        None => Backend::Local(Box::new(app::engine(config).await?)),
+    };
+    let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
+    let mut refused = 0;
+    for (id, list) in lists {
+        let request = RerankRequest { query: list.question, passages: list.passages, ..options.clone() };
+        match backend.rerank(&request).await {
+            Ok(answer) if is_trec => output::print(&lines(&id, &answer, &args.tag))?,
+            Ok(answer) => {
+                let answer = output::rerank_json(&answer, args.texts.then_some(&request));
+                output::print(&format!("{}\n", named(&id, answer)))?;
+            }
+            Err(Refusal::Question(problem)) => {
+                refused += 1;
+                output::complain(&format!("{}:{}: {problem}", input::name(file), list.line));
+            }
+            Err(Refusal::Fatal(error)) => return Err(error.into()),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    match refused {
+        0 => Ok(()),
+        refused => Err(Failure::Other(anyhow::anyhow!("{refused} of {count} lists were not reranked"))),
+    }
+}
+
+/// The lists with their ids, that of the line where one has none. `tag` is that of a run, whose columns hold no white space.
+fn read(file: &Path, tag: Option<&str>) -> Result<Vec<(String, input::Question)>, Failure> {
+    let blank = |text: &str| text.is_empty() || text.contains(char::is_whitespace);
+    if let Some(tag) = tag.filter(|tag| blank(tag)) {
+        return Err(Failure::Input(format!("--tag: must not be empty or hold white space, is {tag:?}")));
+    }
+    let mut lists = Vec::new();
+    for mut list in input::questions(file)? {
+        let id = list.id.take().unwrap_or_else(|| list.line.to_string());
+        let ids = std::iter::once(&id).chain(list.passages.iter().map(|passage| &passage.id));
+        if let Some(id) = ids.into_iter().find(|id| tag.is_some() && blank(id)) {
+            let problem = "a run needs ids without white space";
+            return Err(Failure::Input(format!("{}:{}: {problem}, is {id:?}", input::name(file), list.line)));
+        }
+        lists.push((id, list));
+    }
+    Ok(lists)
+}
+
+/// The JSON of an answer, with the id of its query first.
+fn named(id: &str, mut answer: Value) -> Value {
+    if let Some(members) = answer.as_object_mut() {
+        members.insert("query_id".to_owned(), json!(id));
+    }
+    answer
+}
+
+/// The lines of a run. The scores descend by one from each place to the next: trec_eval sorts by score in single precision and
+/// ignores ranks, so that near scores would change the order.
+fn lines(query: &str, answer: &v1::RerankResponse, tag: &str) -> String {
+    let count = answer.results.len();
+    let line = |(at, result): (usize, &v1::RankedPassage)| trec::line(query, &result.id, at + 1, count - at, tag);
+    answer.results.iter().enumerate().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_keeps_the_order_of_equal_scores() {
+        let result = |id: &str| v1::RankedPassage { id: id.to_owned(), score: 0.5, ..Default::default() };
+        let answer = v1::RerankResponse { results: vec![result("a"), result("b")], ..Default::default() };
+        let run = lines("q1", &answer, "mine");
+        assert_eq!(run, "q1 Q0 a 1 2 mine\nq1 Q0 b 2 1 mine\n");
+        let read = trec::run(&run, Path::new("x.run")).unwrap();
+        assert_eq!((read.tag.as_str(), &read.queries[0].1), ("mine", &vec![("a", 2.0), ("b", 1.0)]));
+    }
+
+    #[test]
+    fn ids_of_a_run_hold_no_white_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lists.jsonl");
+        std::fs::write(&file, "{\"id\": 1, \"query\": \"q\", \"passages\": [{\"id\": \"a b\", \"text\": \"x\"}]}\n")
+            .unwrap();
+        assert_eq!(read(&file, None).unwrap()[0].0, "1");
+        let refused = read(&file, Some("run")).unwrap_err().to_string();
+        assert!(refused.ends_with("lists.jsonl:1: a run needs ids without white space, is \"a b\""), "{refused}");
+        assert!(read(&file, Some("a b")).unwrap_err().to_string().starts_with("--tag: "));
+    }
+}
