@@ -16,10 +16,10 @@ use crate::numeric::descending;
 pub const WEIGHT: f64 = 0.6;
 
 /// The model's share beside an embedding model, whose cosines are a part of the other side.
-pub const WEIGHT_BESIDE_EMBEDDING: f64 = 0.4;
+pub const WEIGHT_BESIDE_EMBEDDING: f64 = 0.35;
 
 /// The embedding model's share of the other side.
-pub const EMBEDDING_SHARE: f64 = 0.7;
+pub const EMBEDDING_SHARE: f64 = 0.6;
 
 /// Usual standard deviations within a list (docs/ranking.md, "Short lists").
 mod typical {
@@ -29,8 +29,8 @@ mod typical {
     pub const COSINE: f64 = 0.165;
     /// Of cosine and retriever's score together, both standardised.
     pub const OTHER_SIDE: f64 = 0.94;
-    /// Of a retriever's scores that are nearly tied, as a share of the largest. Their scale is not known.
-    pub const RETRIEVER: f64 = 0.02;
+    /// Of a retriever's scores, as a share of the largest: their scale is not known.
+    pub const RETRIEVER: f64 = 0.3;
 }
 
 /// Spread of utilities that are all alike, as a share of the largest: so little that their values are alike, too, and more than
@@ -133,6 +133,8 @@ pub struct Fusion {
     pub report: FusionReport,
     /// What the caller should know.
     pub warning: Option<String>,
+    /// Whether the list's scores have 0 as their floor. It is that of all of them where `scores` are a part.
+    pub has_floor: bool,
 }
 
 impl Fusion {
@@ -158,13 +160,13 @@ impl Fusion {
             let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
             let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
                 .then(|| format!("{missing} passages have no retriever_score: BM25 inside the list took its place"));
-            return Self { scores, report: report(Source::Bm25), warning };
+            return Self { scores, report: report(Source::Bm25), warning, has_floor: true };
         }
         let least = given.iter().copied().fold(f64::INFINITY, f64::min);
         let scores = request.passages.iter().map(|passage| passage.retriever_score.unwrap_or(least)).collect();
         let warning =
             (missing > 0).then(|| format!("{missing} passages have no retriever_score and count as the list's lowest"));
-        Self { scores, report: report(Source::Retriever), warning }
+        Self { scores, report: report(Source::Retriever), warning, has_floor: least >= 0.0 }
     }
 
     /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
@@ -174,12 +176,12 @@ impl Fusion {
     pub fn with_embedding(mut self, cosines: &[f64], options: &FusionOptions) -> Self {
         let cosines = standardised(cosines, Some(typical::COSINE));
         let largest = self.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
-        let tied = typical::RETRIEVER * largest;
-        let own = centre_and_spread(&self.scores, None).1;
-        let retriever = standardised(&self.scores, (own < tied).then_some(tied));
+        let retriever = standardised(&self.scores, Some(typical::RETRIEVER * largest));
         self.scores = mixed(EMBEDDING_SHARE, &cosines, &retriever);
         self.report.weight = options.share(true);
         self.report.embedding = Some(EMBEDDING_SHARE);
+        // A mixture with cosines has none, even where all that is left of a list lies above its mean.
+        self.has_floor = false;
         self
     }
 
@@ -196,10 +198,8 @@ impl Fusion {
     pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
         let FusionReport { scaling, weight, embedding, .. } = self.report;
         let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
-        // A mixture with cosines has no floor, even where all that is left of a list lies above its mean.
         let beside_embedding = embedding.is_some();
-        let unbounded = Side { scores: &self.scores, floor: None };
-        let retriever = if beside_embedding { unbounded } else { Side::retriever(&self.scores) };
+        let retriever = Side { scores: &self.scores, floor: self.has_floor.then_some(0.0) };
         let scaling = applied(scaling, model, retriever);
         let usual = beside_embedding.then_some(typical::UTILITY * unit);
         let fused = if beside_embedding && scaling == Scaling::Standard {
@@ -275,8 +275,9 @@ mod tests {
         let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
             .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
         // The cosines' variance is (3 · .08 / 3 + 2/9 · .165²) / (3 + 2/9) = .026705, their deviation .163417:
-        // .7 · (-1.22386, 0, 1.22386) + .3 · (1.22474, 0, -1.22474)
-        let expected = [-0.489_280, 0.0, 0.489_280];
+        // That of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = .676552, their deviation .822528:
+        // .6 · (-1.22386, 0, 1.22386) + .4 · (1.21576, 0, -1.21576)
+        let expected = [-0.248_011, 0.0, 0.248_011];
         assert!(
             fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5),
             "{:?}",
@@ -303,7 +304,8 @@ mod tests {
         let mut fusion = Fusion::of(&request(&[Some(1.0), Some(2.0)]));
         fusion.scores = vec![-0.3925, 0.3925];
         fusion.report.embedding = Some(EMBEDDING_SHARE);
-        fusion.report.weight = WEIGHT_BESIDE_EMBEDDING;
+        fusion.has_floor = false;
+        fusion.report.weight = 0.4;
         let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
         // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at .4 · 2.5 / 20.274 =
         // .0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = .5477: ∓.7167. f = ±(.4439 - .4300) = ±.0139.
@@ -318,6 +320,7 @@ mod tests {
         let mut fusion = Fusion::of(&request(&[Some(9.0), Some(8.0), Some(7.0)]));
         fusion.scores = vec![1.5, 0.9, 0.3];
         fusion.report.embedding = Some(EMBEDDING_SHARE);
+        fusion.has_floor = false;
         fusion.report.weight = 0.5;
         let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
         assert_eq!(report.scaling, Scaling::Standard);
@@ -345,7 +348,7 @@ mod tests {
             descending(&fusion.values(utilities, true, 10.0).0)
         };
         assert_eq!(order(&[3.0, 2.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
-        assert_eq!(order(&[2.0, 3.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
+        assert_eq!(order(&[2.5, 3.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
         assert_eq!(order(&[3.0, 2.0, 1.0], &[0.50, 0.51, 0.50], &[40.0, -10.0, -10.0])[0], 0);
         // A retriever's scores may be as near to each other.
         assert_eq!(order(&[3.0, 3.000_000_1], &[0.5, 0.5], &[17.0, 10.0]), [0, 1]);
@@ -366,6 +369,16 @@ mod tests {
         assert_eq!(descending(&fusion.values(&[5.0; 3], true, 10.0).0), [0, 1, 2]);
         let (harmful, _) = fusion.values(&[-5.0; 3], true, 10.0);
         assert!(harmful.iter().all(|value| *value <= -5.0), "{harmful:?}");
+    }
+
+    /// The passages that are read are the first ones: their scores alone had a floor where the list has none.
+    #[test]
+    fn a_part_of_a_list_has_the_floor_of_the_list() {
+        let list = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(-2.0)]));
+        let part = Fusion { scores: vec![3.0, 1.0], ..list };
+        assert_eq!(part.values(&[5.0, 2.0], true, 1.0).1.scaling, Scaling::Standard);
+        let all_above = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(0.0)]));
+        assert_eq!(all_above.values(&[5.0, 2.0, 1.0], true, 1.0).1.scaling, Scaling::Floor);
     }
 
     #[test]

@@ -133,6 +133,8 @@ pub struct UtilityReport {
     pub usage: Usage,
     /// Number of pairs that the entailment model judged.
     pub judged_pairs: usize,
+    /// Passages that were cut to fit the prompts.
+    pub shortened: usize,
     /// Remarks for the caller.
     pub warnings: Vec<String>,
 }
@@ -257,6 +259,7 @@ impl Engine {
             }
         };
         by_context.insert(Vec::new(), context_free_drawn.clone());
+        self.settle(call);
         check_answers(&contexts, &by_context)?;
         let question = request.measure.conditioned.then_some(request.question.as_str());
         let texts = Texts::after(question);
@@ -297,6 +300,7 @@ impl Engine {
             utilities,
             usage,
             judged_pairs: verdicts.judged,
+            shortened,
             warnings,
         })
     }

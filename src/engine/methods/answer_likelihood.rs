@@ -42,12 +42,14 @@ struct Alone {
 }
 
 impl Attribution for Alone {
+    const HAS_ZERO: bool = true;
+
     fn contexts(&self) -> Vec<Vec<usize>> {
         (0..self.passages).map(|passage| vec![passage]).collect()
     }
 
     fn rank(&self, answer: &OwnAnswer, _: &Call) -> Result<Scored, EngineError> {
         let scored = answer.ranked(answer.contexts.iter().map(|alone| alone - answer.none).collect());
-        Ok(Scored { has_zero: true, ..scored })
+        Ok(Scored { has_zero: Self::HAS_ZERO, ..scored })
     }
 }

@@ -32,6 +32,9 @@ const NOT_LIKELIER: &str = "the generator's own answer is not likelier with the 
 
 /// How a method attributes the answer to the passages.
 pub(super) trait Attribution: Send + 'static {
+    /// Whether a utility of 0 is that of no passage. Without an answer to attribute all of them have it then.
+    const HAS_ZERO: bool = false;
+
     /// Lists of passage indices after which the answer is scored.
     fn contexts(&self) -> Vec<Vec<usize>>;
 
@@ -129,7 +132,7 @@ impl<A: Attribution> ByOwnAnswer<A> {
     /// The given order, every utility 0.
     fn kept(&self, warning: &str) -> Step {
         let scored = Scored::by_utility(vec![0.0; self.passages], 1.0);
-        Step::Done(Box::new(Scored { warnings: vec![warning.to_owned()], ..scored }))
+        Step::Done(Box::new(Scored { warnings: vec![warning.to_owned()], has_zero: A::HAS_ZERO, ..scored }))
     }
 
     fn drawn(&self, scores: &Scores) -> Result<Step, EngineError> {

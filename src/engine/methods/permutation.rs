@@ -162,6 +162,8 @@ mod tests {
         assert_eq!(order("3] > [1] > [4"), [2, 0, 3, 1]);
         assert_eq!(order("3] > ["), [2, 0, 1, 3]);
         assert_eq!(order(""), [0, 1, 2, 3]);
+        // The design notes': 2 1 3 4.
+        assert_eq!(order("2] > [2] > [7] > [1"), [1, 0, 2, 3]);
         assert_eq!(numbers(11).order(&tokens("1")), (0..11).collect::<Vec<_>>(), "1, 10 or 11");
         assert_eq!(numbers(11).order(&tokens("10"))[0], 9);
         let ended = |text: &str| labels.ended(&tokens(text)).is_some();

@@ -167,7 +167,8 @@ impl Ranking for Measuring {
             Some(judging) => Step::Judge(Box::new(judging)),
             None => {
                 let kept = Scored::by_utility(vec![0.0; self.task.passages.len()], 1.0);
-                Step::Done(Box::new(Scored { warnings: vec![EMPTY.to_owned()], ..kept }))
+                // Without an answer no passage changes it.
+                Step::Done(Box::new(Scored { warnings: vec![EMPTY.to_owned()], has_zero: true, ..kept }))
             }
         };
         Ok(())

@@ -113,6 +113,10 @@ impl Engine {
         usage.tokenise_ms += report.usage.tokenise_ms;
         usage.queue_ms += report.usage.queue_ms;
         usage.score_ms += report.usage.score_ms;
+        // The prompt of the ranking may hold fewer passages than that of the answers, and cut none.
+        if report.shortened > 0 {
+            answer.warnings.push(format!("utility: {} passages were cut to fit", report.shortened));
+        }
         let without = report.context_free.seper_soft.as_ref().map(Estimate::measured);
         let judged_pairs = report.judged_pairs;
         let mut utilities = report.utilities.into_iter();

@@ -365,7 +365,9 @@ impl Engine {
         }
         let measured = placed.usage.tokens - ranked;
         self.compress(call, compressor, (&request, alone), &mut placed).await?;
-        let whole = !placed.has_idle_compression(&request) && !request.was_bounded(placed.usage.tokens);
+        // Where nothing is returned no utility is measured, which says nothing of requests for one.
+        let idle = request.inline.is_some() && placed.inline.is_none();
+        let whole = !idle && !placed.has_idle_compression(&request) && !request.was_bounded(placed.usage.tokens);
         if let Some(admitted) = admitted.filter(|_| whole) {
             let apart = reading.role() == Role::Scorer;
             let others = beside + if apart { measured } else { 0 };

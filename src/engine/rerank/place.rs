@@ -105,6 +105,11 @@ pub(super) fn place(
     } else if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
+    if request.fusion.mode == FusionMode::ByMethod && !request.fusion.is_default() && scored.fusion.is_none() {
+        let problem =
+            "fusion.weight, scaling and background had no effect: this method mixes where fusion.mode is ON or BM25";
+        scored.warnings.push(problem.to_owned());
+    }
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
     let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
     let least = request.score_threshold.filter(|_| !unread).unwrap_or(0.0);

@@ -124,6 +124,16 @@ fn answer_likelihood_by_hand() {
     assert_eq!((scored.ranking, scored.unit), (vec![1, 2, 0], 4.0));
 }
 
+/// All passages came back with "no zero" as the reason, where a usual answer of the method has one.
+#[test]
+fn an_answer_that_no_passage_makes_likelier_has_the_methods_zero() {
+    for method in methods() {
+        let (scored, _) = run(method, 2, &tokens(" a\n"), |_| -3.0);
+        assert_eq!(scored.has_zero, method.name() == "answer-likelihood", "{}", method.name());
+        close(&scored.utilities, &[0.0, 0.0]);
+    }
+}
+
 /// One passage is all passages, and without it there are none.
 #[test]
 fn one_passage() {
