@@ -16,7 +16,10 @@ COPY . .
 # The kernels for every CPU generation are built as libraries; the rest must not use more than every CPU has.
 ENV RUSTFLAGS=""
 ARG MODELS=""
-RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+# A cache of its own for each architecture and base: image-root.sh takes the newest kernels that it finds in it.
+ARG TARGETARCH
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,id=rerankd-target-${TARGETARCH},target=/src/target \
     cargo build --release --locked --features portable \
  && target/release/rerankd models pull onnxruntime --set models.store=/store \
  && ONNXRUNTIME=/store/onnxruntime/libonnxruntime.so scripts/image-root.sh target/release /image \

@@ -1,5 +1,5 @@
 # make demo    prepare the machine, then rerank an example
-# make serve   prepare the machine, then serve on 127.0.0.1:50051
+# make serve   prepare the machine, then serve gRPC on 127.0.0.1:50051 and HTTP on 127.0.0.1:8080; HTTP=ADDRESS for another one
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
@@ -31,8 +31,9 @@ models: build
 demo: setup
 	@./scripts/demo.sh
 
+HTTP ?= 127.0.0.1:8080
 serve: setup
-	@$(BINARY) serve --listen 127.0.0.1:50051
+	@$(BINARY) serve --listen 127.0.0.1:50051 --http-listen $(HTTP)
 
 # With the release profile, because llama.cpp is built once per profile and dominates the time of the tests.
 test: setup
@@ -101,9 +102,9 @@ bench-ranking: setup
 # What a ranking does to answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all passages, against
 # the retriever's order, a random one, and the relevant passages first. DATA as for bench-ranking, with answers. Takes about a
 # minute a question; with WHOLE=8, which has all passages as a context for eight questions only, and SAMPLES=0 a quarter of it.
-# MOI=5 adds MOI as published over the retriever's first five.
+# MOI=5 adds MOI as published over the retriever's first five, METHODS=query-generation,first the orders of these methods.
 bench-answers: setup
-	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(MOI),--moi $(MOI)) $(if $(OUT),--out $(OUT))
+	@$(CARGO) bench --locked --bench answers -- $(foreach file,$(DATA),--data $(file)) --questions $(or $(QUESTIONS),40) --skip $(or $(SKIP),0) --samples $(or $(SAMPLES),5) $(if $(WHOLE),--whole $(WHOLE)) $(if $(MOI),--moi $(MOI)) $(if $(METHODS),--methods $(METHODS)) $(if $(OUT),--out $(OUT))
 
 # What compression does to answers: tokens, log P(reference) and DeltaSePer of the first five passages at .75, .5 and .25 of their
 # tokens, by three compressors, and what they cost, against the whole passages and two shorter contexts of the same tokens. DATA as

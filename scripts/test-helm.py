@@ -42,6 +42,8 @@ REFUSED = {
     "keda.enabled=true,keda.minReplicas=0": "keda.minReplicas",
     "autoscaling.enabled=true,autoscaling.targetCPU=0": "targetCPU",
     "metrics.port=50051": "must differ",
+    "config.tls.certificate=/own/tls.crt": "config.tls",
+    "config.auth.tokens_file=/own/tokens": "config.auth",
     "config.server.listen=0.0.0.0:1": "config.server.listen: is set by the chart",
     "models.inImage=true,models.cache.existingClaim=c": "models.inImage",
     "replicas=many": "replicas",

@@ -19,6 +19,8 @@ fn a_server_is_not_killed_before_it_can_have_stopped() {
     let phases = (config.server.drain + config.server.lame_duck).as_secs();
     assert!(number(&file("deploy/rerankd.service"), "TimeoutStopSec=") >= phases + 10);
     assert!(number(&file("compose.yaml"), "stop_grace_period:") >= phases + 10);
+    // Docker alone kills after ten seconds.
+    assert!(number(&file("docs/deploying.md"), "--stop-timeout ") >= phases + 10);
     let helpers = file("helm/rerankd/templates/_helpers.tpl");
     let grace = helpers.split_once("define \"rerankd.grace\"").unwrap().1;
     assert!(number(grace, "add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain") >= 10);

@@ -35,10 +35,11 @@ enum Action {
         /// Names in the catalogue; without any, the models of the configuration.
         names: Vec<String>,
     },
-    /// Hash the files in the store and compare them with the catalogue.
+    /// Hash the files in the store and compare them with the catalogue. What is damaged is fetched again by the next pull.
     #[command(after_help = "Example:\n  rerankd models verify")]
     Verify {
-        /// Names in the catalogue; without any, all models in the store.
+        /// Names in the catalogue; without any, all models in the store. Of these, only a model of the configuration makes the command
+        /// fail; the default method ranks without the embedding model.
         names: Vec<String>,
     },
 }
@@ -49,7 +50,7 @@ pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(),
     match args.action {
         Action::List => list(&config.store),
         Action::Pull { names } => pull(&config, &names).await,
-        Action::Verify { names } => verify(&config.store, &names),
+        Action::Verify { names } => verify(&config, &names),
     }
 }
 
@@ -61,7 +62,7 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
             app::find_names(section, generator, store).map_err(anyhow::Error::from)?;
         }
     }
-    let entries = if names.is_empty() { configured(config) } else { named(store, names)? };
+    let entries = if names.is_empty() { configured(config, true) } else { named(store, names)? };
     for entry in &entries {
         match store.pull(entry, output::progress_wanted()).await {
             Ok(path) => output::print(&format!("{}  {}\n", entry.name, path.display()))?,
@@ -119,14 +120,24 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
+/// The entry of the library that runs ONNX models.
+const ONNX_RUNTIME: &str = "onnxruntime";
+
 /// The entries of the catalogue that the configuration names. Models given by path need no fetching.
-fn configured(config: &Config) -> Vec<&Entry> {
+/// `says` whether to tell that the catalogue lacks ONNX Runtime.
+fn configured(config: &Config, says: bool) -> Vec<&Entry> {
     let scorers = [&config.rerankers.reranker, &config.rerankers.embedding];
     let scorers = scorers.into_iter().flatten().map(|scorer| scorer.model.as_str());
     let networks: Vec<&str> = config.entailment.model.as_deref().into_iter().chain(scorers).collect();
     let library = !networks.is_empty() && config.entailment.library.is_none();
+    if says && library && config.store.catalog().find(ONNX_RUNTIME).is_none() {
+        say(
+            "the catalogue has no ONNX Runtime for this machine: entailment.library must name its library, or the default method ranks \
+             without the embedding model, and nothing is judged",
+        );
+    }
     let names = config.generators().flat_map(|(_, generator)| files(generator)).chain(networks);
-    let names = names.chain(library.then_some("onnxruntime"));
+    let names = names.chain(library.then_some(ONNX_RUNTIME));
     names.filter_map(|name| config.store.catalog().find(name)).collect()
 }
 
@@ -172,8 +183,10 @@ fn list(store: &Store) -> Result<(), Failure> {
     output::print(&format!("{table}\n"))
 }
 
-fn verify(store: &Store, names: &[String]) -> Result<(), Failure> {
-    let entries = if names.is_empty() {
+fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {
+    let store = &config.store;
+    let needed: Vec<&str> = configured(config, false).into_iter().map(|entry| entry.name.as_str()).collect();
+    let entries: Vec<&Entry> = if names.is_empty() {
         store.catalog().models.iter().filter(|entry| store.path_of(entry).exists()).collect()
     } else {
         named(store, names)?
@@ -182,6 +195,12 @@ fn verify(store: &Store, names: &[String]) -> Result<(), Failure> {
     for entry in entries {
         match store.verify(entry) {
             Ok(()) => output::print(&format!("{}: good\n", entry.name))?,
+            // A file that nobody asks for must keep no server from its start.
+            Err(error)
+                if names.is_empty() && (entry.role == Role::Embedding || !needed.contains(&entry.name.as_str())) =>
+            {
+                output::complain(&format!("{error}; the configuration does without {}", entry.name));
+            }
             Err(error) => {
                 damaged += 1;
                 output::complain(&error.to_string());
@@ -189,7 +208,8 @@ fn verify(store: &Store, names: &[String]) -> Result<(), Failure> {
         }
     }
     if damaged > 0 {
-        return Err(Failure::Other(anyhow::anyhow!("{damaged} models are missing or damaged")));
+        let problem = format!("{damaged} models are missing or damaged: `rerankd models pull` fetches them");
+        return Err(Failure::Other(anyhow::anyhow!(problem)));
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError>
     let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     // A time that no receipt can hold: the clock was set to before 1970, or the file system keeps no times.
     let Some(modified_nanos) = modified.map(|age| age.as_nanos()) else { return hash(&absolute) };
-    let note = folder.join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))));
+    let note = note_of(folder, &absolute);
     let receipt = std::fs::read(&note).ok().and_then(|bytes| serde_json::from_slice::<Receipt>(&bytes).ok());
     let now = |sha256: String| Receipt {
         path: absolute.clone(),
@@ -43,6 +43,18 @@ pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError>
         tracing::debug!(%error, "the receipt cannot be written");
     }
     Ok(sha256)
+}
+
+/// Where the receipt of a file is.
+fn note_of(folder: &Path, absolute: &Path) -> PathBuf {
+    folder.join(format!("{}.json", hex(&Sha256::digest(absolute.as_os_str().as_encoded_bytes()))))
+}
+
+/// Drops the receipt of a file, so that it is hashed when it is next asked for.
+pub(super) fn forget(folder: &Path, path: &Path) {
+    if let Ok(absolute) = path.canonicalize() {
+        let _ = std::fs::remove_file(note_of(folder, &absolute));
+    }
 }
 
 /// When a file was last changed, by the clock of the file system. Unlike the modification time no program sets it: a copy of another
@@ -64,6 +76,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// Rot changes no time. The receipt vouched for the file for ever.
+    #[test]
+    fn what_is_forgotten_is_hashed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (receipts, model) = (folder.path().join("receipts"), folder.path().join("model.gguf"));
+        std::fs::write(&model, "good").unwrap();
+        let good = identify(&receipts, &model).unwrap();
+        // A receipt of other content with the times of this one.
+        let note = note_of(&receipts, &model.canonicalize().unwrap());
+        let receipt = std::fs::read_to_string(&note).unwrap().replace(&good, "another");
+        std::fs::write(&note, receipt).unwrap();
+        assert_eq!(identify(&receipts, &model).unwrap(), "another");
+        forget(&receipts, &model);
+        assert_eq!(identify(&receipts, &model).unwrap(), good);
+    }
 
     /// As `cp -p`, `tar --mtime` and image builders leave it.
     #[cfg(unix)]

@@ -11,6 +11,9 @@ use super::fetch::{self, Hub};
 use super::receipts;
 use super::scratch::{self, Scratch};
 
+/// Folder of the receipts in the store.
+const RECEIPTS: &str = ".receipts";
+
 /// How the names of folders begin that files are fetched into.
 const SCRATCH: &str = ".pull-";
 
@@ -208,7 +211,8 @@ impl Store {
             if !path.exists() {
                 return Err(StoreError::NotPulled { name: entry.name.clone() });
             }
-            check(&part, &path, &hash(&path)?)?;
+            // Content that rots leaves size and times as they were: the receipt would vouch for it at the next pull.
+            check(&part, &path, &hash(&path)?).inspect_err(|_| receipts::forget(&self.root.join(RECEIPTS), &path))?;
         }
         Ok(())
     }
@@ -283,7 +287,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::File`] when the file cannot be read.
     pub fn identify(&self, path: &Path) -> Result<String, StoreError> {
-        receipts::identify(&self.root.join(".receipts"), path)
+        receipts::identify(&self.root.join(RECEIPTS), path)
     }
 }
 

@@ -57,6 +57,8 @@
 {{- define "rerankd.check" -}}
 {{- $v := .Values }}
 {{- if not (or $v.allowInsecure $v.tls.enabled $v.auth.enabled) }}{{ fail "set tls.enabled, auth.enabled or allowInsecure: the server would be open" }}{{ end }}
+{{- if and (not $v.tls.enabled) (hasKey $v.config "tls") }}{{ fail "config.tls: set tls.enabled and tls.existingSecret instead: the probes would not speak TLS" }}{{ end }}
+{{- if and (not $v.auth.enabled) (hasKey $v.config "auth") }}{{ fail "config.auth: set auth.enabled and auth.existingSecret instead" }}{{ end }}
 {{- if and $v.tls.enabled (not $v.tls.existingSecret) }}{{ fail "tls.existingSecret: must be set if tls.enabled" }}{{ end }}
 {{- if and $v.tls.enabled (not $v.metrics.enabled) }}{{ fail "metrics.enabled: must be true if tls.enabled, because probes use the metrics port" }}{{ end }}
 {{- if and $v.auth.enabled (not $v.auth.existingSecret) }}{{ fail "auth.existingSecret: must be set if auth.enabled" }}{{ end }}
