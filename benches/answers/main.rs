@@ -5,7 +5,7 @@
 //! `cargo bench --bench answers -- --data FILE --questions 40 --skip 60 --samples 5`. FILE holds labelled lists as
 //! `rerankd compare` reads them, gzipped, with `answers`. Prints JSON lines, and with `--out FILE` writes tables. `--moi 10`
 //! adds the order of MOI as published (3 N whole random orders, its own objective) of the retriever's first ten passages, which
-//! takes minutes a question. Without samples there is no DeltaSePer. `--whole 8` has all passages as a context for the first eight
+//! takes minutes a question. `--methods query-generation,first` adds the orders of these methods. Without samples there is no DeltaSePer. `--whole 8` has all passages as a context for the first eight
 //! questions only: these contexts take most of the time.
 #![allow(
     clippy::unwrap_used,
@@ -33,6 +33,7 @@ mod tables;
 use std::path::Path;
 
 use rerankd::config::Config;
+use rerankd::engine::methods::{self, MethodRef};
 use tables::Tables;
 
 fn main() -> anyhow::Result<()> {
@@ -41,7 +42,12 @@ fn main() -> anyhow::Result<()> {
     let files: Vec<&str> =
         arguments.windows(2).filter(|pair| pair[0] == "--data").map(|pair| pair[1].as_str()).collect();
     anyhow::ensure!(!files.is_empty(), "--data FILE is missing");
+    let named = data::option(&arguments, "methods").unwrap_or_default();
+    let find = |name| methods::find(name).ok_or_else(|| anyhow::anyhow!("--methods: {name:?} is no ranking method"));
+    let chosen: Vec<MethodRef> =
+        named.split(',').filter(|name| !name.is_empty()).map(find).collect::<Result<_, _>>()?;
     let settings = measure::Settings {
+        methods: &chosen,
         passage_tokens: number("passage-tokens", 96)?,
         samples: number("samples", 5)?,
         moi: number("moi", 0)?,

@@ -9,7 +9,7 @@ use rerankd::call::Call;
 use rerankd::engine::Engine;
 use rerankd::engine::belief::{BeliefRequest, SampleOptions};
 use rerankd::engine::calibrate::Labelled;
-use rerankd::engine::methods;
+use rerankd::engine::methods::{self, MethodRef};
 use rerankd::engine::rerank::{MoiOptions, Outcome, Passage, RerankRequest, Scheme};
 use rerankd::engine::utility::UtilityRequest;
 use rerankd::metrics::lexical::{contains, token_f1};
@@ -20,8 +20,10 @@ use super::list::List;
 const ANSWER_TOKENS: usize = 24;
 
 /// How contexts are measured.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    /// Methods whose orders are measured beside the default's.
+    pub methods: &'a [MethodRef],
     /// Most tokens of a passage.
     pub passage_tokens: usize,
     /// Samples of each context for DeltaSePer; 0 for none.
@@ -51,7 +53,7 @@ async fn orders(
     engine: &Engine,
     list: &List,
     seed: u64,
-    settings: Settings,
+    settings: Settings<'_>,
 ) -> anyhow::Result<Vec<(String, Vec<usize>)>> {
     let n = list.passages.len();
     let given: Vec<usize> = (0..n).collect();
@@ -70,6 +72,10 @@ async fn orders(
         ("random".to_owned(), random),
         ("relevant first".to_owned(), oracle),
     ];
+    for &method in settings.methods {
+        let request = RerankRequest { method: Some(method), ..request.clone() };
+        orders.push((method.name().to_owned(), ranked(request).await?));
+    }
     if settings.moi > 0 {
         // The paper's outcome is P(query | order) P(order) (Eq. 3).
         let outcome = Outcome::Joint;
@@ -84,7 +90,7 @@ async fn orders(
     Ok(orders)
 }
 
-fn request(list: &List, settings: Settings) -> RerankRequest {
+fn request(list: &List, settings: Settings<'_>) -> RerankRequest {
     RerankRequest {
         query: list.question.clone(),
         passages: list.passages.clone(),
@@ -94,7 +100,7 @@ fn request(list: &List, settings: Settings) -> RerankRequest {
 }
 
 /// These passages, best first, in the order that the server gives their context.
-async fn arranged(engine: &Engine, list: &List, best: &[usize], settings: Settings) -> anyhow::Result<Vec<usize>> {
+async fn arranged(engine: &Engine, list: &List, best: &[usize], settings: Settings<'_>) -> anyhow::Result<Vec<usize>> {
     let passages =
         best.iter().map(|&index| Passage { retriever_score: None, ..list.passages[index].clone() }).collect();
     let request = RerankRequest { passages, method: methods::find("retriever"), ..request(list, settings) };
@@ -103,7 +109,7 @@ async fn arranged(engine: &Engine, list: &List, best: &[usize], settings: Settin
 }
 
 /// Measures every order of a list at every size.
-pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Settings) -> anyhow::Result<Values> {
+pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Settings<'_>) -> anyhow::Result<Values> {
     let mut wanted: Vec<(String, usize, Vec<usize>)> = Vec::new();
     for (name, order) in orders(engine, list, seed, settings).await? {
         for (at, size) in SIZES.iter().enumerate().filter(|(_, size)| size.is_some() || settings.whole) {
@@ -134,7 +140,7 @@ async fn measure(
     engine: &Engine,
     list: &List,
     contexts: &[Vec<usize>],
-    settings: Settings,
+    settings: Settings<'_>,
 ) -> anyhow::Result<Vec<[f64; 4]>> {
     let (call, passage_tokens) = (Call::local(), Some(settings.passage_tokens));
     let task = Labelled {
