@@ -270,7 +270,7 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     telemetry::install(&config, true);
     let mut request = args.request()?;
     if let Some(lists) = &args.lists {
-        return rerank_lists::run(&args, lists, &config, request).await;
+        return Box::pin(rerank_lists::run(&args, lists, &config, request)).await;
     }
     if args.format == Some(Format::Trec) {
         return Err(Failure::Input("--format trec: needs --lists, whose queries have ids".into()));

@@ -158,7 +158,10 @@ async fn other_models_paths_and_methods_are_not_found() {
     let answer = server.post("/rerank", &body).await;
     assert_eq!(
         (nested(&answer, 404).as_str(), &answer.body["error"]["param"]),
-        ("model: \"gpt\" is not served here; served: scripted; http.model_aliases adds names", &json!("model"))
+        (
+            "model: \"gpt\" is not served here; served: scripted, rerank-v3.5; http.model_aliases adds names",
+            &json!("model")
+        )
     );
     assert_eq!(server.post("/score", &json!({ "model": "gpt", "text_1": "q", "text_2": "a" })).await.status, 404);
     assert_eq!(nested(&server.get("/nothing").await, 404), "nothing is served at this path");
