@@ -15,11 +15,13 @@ use crate::numeric::descending;
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
 
-/// The model's share beside an embedding model, whose cosines are a part of the other side.
-pub const WEIGHT_BESIDE_EMBEDDING: f64 = 0.35;
-
-/// The embedding model's share of the other side.
-pub const EMBEDDING_SHARE: f64 = 0.6;
+/// Beside an embedding model: the model's share, and the cosines' in the other side. BM25 inside a list says less than a retriever.
+pub(crate) const fn beside_embedding(source: Source) -> (f64, f64) {
+    match source {
+        Source::Retriever => (0.35, 0.6),
+        Source::Bm25 => (0.4, 0.7),
+    }
+}
 
 /// Usual standard deviations within a list (docs/ranking.md, "Short lists").
 mod typical {
@@ -87,12 +89,11 @@ impl FusionOptions {
             && self.background.is_none()
     }
 
-    /// The model's share, where the other side has, or has not, a part by an embedding model.
-    fn share(&self, embedding: bool) -> f64 {
-        let (learnt, built_in) = if embedding {
-            (self.learnt.beside_embedding, WEIGHT_BESIDE_EMBEDDING)
-        } else {
-            (self.learnt.alone, WEIGHT)
+    /// The model's share. `beside` is the other side where it has a part by an embedding model.
+    fn share(&self, beside: Option<Source>) -> f64 {
+        let (learnt, built_in) = match beside {
+            Some(source) => (self.learnt.beside_embedding, beside_embedding(source).0),
+            None => (self.learnt.alone, WEIGHT),
         };
         self.weight.or(learnt).unwrap_or(built_in)
     }
@@ -150,7 +151,7 @@ impl Fusion {
     #[must_use]
     pub fn of(request: &RerankRequest) -> Self {
         let options = &request.fusion;
-        let weight = options.share(false);
+        let weight = options.share(None);
         let scaling = options.scaling.unwrap_or_default();
         let report = |source| FusionReport { source, scaling, weight, embedding: None };
         let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
@@ -177,9 +178,10 @@ impl Fusion {
         let cosines = standardised(cosines, Some(typical::COSINE));
         let largest = self.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
         let retriever = standardised(&self.scores, Some(typical::RETRIEVER * largest));
-        self.scores = mixed(EMBEDDING_SHARE, &cosines, &retriever);
-        self.report.weight = options.share(true);
-        self.report.embedding = Some(EMBEDDING_SHARE);
+        let share = beside_embedding(self.report.source).1;
+        self.scores = mixed(share, &cosines, &retriever);
+        self.report.weight = options.share(Some(self.report.source));
+        self.report.embedding = Some(share);
         // A mixture with cosines has none, even where all that is left of a list lies above its mean.
         self.has_floor = false;
         self
@@ -278,12 +280,11 @@ mod tests {
         // That of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = .676552, their deviation .822528:
         // .6 · (-1.22386, 0, 1.22386) + .4 · (1.21576, 0, -1.21576)
         let expected = [-0.248_011, 0.0, 0.248_011];
-        assert!(
-            fusion.scores.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5),
-            "{:?}",
-            fusion.scores
-        );
-        assert_eq!((fusion.report.weight, fusion.report.embedding), (WEIGHT_BESIDE_EMBEDDING, Some(EMBEDDING_SHARE)));
+        let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
+        assert!(fusion.scores.iter().zip(expected).all(close), "{:?}", fusion.scores);
+        assert_eq!((fusion.report.weight, fusion.report.embedding), (0.35, Some(0.6)));
+        let lexical = Fusion::of(&request(&[None; 3])).with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
+        assert_eq!((lexical.report.weight, lexical.report.embedding), (0.4, Some(0.7)));
         assert_eq!(fusion.order(), [2, 1, 0]);
         // Cosines that tell nothing apart leave the retriever's order.
         let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
@@ -292,10 +293,11 @@ mod tests {
         // A learnt share is for the other side that it was learnt with.
         let learnt = Learnt { alone: Some(0.7), beside_embedding: None };
         let learnt = FusionOptions { learnt, ..FusionOptions::default() };
-        assert_eq!((learnt.share(false), learnt.share(true)), (0.7, WEIGHT_BESIDE_EMBEDDING));
+        let given = Some(Source::Retriever);
+        assert_eq!((learnt.share(None), learnt.share(given)), (0.7, 0.35));
         let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
         let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
-        assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(true), asked.share(true)), (0.2, 0.9));
+        assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(given), asked.share(given)), (0.2, 0.9));
     }
 
     /// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
@@ -303,7 +305,7 @@ mod tests {
     fn a_tie_of_two_sides_is_a_tie() {
         let mut fusion = Fusion::of(&request(&[Some(1.0), Some(2.0)]));
         fusion.scores = vec![-0.3925, 0.3925];
-        fusion.report.embedding = Some(EMBEDDING_SHARE);
+        fusion.report.embedding = Some(0.6);
         fusion.has_floor = false;
         fusion.report.weight = 0.4;
         let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
@@ -319,13 +321,12 @@ mod tests {
     fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
         let mut fusion = Fusion::of(&request(&[Some(9.0), Some(8.0), Some(7.0)]));
         fusion.scores = vec![1.5, 0.9, 0.3];
-        fusion.report.embedding = Some(EMBEDDING_SHARE);
+        fusion.report.embedding = Some(0.6);
         fusion.has_floor = false;
         fusion.report.weight = 0.5;
         let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
         assert_eq!(report.scaling, Scaling::Standard);
-        // Utilities less their mean 1, over √((3 · 12.667 + 2/9 · .55²) / 3.2222) = 3.4371: 1.4547, -.8728, -.5819, zero at -.2909.
-        // The others over √((3 · .24 + 2/9 · .94²) / 3.2222) = .5333: 1.1251, 0, -1.1251.
+        // Utilities less their mean 1 over 3.4371: 1.4547, -.8728, -.5819, zero at -.2909. The others over .5333: ±1.1251 and 0.
         // f = 1.2899, -.4364, -.8535, and -.1455 at the zero: values 6 · (1, -.2027, -.4933).
         let expected = [6.0, -1.2162, -2.9596];
         assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");

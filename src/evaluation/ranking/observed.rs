@@ -1,6 +1,6 @@
 //! One list as a method answered it, to be mixed anew with any weight.
 
-use crate::engine::fusing::{Fusion, FusionOptions, Source, WEIGHT, WEIGHT_BESIDE_EMBEDDING};
+use crate::engine::fusing::{Fusion, FusionOptions, Source, WEIGHT, beside_embedding};
 use crate::engine::methods::{self, Stage};
 use crate::engine::rerank::{Passage, RerankRequest, Reranked};
 use crate::fusion::bm25;
@@ -83,7 +83,8 @@ impl Observed {
 
     /// The model's share without a calibration.
     pub fn built_in(&self) -> f64 {
-        if self.cosines.is_some() { WEIGHT_BESIDE_EMBEDDING } else { WEIGHT }
+        let source = self.retriever.as_ref().map_or(Source::Retriever, |fusion| fusion.report.source);
+        if self.cosines.is_some() { beside_embedding(source).0 } else { WEIGHT }
     }
 
     fn fusion(&self) -> Option<Fusion> {

@@ -191,7 +191,7 @@ fn cosines_are_a_part_of_the_other_side() {
     assert_eq!((fitted.len(), problems.len()), (1, 1), "{problems:?}");
     let (calibration, worth) = (&fitted[0].calibration, &fitted[0].worth);
     let weight = calibration.mix.unwrap().weight;
-    assert!(weight < fusing::WEIGHT_BESIDE_EMBEDDING, "{weight}");
+    assert!(weight < 0.35, "{weight}");
     assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap(), "{worth:?}");
     assert_eq!(calibration.embedding.as_deref(), Some("ab"));
 
