@@ -77,7 +77,7 @@ fn read(file: &Path, tag: Option<&str>) -> Result<Vec<(String, input::Question)>
     Ok(lists)
 }
 
-/// The JSON of an answer, with the id of its query first.
+/// The JSON of an answer, with the id of its query.
 fn named(id: &str, mut answer: Value) -> Value {
     if let Some(members) = answer.as_object_mut() {
         members.insert("query_id".to_owned(), json!(id));
