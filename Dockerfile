@@ -13,16 +13,13 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-# The kernels for every CPU generation are built as libraries; the rest must not use more than every CPU has.
-ENV RUSTFLAGS=""
 ARG MODELS=""
 # A cache of its own for each architecture and base: image-root.sh takes the newest kernels that it finds in it.
 ARG TARGETARCH
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,id=rerankd-target-${TARGETARCH},target=/src/target \
-    cargo build --release --locked --features portable \
- && target/release/rerankd models pull onnxruntime --set models.store=/store \
- && ONNXRUNTIME=/store/onnxruntime/libonnxruntime.so scripts/image-root.sh target/release /image \
+    scripts/build-portable.sh \
+ && ONNXRUNTIME_STORE=/store scripts/image-root.sh target/release /image \
  && if [ -n "$MODELS" ]; then \
       # Which tensor type is fastest depends on the CPU that serves.
       /image/usr/bin/rerankd models pull $MODELS --set models.store=/image/usr/share/rerankd/models --set generator.reencode=false \

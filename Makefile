@@ -54,9 +54,9 @@ test-helm:
 # In a folder of its own, because its flags would build everything again.
 STORE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rerankd/models
 test-image: models
-	@RUSTFLAGS= $(CARGO) build --release --locked --quiet --features portable --target-dir target/portable
+	@CARGO="$(CARGO)" ./scripts/build-portable.sh target/portable
 	@rm -rf target/image
-	@ONNXRUNTIME=$(STORE)/onnxruntime/libonnxruntime.so ./scripts/image-root.sh target/portable/release target/image
+	@ONNXRUNTIME_STORE=$(STORE) ./scripts/image-root.sh target/portable/release target/image
 	@./scripts/test-image.sh target/image $(STORE)
 
 # Compares the engine with a bare loop and a naive program, and all designs and arrangements on labelled questions. Writes

@@ -6,7 +6,10 @@
 # BUILD is the folder of the binary (target/release). ROOT is created: rerankd with llama.cpp's libraries in usr/lib/rerankd, and, without
 # --app-only, what they need of the system (loader, libraries, certificates, users), so that ROOT alone is an image without a shell.
 #
-#   ONNXRUNTIME   libonnxruntime.so to include; without it the library comes from the store of models
+#   ONNXRUNTIME         libonnxruntime.so to include
+#   ONNXRUNTIME_STORE   store of models to take it from; it is fetched into the store where it is not there
+#
+# Without either the server looks for the library in its store of models.
 set -euo pipefail
 
 app_only=
@@ -44,13 +47,23 @@ if [ -e "$amx" ] && readelf -p .comment "$amx" | grep -Eq 'GCC: \(.*\) ([1-9]|1[
   rm "$amx"
 fi
 # Libraries that the binary links are copied under the names that it asks for (libllama.so.0).
-for library in "$backends"/lib/lib*.so; do
-  [ -e "$library" ] || fail "$library: no such file"
+# Some systems install into lib64.
+libraries=()
+for library in "$backends"/lib{,64}/lib*.so; do
+  if [ -e "$library" ]; then libraries+=("$library"); fi
+done
+[ ${#libraries[@]} -gt 0 ] || fail "$backends: no libraries in lib or lib64"
+for library in "${libraries[@]}"; do
   name=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
   install -m 644 "$library" "$app/$name"
 done
 strip --strip-unneeded "$app"/rerankd "$app"/*.so*
 if env -u LD_LIBRARY_PATH ldd "$app/rerankd" | grep "not found"; then fail "$app/rerankd does not find its libraries"; fi
+if [ -n "${ONNXRUNTIME_STORE:-}" ]; then
+  # By the assembled program: the one in BUILD does not find its libraries.
+  "$app/rerankd" models pull onnxruntime --set models.store="$ONNXRUNTIME_STORE"
+  ONNXRUNTIME=$ONNXRUNTIME_STORE/onnxruntime/libonnxruntime.so
+fi
 if [ -n "${ONNXRUNTIME:-}" ]; then
   install -m 644 "$ONNXRUNTIME" "$app/libonnxruntime.so"
 fi

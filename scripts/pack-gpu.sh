@@ -26,16 +26,18 @@ fail() { echo "pack-gpu: $1" >&2; exit 1; }
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 scripts/image-root.sh --app-only "$build" "$scratch/root"
-mv "$scratch/root/usr/lib/rerankd" "$out"
+# Filled apart, so that a failure leaves no half of it behind.
+packed=$scratch/root/usr/lib/rerankd
 for bench in ${BENCHES:-gpu scoring}; do
   # Of several builds the newest; its name carries a hash, and its notes for cargo end in .d.
   found=$(find "$build/deps" -maxdepth 1 -type f -perm -u+x -name "$bench-*" ! -name '*.d' -printf '%T@ %p\n' | sort -rn | head -n 1 | cut -d' ' -f2-)
   [ -n "$found" ] || fail "$build/deps: no benchmark $bench"
-  install -m 755 "$found" "$out/bench-$bench"
+  install -m 755 "$found" "$packed/bench-$bench"
   # Unlike the binary it has no path to the libraries beside it: run-gpu.sh names the folder.
-  strip --strip-unneeded "$out/bench-$bench"
+  strip --strip-unneeded "$packed/bench-$bench"
 done
-install -m 755 "$cuda" "$out/libggml-cuda.so"
-install -m 755 scripts/run-gpu.sh scripts/random-gguf.py "$out/"
+install -m 755 "$cuda" "$packed/libggml-cuda.so"
+install -m 755 scripts/run-gpu.sh scripts/random-gguf.py "$packed/"
+mv "$packed" "$out"
 tar --sort=name --owner=0 --group=0 -C "$(dirname "$out")" -cf - "$(basename "$out")" | xz -T1 -9 > "$out.tar.xz"
 echo "$out.tar.xz: $(($(stat -c %s "$out.tar.xz") / 1000000)) MB" >&2

@@ -5,7 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 need() { echo "setup: $1" >&2; exit 1; }
-command -v cargo >/dev/null || need "cargo is missing: install Rust 1.89 or newer from https://rustup.rs"
+rust=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+command -v cargo >/dev/null || need "cargo is missing: install Rust $rust or newer from https://rustup.rs"
+have=$(rustc --version | awk '{ print $2 }')
+[ "$(printf '%s\n' "$rust" "$have" | sort -V | head -n 1)" = "$rust" ] || need "Rust $have is too old: install $rust or newer from https://rustup.rs"
 command -v c++ >/dev/null || need "a C++ compiler is missing: apt-get install build-essential"
 command -v python3 >/dev/null || need "python3 is missing: apt-get install python3 python3-pip"
 python3 -m pip --version >/dev/null 2>&1 || need "pip is missing: apt-get install python3-pip"

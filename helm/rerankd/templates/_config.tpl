@@ -67,6 +67,12 @@
 {{- if and $v.autoscaling.enabled (not (or $v.autoscaling.targetCPU $v.autoscaling.targetRequestsWaiting)) }}{{ fail "autoscaling: set targetCPU or targetRequestsWaiting" }}{{ end }}
 {{- if and $v.keda.enabled (eq (int $v.keda.minReplicas) 0) (not $v.keda.query) }}{{ fail "keda.minReplicas: must be 1 or more, because without pods nobody counts waiting calls; or set keda.query" }}{{ end }}
 {{- if and (or $v.keda.enabled (and $v.autoscaling.enabled $v.autoscaling.targetRequestsWaiting)) (not $v.metrics.enabled) }}{{ fail "metrics.enabled: must be true to scale on waiting calls" }}{{ end }}
+{{- if and $v.models.inImage $v.gpu.enabled }}{{ fail "models.inImage: must be false if gpu.enabled, because the image for GPUs has no models" }}{{ end }}
+{{- range $name := list "autoscaling" "keda" }}
+{{- $scaling := get $v $name }}
+{{- if and $scaling.enabled (gt (int $scaling.minReplicas) (int $scaling.maxReplicas)) }}{{ fail (printf "%s.minReplicas: must be at most maxReplicas" $name) }}{{ end }}
+{{- end }}
+{{- if or (hasPrefix "127." $v.listenAddress) (eq $v.listenAddress "::1") }}{{ fail "listenAddress: must be reachable from outside the pod, because probes and callers are" }}{{ end }}
 {{- $ports := list (int $v.service.grpcPort) }}
 {{- if $v.metrics.enabled }}{{ $ports = append $ports (int $v.metrics.port) }}{{ end }}
 {{- if $v.http.enabled }}{{ $ports = append $ports (int $v.http.port) }}{{ end }}
