@@ -88,7 +88,8 @@ fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     }
     // A bare list has no other place for them.
     for warning in warnings(asked, ranked) {
-        if let Ok(value) = HeaderValue::from_str(&warning) {
+        let line: String = warning.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+        if let Ok(value) = HeaderValue::from_str(&line) {
             response.headers_mut().append(WARNING, value);
         }
     }

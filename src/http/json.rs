@@ -12,6 +12,9 @@ use crate::engine::EngineError;
 /// Most elements of a list: the most passages that a configuration can allow.
 const MOST: usize = 10_000;
 
+/// Longest name of a model, method or field as it stands in the body, bytes. An error quotes it several times, escaped each time.
+const LONGEST_WORD: usize = 1_024;
+
 /// The wanted fields of an object. A field that is null counts as absent; of a field that occurs twice, the last counts.
 #[derive(Debug)]
 pub(super) struct Object<'a, 'k> {
@@ -51,12 +54,28 @@ impl<'a, 'k> Object<'a, 'k> {
         self.parse(field, "must be a string")
     }
 
-    pub fn flag(&self, field: &str) -> Result<Option<bool>, EngineError> {
-        self.parse(field, "must be true or false")
+    /// A name, short enough to be quoted in an error.
+    pub fn word(&self, field: &str) -> Result<Option<String>, EngineError> {
+        self.raw(field).map_or(Ok(None), |value| word(value, &self.path(field)).map(Some))
     }
 
+    /// true or false, also as a string: some clients send it so.
+    pub fn flag(&self, field: &str) -> Result<Option<bool>, EngineError> {
+        match self.raw(field).map(RawValue::get) {
+            Some(r#""true""# | r#""True""#) => Ok(Some(true)),
+            Some(r#""false""# | r#""False""#) => Ok(Some(false)),
+            _ => self.parse(field, "must be true or false"),
+        }
+    }
+
+    /// A whole number, also with an empty fraction (`5.0`): clients with one type of numbers write it so.
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
     pub fn integer(&self, field: &str) -> Result<Option<i64>, EngineError> {
-        self.parse(field, "must be a whole number")
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        self.parse::<i64>(field, "must be a whole number").or_else(|refused| match self.number(field) {
+            Ok(Some(number)) if number.fract() == 0.0 && number.abs() < EXACT => Ok(Some(number as i64)),
+            _ => Err(refused),
+        })
     }
 
     pub fn number(&self, field: &str) -> Result<Option<f64>, EngineError> {
@@ -86,6 +105,14 @@ pub(super) fn elements<'a>(value: &'a RawValue, path: &str) -> Result<Option<Vec
         Ok(Some(elements)) => Ok(Some(elements)),
         _ => Err(EngineError::invalid(path, format!("more than {MOST} given, at most {MOST} allowed"))),
     }
+}
+
+/// A string short enough to be quoted in an error. `path` is where it stands in the body.
+pub(super) fn word(value: &RawValue, path: &str) -> Result<String, EngineError> {
+    if value.get().len() > LONGEST_WORD {
+        return Err(EngineError::invalid(path, format!("is longer than {LONGEST_WORD} bytes")));
+    }
+    string(value).ok_or_else(|| EngineError::invalid(path, "must be a string"))
 }
 
 /// A string; `None` if the value is none, or holds half of a surrogate pair.

@@ -88,7 +88,7 @@ impl Names {
     /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the same reason a
     /// method that does not ask the named model is invalid. [`EngineError::Unavailable`] while it cannot be known.
     pub fn choose(&self, object: &Object<'_, '_>, configured: Option<MethodRef>) -> Result<Choice, Problem> {
-        let given = |field: &str| Ok::<_, EngineError>(object.text(field)?.filter(|name| !name.is_empty()));
+        let given = |field: &str| Ok::<_, EngineError>(object.word(field)?.filter(|name| !name.is_empty()));
         let named = given(METHOD)?
             .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}"))))
             .transpose()?;

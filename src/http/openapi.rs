@@ -21,9 +21,11 @@ mod tests {
 
     use super::*;
     use crate::call::{PRIORITY_LEVEL, PRIORITY_NAME};
+    use crate::engine::rerank::Usage;
     use crate::http::own;
     use crate::http::request::{COMMON, RANKING};
     use crate::http::terms::TIMEOUT;
+    use crate::peers::ComputeCost;
 
     /// The headers that a request's terms and its trace are read from, at every path that ranks.
     #[test]
@@ -44,6 +46,24 @@ mod tests {
             })
             .collect();
         assert_eq!(described.len(), 8, "{described:?}");
+    }
+
+    /// The headers of answers: those that text-embeddings-inference gives with its lists, the warnings, and the request's id.
+    #[test]
+    fn every_header_of_an_answer_is_described() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        let costs = ComputeCost::new(1, &Usage::default()).headers("cpu");
+        let of_lists: Vec<&str> =
+            costs.iter().map(|(name, _)| *name).chain(["x-request-id", "x-rerankd-warning"]).collect();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            let Some(headers) = operations["post"]["responses"]["200"]["headers"].as_object() else { continue };
+            let wanted = if path.ends_with("score") { vec!["x-request-id"] } else { of_lists.clone() };
+            assert_eq!(headers.len(), wanted.len(), "{path}");
+            for name in wanted {
+                let pointer = headers[name]["$ref"].as_str().unwrap().trim_start_matches('#');
+                assert!(document.pointer(pointer).is_some(), "{path} {name}");
+            }
+        }
     }
 
     /// What a body may have is in the document. The lists of passages are in one of two schemas.

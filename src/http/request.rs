@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::HttpOptions;
 use super::documents::{self, Document};
 use super::instruction;
-use super::json::{Object, elements, string};
+use super::json::{Object, elements, word};
 use super::model::{Choice, Names};
 use super::own;
 use super::problem::{Problem, Shape};
@@ -212,7 +212,7 @@ fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>, EngineErr
     }
     let mut distinct: Vec<String> = Vec::new();
     for field in fields {
-        let field = string(field).ok_or_else(refused)?;
+        let field = word(field, "rank_fields")?;
         // A field that is named again would copy its text again.
         if !distinct.contains(&field) {
             distinct.push(field);
@@ -233,7 +233,7 @@ pub(super) fn truncate(object: &Object<'_, '_>) -> Result<Option<bool>, EngineEr
 /// The side at which documents are cut, under the name of text-embeddings-inference or of vLLM.
 pub(super) fn cut_side(object: &Object<'_, '_>) -> Result<CutSide, EngineError> {
     for field in ["truncation_direction", "truncation_side"] {
-        if let Some(side) = object.text(field)? {
+        if let Some(side) = object.word(field)? {
             return match side.as_str() {
                 "right" | "Right" => Ok(CutSide::End),
                 "left" | "Left" => Ok(CutSide::Beginning),
@@ -331,6 +331,11 @@ mod tests {
         );
         assert!(tei.tei && tei.raw_scores && tei.echo && tei.request.passages.len() == 1);
         assert_eq!((tei.request.truncate, tei.request.cut_side), (Some(true), CutSide::Beginning));
+        // RAGFlow's client of Xinference sends its flags as strings; JavaScript and Lua clients may write counts with a fraction.
+        let xinference = read(
+            r#"{"query": "q", "documents": ["a"], "return_documents": "false", "return_len": "true", "top_n": 1.0}"#,
+        );
+        assert_eq!((xinference.echo, xinference.request.top_n), (false, Some(1)));
         for method in ["", r#", "rerankd_method": "cross-encoder""#] {
             let beside = read(&format!(r#"{{"query": "q", "documents": ["a"], "model": "bge"{method}}}"#));
             assert_eq!(beside.request.method, methods::find("cross-encoder"));

@@ -86,3 +86,32 @@ async fn pages_may_not_call_a_server_without_tokens() {
     assert_eq!(closed.send("/rerank", &known, body).await.status, 200, "whoever has a token is no page of another's");
     closed.stop().await;
 }
+
+/// An error quotes a name several times, with every byte escaped: 16 MiB of it became a body of 336 MiB.
+#[tokio::test]
+async fn an_error_does_not_repeat_a_long_name() {
+    let server = serve(Scripted::default()).await;
+    let plain = json!({ "query": "question", "documents": ["a question", "b"] });
+    let long = "\u{7f}".repeat(1 << 20);
+    let rows = [
+        ("model", json!(long)),
+        ("rerankd_method", json!(long)),
+        ("truncation_side", json!(long)),
+        ("truncation_direction", json!(long)),
+        ("rank_fields", json!([long])),
+    ];
+    for (field, value) in rows {
+        let mut bodies = vec![("/v1/rerank", plain.clone()), ("/v2/rerank", plain.clone())];
+        bodies.push(("/rerank", json!({ "query": "question", "texts": ["a question"] })));
+        if field != "rank_fields" {
+            bodies.push(("/score", json!({ "text_1": "question", "text_2": ["a question"] })));
+        }
+        for (path, mut body) in bodies {
+            body[field] = value.clone();
+            let answer = server.post(path, &body).await;
+            let said = answer.body.to_string();
+            assert_eq!(answer.status, 422, "{path} {field}");
+            assert!(said.len() < 8_192 && said.contains(field), "{path} {field}: {} bytes", said.len());
+        }
+    }
+}
