@@ -22,7 +22,8 @@ async fn follow(
         // Off the reactor: a volume that stops answering would hold its thread.
         let stamp = Arc::clone(&stamp);
         let Ok(now) = tokio::task::spawn_blocking(move || stamp()).await else { continue };
-        if now == seen && !unread || now.is_none() {
+        // What was there and is gone counts as a change; what never was is not looked for.
+        if now == seen && !unread {
             continue;
         }
         // A file that could not be read may be read later without a change of it.
@@ -54,7 +55,10 @@ pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, aga
             let unread = matches!(problem, ProfileError::File { .. });
             if !(unread && again) {
                 tracing::error!(%problem, "position-bias profiles not used");
-                bias.report(problem.to_string());
+                // What could not be read is in use as before, and is read again.
+                if !unread {
+                    bias.report(problem.to_string());
+                }
             }
             !unread
         }
@@ -94,6 +98,29 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    /// It stayed in force until a restart, and replicas differed.
+    #[tokio::test]
+    async fn a_file_that_is_gone_is_a_change() {
+        let there = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let (calls, seen) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&there));
+        let counted = Arc::clone(&calls);
+        let stamp = move || seen.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1));
+        let reload = move |_| counted.fetch_add(1, Ordering::Relaxed) < 9;
+        let following = tokio::spawn(follow(Duration::from_millis(1), stamp, reload));
+        let reached = |calls: Arc<AtomicUsize>, count| async move {
+            while calls.load(Ordering::Relaxed) < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let ten = Duration::from_secs(10);
+        tokio::time::timeout(ten, reached(Arc::clone(&calls), 1)).await.expect("it is read at first");
+        there.store(false, Ordering::Relaxed);
+        tokio::time::timeout(ten, reached(Arc::clone(&calls), 2)).await.expect("its end is no change");
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        following.abort();
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
 
     /// A file that could not be read once was not read again until it changed.
     #[tokio::test]

@@ -229,12 +229,9 @@ async fn reload(
         let work = move || {
             let faults = own.reload(true);
             for (generator, (profiles, ranking)) in calibration {
-                if profiles.stamp().is_some() {
-                    load_profiles(&generator, &profiles, false);
-                }
-                if ranking.stamp().is_some() {
-                    load_ranking(&generator, &ranking, false);
-                }
+                // A file that is gone holds none.
+                load_profiles(&generator, &profiles, false);
+                load_ranking(&generator, &ranking, false);
             }
             faults.len()
         };
@@ -317,7 +314,9 @@ async fn load_embedding(engine: &Engine) {
         tokens: usize::MAX,
         until: None,
     };
-    let problem = match tokio::time::timeout(LONGEST_PAUSE, embedding.score(list, &Call::local(), None)).await {
+    let outcome = tokio::time::timeout(LONGEST_PAUSE, embedding.score(list, &Call::local(), None)).await;
+    embedding.serve_without();
+    let problem = match outcome {
         Ok(Ok(_)) => return,
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("not loaded after {} s", LONGEST_PAUSE.as_secs()),
@@ -342,7 +341,7 @@ fn trial(role: Role) -> RerankRequest {
 /// Warns where the store cannot be written: learnt profiles and the hashes of files are then not kept.
 fn check_store(config: &Config) {
     let root: &Path = config.store.root();
-    let Err(error) = tempfile::tempfile_in(root) else { return };
+    let Err(error) = std::fs::create_dir_all(root).and_then(|()| tempfile::tempfile_in(root)) else { return };
     let lost = if config.learn_position_bias { "; learnt position-bias profiles are lost at the end" } else { "" };
     tracing::warn!(path = %root.display(), %error, "models.store cannot be written: models are hashed at every start{lost}");
 }

@@ -231,7 +231,8 @@ impl Engine {
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
-        self.models().judge()?;
+        // Answers are drawn first: a model that cannot be loaded must not cost them.
+        self.models().judge()?.load(call).await?;
         let contexts = request.contexts();
         let key = context_free::Key::of(&request);
         let cached = self.context_free.get(&key);

@@ -15,7 +15,7 @@ use super::prompt::CutSide;
 use super::rerank::Passage;
 use super::truncate::{Fit, fit_passages};
 use super::{Engine, EngineError, estimate};
-use crate::call::Call;
+use crate::call::{Call, Lane};
 use crate::plan::{NodeId, Plan, Segment, Token};
 use crate::scheduler::generator::Keys;
 
@@ -24,6 +24,9 @@ pub const MOST_PASSAGES: usize = 10_000;
 
 /// Passages that are read between two reports.
 const GROUP: usize = 16;
+
+/// Passages in a row that found no room among others that were there, after which there is none.
+const IN_VAIN: usize = 4 * GROUP;
 
 /// What became of the passages so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,13 +65,14 @@ impl Engine {
         let first = estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes));
         // Longer passages are cut.
         generator.scheduler.admit(call, first.min(self.limits.tokens))?;
-        let mut progress = WarmProgress::default();
+        let (mut progress, mut in_vain) = (WarmProgress::default(), 0);
         let passages: Arc<[Passage]> = passages.into();
         for start in (0..passages.len()).step_by(GROUP) {
             let range = start..passages.len().min(start + GROUP);
             let (model, all, truncate) = (Arc::clone(&generator), Arc::clone(&passages), self.limits.truncate);
+            // Looks for files: apart from what other requests compute.
             let missing = call
-                .compute(move |call| {
+                .compute_in(Lane::Disk, move |call| {
                     let tokens = tokens(&model, &all[range.clone()], truncate, call)
                         .map_err(|error| shifted(error, range.start))?;
                     Ok::<_, EngineError>(missing(&model, &tokens))
@@ -84,12 +88,14 @@ impl Engine {
                 let model = Arc::clone(&generator);
                 let count =
                     move |_: &Call| Ok::<_, EngineError>(missing.kept(&model).into_iter().filter(|kept| *kept).count());
-                kept = call.compute(count).await?;
+                kept = call.compute_in(Lane::Disk, count).await?;
             }
             progress.present += group - read;
             progress.kept += kept;
-            // A passage here and there may be too long to be kept. Where a whole group was refused there is no room.
-            if read == group && kept == 0 {
+            // A passage here and there may be too long to be kept. Where a whole group was refused, or so many in a row, there is no
+            // room.
+            in_vain = if kept > 0 { 0 } else { in_vain + read };
+            if read == group && kept == 0 || in_vain >= IN_VAIN {
                 break;
             }
             progress.done += group;

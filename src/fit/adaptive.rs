@@ -36,7 +36,8 @@ impl Goal {
     }
 }
 
-/// Up to `count` orders of `length` passages that are not in `seen`, largest gain first.
+/// Up to `count` orders of `length` passages that are not in `seen`, largest gain first. Candidates are drawn over the places of
+/// `named`, the passages in an order that does not depend on that of the request.
 ///
 /// # Errors
 /// [`FitError::Interrupted`].
@@ -44,12 +45,11 @@ pub fn next_orders(
     estimate: &Estimate,
     length: usize,
     count: usize,
-    seen: &HashSet<Vec<usize>>,
+    (seen, named): (&HashSet<Vec<usize>>, &[usize]),
     goal: Goal,
     seed: u64,
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<Vec<usize>>, FitError> {
-    let n = estimate.utilities.len();
     let Some(weights) = estimate.bias.iter().find(|weights| weights.len() == length) else { return Ok(Vec::new()) };
     let mut source = ChaCha8Rng::seed_from_u64(seed);
     let mut covariance = estimate.covariance.clone();
@@ -60,15 +60,15 @@ pub fn next_orders(
         check(interrupt)?;
         let attention = attention(estimate, &covariance, goal);
         let gain = |order: &[usize]| {
-            let z = row(order, weights, n);
+            let z = row(order, weights, named.len());
             let y = &covariance * &z;
             y.dot(&(&attention * &y)) / (noise + z.dot(&y))
         };
         let fresh = |order: &Vec<usize>| !seen.contains(order) && !taken.contains(order);
-        let pool = candidates(n, length, &mut source).into_iter().filter(fresh);
+        let pool = candidates(named, length, &mut source).into_iter().filter(fresh);
         let best = pool.map(|order| (gain(&order), order)).max_by(|left, right| left.0.total_cmp(&right.0));
         let Some((_, order)) = best else { break };
-        let z = row(&order, weights, n);
+        let z = row(&order, weights, named.len());
         let y = &covariance * &z;
         covariance -= &y * y.transpose() / (noise + z.dot(&y));
         taken.insert(order.clone());
@@ -86,15 +86,16 @@ fn row(order: &[usize], weights: &[f64], n: usize) -> DVector<f64> {
 }
 
 /// All ordered pairs of up to 20 passages, else random orders.
-fn candidates(n: usize, length: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
-    if length == 2 && n <= 20 {
-        return (0..n).flat_map(|p| (0..n).filter(move |q| *q != p).map(move |q| vec![p, q])).collect();
+fn candidates(named: &[usize], length: usize, source: &mut ChaCha8Rng) -> Vec<Vec<usize>> {
+    if length == 2 && named.len() <= 20 {
+        let others = |p: usize| named.iter().filter(move |q| **q != p).map(move |&q| vec![p, q]);
+        return named.iter().flat_map(|&p| others(p)).collect();
     }
-    let mut all: Vec<usize> = (0..n).collect();
+    let mut all = named.to_vec();
     (0..DRAWS)
         .map(|_| {
             all.shuffle(source);
-            all[..length.min(n)].to_vec()
+            all[..length.min(named.len())].to_vec()
         })
         .collect()
 }
@@ -143,7 +144,7 @@ mod tests {
             estimate(6, &observations, None, &Settings::default(), &|| false).unwrap()
         };
         let before = fit(&seen);
-        let next = next_orders(&before, 2, 4, &seen, goal, 0, &|| false).unwrap();
+        let next = next_orders(&before, 2, 4, (&seen, &[0, 1, 2, 3, 4, 5]), goal, 0, &|| false).unwrap();
         assert_eq!(next.len(), 4);
         assert!(next.iter().all(|order| !seen.contains(order)));
         let doubtful = [before.ranking[0], before.ranking[1]];
@@ -163,8 +164,8 @@ mod tests {
         assert!(Goal { top: 1, probability: 0.9 }.reached(&settled));
         assert!(!Goal { top: 2, probability: 0.9 }.reached(&settled));
         let goal = Goal { top: 1, probability: 0.9 };
-        assert!(next_orders(&settled, 2, 3, &HashSet::new(), goal, 0, &|| false).unwrap().is_empty());
-        let stopped = next_orders(&settled, 1, 3, &HashSet::new(), goal, 0, &|| true);
+        assert!(next_orders(&settled, 2, 3, (&HashSet::new(), &[0, 1, 2]), goal, 0, &|| false).unwrap().is_empty());
+        let stopped = next_orders(&settled, 1, 3, (&HashSet::new(), &[0, 1, 2]), goal, 0, &|| true);
         assert_eq!(stopped, Err(FitError::Interrupted));
     }
 }

@@ -231,7 +231,8 @@ fn snap(utilities: &[f64]) -> Vec<f64> {
     if spread <= 1e-9 * centre.abs().max(1.0) {
         return vec![0.0; utilities.len()];
     }
-    utilities.iter().map(|u| ((u - centre) / spread * 1e6).round()).collect()
+    // A negative zero would come after a positive one.
+    utilities.iter().map(|u| ((u - centre) / spread * 1e6).round() + 0.0).collect()
 }
 
 #[cfg(test)]

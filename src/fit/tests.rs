@@ -225,6 +225,11 @@ fn scores_that_are_all_alike_show_no_signal() {
     assert!(fitted.diagnostics.signal.abs() < 1e-12, "{}", fitted.diagnostics.signal);
 }
 
+#[test]
+fn ties_next_to_the_mean_keep_the_input_order() {
+    assert_eq!(descending(&snap(&[1.0, -1e-12, 1e-12, -1.0])), [0, 1, 2, 3]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

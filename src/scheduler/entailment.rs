@@ -156,6 +156,17 @@ impl Judge {
             .await
     }
 
+    /// Loads the model where it is not loaded, for a request that pays for other work before it asks.
+    ///
+    /// # Errors
+    /// As [`Judge::judge`].
+    pub async fn load(&self, call: &Call) -> Result<(), ScheduleError> {
+        if matches!(&*self.worker.status().borrow(), Status::Ready(_)) {
+            return Ok(());
+        }
+        self.judge(Vec::new(), call).await.map(drop)
+    }
+
     /// Pairs that the model judged since the start.
     #[must_use]
     pub fn judged(&self) -> u64 {

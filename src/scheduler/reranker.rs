@@ -9,7 +9,7 @@ mod size;
 mod states;
 mod work;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,9 @@ struct Asked {
 /// How long a model that could not be loaded is left alone by those who can do without it.
 const REST: Duration = Duration::from_secs(30);
 
+/// How long who can do without the model waits for a server that already serves to load it.
+const WHILE_LOADING: Duration = Duration::from_secs(1);
+
 /// What is asked of the model.
 enum Wanted {
     Scores(Box<Asked>),
@@ -108,6 +111,8 @@ pub struct PassageScorer {
     scored: Arc<AtomicU64>,
     /// When it could not be loaded last.
     failed: Arc<Mutex<Option<Instant>>>,
+    /// Whether who can do without it waits for its file only [`WHILE_LOADING`].
+    dispensable: Arc<AtomicBool>,
     model: ConfiguredModel,
     /// Settings that its scores depend on beside its file; empty for the defaults.
     settings: Arc<str>,
@@ -134,7 +139,15 @@ impl PassageScorer {
         let (scored, backlog) = (Arc::new(AtomicU64::new(0)), Arc::new(Backlog::new(longest_wait)));
         let service = Turns::new(Scoring { name, loader, scored: Arc::clone(&scored) }, Arc::clone(&backlog));
         let worker = Worker::start(name, Load::OnDemand, service)?;
-        Ok(Self { worker, backlog, scored, failed: Arc::default(), model, settings: "".into() })
+        Ok(Self {
+            worker,
+            backlog,
+            scored,
+            failed: Arc::default(),
+            dispensable: Arc::default(),
+            model,
+            settings: "".into(),
+        })
     }
 
     /// Names the settings that its scores depend on beside its file; empty for the defaults.
@@ -163,6 +176,17 @@ impl PassageScorer {
         // The worker tells its state after it has answered, so what counts is that it is not ready again.
         let ready = matches!(&*self.worker.status().borrow(), Status::Ready(_));
         !ready && failed.is_some_and(|at| at.elapsed() < REST)
+    }
+
+    /// From now on [`time_to_load`](Self::time_to_load) is bounded: the server is ready and ranks without this model.
+    pub fn serve_without(&self) {
+        self.dispensable.store(true, Ordering::Relaxed);
+    }
+
+    /// How long a caller that can do without the model should wait for it to be loaded; `None` for no bound.
+    #[must_use]
+    pub fn time_to_load(&self) -> Option<Duration> {
+        (self.info().is_none() && self.dispensable.load(Ordering::Relaxed)).then_some(WHILE_LOADING)
     }
 
     /// What is known of the model; `None` until it is loaded.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::common;
 use common::{LIMITS, Scripted, wire};
 use rerankd::engine::Limits;
+use rerankd::model::Capacity;
 use rerankd::rpc::v1;
 use tonic::Code;
 
@@ -68,6 +69,54 @@ async fn unsettled_first_places_are_fitted_together() {
     assert!(answer.fusion.is_none() && answer.diagnostics.is_some());
     let one = ask(&server, wire("mill", &["the mill"])).await;
     assert_eq!((one.results.len(), one.diagnostics), (1, None));
+    server.stop().await;
+}
+
+/// The orders of the third stage were drawn over sorted ids: other ids, or none in another order, gave other utilities.
+#[tokio::test]
+async fn the_third_stage_does_not_depend_on_ids_or_on_the_order_of_the_request() {
+    let server = Scripted::default().serve().await;
+    let settled = v1::MoiOptions { settle_probability: Some(0.9999), ..v1::MoiOptions::default() };
+    let request = v1::RerankRequest { moi: Some(settled), ..list(6) };
+    let utilities = |answer: v1::RerankResponse, places: &[u32]| -> Vec<(u32, u64)> {
+        let results = answer.results.iter();
+        let mut all: Vec<(u32, u64)> =
+            results.map(|result| (places[result.original_index as usize], result.utility.to_bits())).collect();
+        all.sort_unstable();
+        all
+    };
+    let places = [0, 1, 2, 3, 4, 5];
+    let first = ask(&server, request.clone()).await;
+    assert_eq!(first.results.iter().filter(|result| result.stage() == v1::Stage::Together).count(), 3);
+    let expected = utilities(first, &places);
+    for ids in [["f", "e", "d", "c", "b", "a"], ["b", "a", "c", "d", "f", "e"]] {
+        let mut renamed = request.clone();
+        for (passage, id) in renamed.passages.iter_mut().zip(ids) {
+            passage.id = id.to_owned();
+        }
+        assert_eq!(utilities(ask(&server, renamed).await, &places), expected, "{ids:?}");
+    }
+    let mut reversed = request;
+    reversed.passages.reverse();
+    assert_eq!(utilities(ask(&server, reversed).await, &[5, 4, 3, 2, 1, 0]), expected);
+    server.stop().await;
+}
+
+/// Each fits a prompt alone, three together do not. They were cut to a third of the context, or refused, for a stage that may not
+/// run.
+#[tokio::test]
+async fn passages_are_not_cut_for_the_third_stage() {
+    let capacity = Capacity { cells: 1_024, sequences: 64, batch: 64 };
+    let server = Scripted { capacity, ..Scripted::default() }.serve().await;
+    let mut request = list(3);
+    for passage in &mut request.passages {
+        passage.text.push_str(&"x".repeat(500));
+    }
+    let settled = v1::MoiOptions { settle_probability: Some(0.9999), ..v1::MoiOptions::default() };
+    let off = v1::Truncation { mode: v1::TruncationMode::Off.into(), ..v1::Truncation::default() };
+    (request.truncation, request.moi) = (Some(off), Some(settled));
+    let answer = ask(&server, request).await;
+    assert!(answer.results.iter().all(|result| result.tokens_cut == 0 && result.stage() == v1::Stage::Alone));
     server.stop().await;
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common;
 use common::{Running, Scripted, fields, wire};
 use rerankd::rpc::v1;
+use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
 use tonic::Code;
 
 async fn server(scripted: Scripted) -> Running {
@@ -65,4 +66,30 @@ async fn the_longest_passages_that_may_be_returned_count_against_the_budget() {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     assert_eq!(second.observed.tokens.load(Ordering::SeqCst), 0, "refused before any work");
     second.stop().await;
+}
+
+/// All samples were drawn, and then the model could not be loaded; every further request paid for them again.
+#[tokio::test]
+async fn an_entailment_model_that_cannot_be_loaded_costs_no_sample() {
+    use rerankd::model::ModelError;
+    use rerankd::scheduler::entailment::{ConfiguredModel, EntailmentOptions, Judge};
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let loader = Box::new(|_: &mut dyn FnMut(&mut dyn rerankd::model::entailment::Entailment)| {
+        Err(ModelError::Unusable { path: "nli.onnx".into(), problem: "damaged".into() })
+    });
+    let judge = Judge::start(EntailmentOptions { cache_entries: 10 }, ConfiguredModel::default(), loader).unwrap();
+    let engine = common::with_judge(&engine, judge);
+    let server = common::serve(engine.clone(), observed, queue_length).await;
+    for _ in 0..2 {
+        let mut utilities = UtilityServiceClient::new(server.channel().await);
+        let passages = wire("q", &["aaaa", "bbbb"]).passages;
+        let request = v1::MeasureUtilityRequest { question: "which".into(), passages, ..Default::default() };
+        let request = v1::MeasureUtilityRequest { references: vec!["aaaa".into()], ..request };
+        let refused = utilities.measure_utility(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    }
+    let inline = asked(&["aaaa", "bbbb"], utility());
+    assert_eq!(server.client().await.rerank(inline).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(common::generator(&engine).scheduler.stats().tokens.load(Ordering::SeqCst), 0);
+    server.stop().await;
 }

@@ -89,6 +89,70 @@ async fn a_request_that_is_bounded_by_its_budget_is_admitted_by_it() {
     server.stop().await;
 }
 
+/// Each ranking waited until the load ended, with its permit and its tokens in the queue of an idle generator.
+#[tokio::test]
+async fn a_server_that_ranks_without_an_embedding_model_does_not_wait_for_its_file() {
+    use rerankd::scheduler::entailment::ConfiguredModel;
+    use rerankd::scheduler::reranker::PassageScorer;
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let loader = Box::new(move |_: &mut dyn FnMut(&mut dyn rerankd::model::reranker::Reranker)| {
+        let _ = held.recv();
+        Ok(())
+    });
+    let scorer = PassageScorer::start("embedding", ConfiguredModel::default(), None, loader).unwrap();
+    scorer.serve_without();
+    let models = engine.models().clone().with_scorer(Role::Embedding, scorer);
+    let engine = rerankd::engine::Engine::new(models, *engine.limits());
+    let server = common::serve(engine, observed, queue_length).await;
+    let answer = tokio::time::timeout(Duration::from_secs(20), ask(&server, list(3, 20))).await;
+    let answer = answer.expect("it waits for the file").unwrap();
+    let without = "ranked without the embedding model: it is not loaded yet";
+    assert!(answer.warnings.iter().any(|one| one == without), "{:?}", answer.warnings);
+    assert!(answer.results.iter().all(|result| result.stage() != v1::Stage::Retriever));
+    drop(release);
+    server.stop().await;
+}
+
+/// Its step failed: callers got the words of the runtime, and the operator nothing.
+#[tokio::test]
+async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
+    use rerankd::model::ModelError;
+    use rerankd::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
+    use rerankd::scheduler::entailment::ConfiguredModel;
+    use rerankd::scheduler::reranker::PassageScorer;
+    struct Broken;
+    impl Reranker for Broken {
+        fn info(&self) -> RerankerInfo {
+            RerankerInfo { name: "broken".into(), ..RerankerInfo::default() }
+        }
+        fn query(&self, _: &str) -> Result<Encoded, TextError> {
+            Ok(Encoded::default())
+        }
+        fn passage(&self, _: &Encoded, _: &str, _: Shortening) -> Result<Encoded, TextError> {
+            Ok(Encoded::default())
+        }
+        fn query_cost(&self, _: &Encoded) -> usize {
+            1
+        }
+        fn score(&mut self, _: &Encoded, _: &[&Encoded]) -> Result<Vec<f64>, ModelError> {
+            Err(ModelError::Decode("device 0 is lost".into()))
+        }
+    }
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let loader = Box::new(|serve: &mut dyn FnMut(&mut dyn Reranker)| {
+        serve(&mut Broken);
+        Ok(())
+    });
+    let scorer = PassageScorer::start("embedding", ConfiguredModel::default(), None, loader).unwrap();
+    let models = engine.models().clone().with_scorer(Role::Embedding, scorer);
+    let server = common::serve(rerankd::engine::Engine::new(models, *engine.limits()), observed, queue_length).await;
+    let answer = ask(&server, list(3, 20)).await.unwrap();
+    let said = "ranked without the embedding model: it failed; see the server's log";
+    assert!(answer.warnings.iter().any(|one| one == said), "{:?}", answer.warnings);
+    server.stop().await;
+}
+
 /// It was given half of the budget, and the other half did not suffice for the generator.
 #[tokio::test]
 async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {

@@ -218,9 +218,6 @@ impl EvaluateRequest {
             return invalid("annotators", format!("{} given twice", repeated.name()));
         }
         check_metrics(&self.metrics)?;
-        if !self.threshold.is_finite() {
-            return invalid("threshold", "must be a finite number".into());
-        }
         if self.has(Annotator::needs_references) && self.references.is_empty() {
             return invalid("references", "must not be empty for these annotators".into());
         }
@@ -243,10 +240,21 @@ impl EvaluateRequest {
         if self.rankings.len() > most {
             return invalid("rankings", format!("{} given, at most {most} allowed", self.rankings.len()));
         }
-        self.measure.check()?;
         check_texts(&self.question, &self.passages, limits)?;
         check_orders("rankings", &self.rankings, self.passages.len())?;
         self.check_contexts()?;
+        self.check_settings()
+    }
+
+    /// Refuses settings that hold for every question.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field.
+    pub(crate) fn check_settings(&self) -> Result<(), EngineError> {
+        if !self.threshold.is_finite() {
+            return Err(EngineError::invalid("threshold", "must be a finite number"));
+        }
+        self.measure.check()?;
         self.sampling.check()?;
         self.greedy().check().map_err(|error| match error {
             EngineError::Invalid { field, problem } if field == "sampling.max_tokens" => {
@@ -274,7 +282,7 @@ impl Engine {
         request.sampling = request.task.sampling(request.sampling);
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
-            self.models().judge()?;
+            self.models().judge()?.load(call).await?;
         }
         if request.has(Annotator::needs_embedding) {
             self.models().scorer(Role::Embedding)?;
@@ -291,7 +299,13 @@ impl Engine {
 impl EvaluateRequest {
     /// Computes the metrics of every ranking over the labels.
     fn report(&self, labelled: Labelled, call: &Call) -> Result<EvaluateReport, EngineError> {
-        let grading = Grading { threshold: self.threshold, graded: true };
+        // Judgements may have grades. The labels of the others lie between 0 and 1, where a threshold for grades would hold for none.
+        let judged = self.has(|annotator| annotator == Annotator::Provenance);
+        let grading = |annotator: Annotator| match annotator {
+            Annotator::Provenance => Grading { threshold: self.threshold, ..Grading::ERAG },
+            _ if judged => Grading::ERAG,
+            _ => Grading { threshold: self.threshold, ..Grading::ERAG },
+        };
         let pairs = self.rankings().into_iter().zip(self.contexts()).enumerate();
         let rankings = pairs.map(|(number, (indices, context))| {
             call.check()?;
@@ -301,7 +315,7 @@ impl EvaluateRequest {
                 let listed = Ranking::new(listed, labels.clone());
                 AnnotatorScores {
                     annotator: *annotator,
-                    metrics: self.metrics.iter().map(|metric| metric.of(&listed, grading)).collect(),
+                    metrics: self.metrics.iter().map(|metric| metric.of(&listed, grading(*annotator))).collect(),
                     end_to_end: labelled.end_to_end[number][at],
                 }
             });

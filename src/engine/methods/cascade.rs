@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::engine::fusing::{Fusion, FusionMode, FusionReport};
 use crate::engine::models::Role;
 use crate::engine::prompt::Language;
-use crate::engine::rerank::RerankRequest;
+use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::{EngineError, Limits};
 use crate::fusion::settled;
 use crate::numeric::{descending, real};
@@ -71,18 +71,15 @@ impl Method for Cascade {
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        Some(PromptShape {
-            longest: TOGETHER.min(request.passages.len()),
-            overhead: overhead_with(&request.opening, language),
-        })
+        // Each is read alone. Where three of them do not fit one prompt, the third stage is left out.
+        Some(PromptShape { longest: 1, overhead: overhead_with(&request.opening, language) })
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
         let prompt = QueryPrompt::of(&task)?;
         let fusion = (task.request.fusion.mode != FusionMode::Off).then(|| Fusion::of(&task.request));
         let signal = task.signal.filter(|_| fusion.is_some());
-        let none = (Vec::new(), Vec::new(), Vec::new());
-        let (free, read, utilities) = none;
+        let (free, read, utilities) = (Vec::new(), Vec::new(), Vec::new());
         let mut running = Running { task, prompt, fusion, signal, free, read, utilities, together: None, done: None };
         running.choose();
         Ok(Box::new(running))
@@ -222,8 +219,13 @@ impl Running {
             return Ok(None);
         }
         let chosen = order[..first.len()].to_vec();
+        // Orders are drawn over sorted ids. A place in the ranking is the same whatever ids and order the caller chose.
+        let named = |(place, &passage): (usize, &usize)| Passage {
+            id: place.to_string(),
+            ..self.task.request.passages[passage].clone()
+        };
         let request = RerankRequest {
-            passages: chosen.iter().map(|&passage| self.task.request.passages[passage].clone()).collect(),
+            passages: chosen.iter().enumerate().map(named).collect(),
             moi: MoiOptions {
                 scheme: Some(Scheme::Prefix),
                 depth: Some(TOGETHER),
@@ -256,23 +258,30 @@ fn complete(utilities: &[f64]) -> Vec<f64> {
 }
 
 /// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has the value of the
-/// stage that placed it: refined utilities of the first places say nothing of the others. What was not read is not a number;
-/// it comes last, in the order of `free`, which also breaks ties, and gets the lowest value of what was read, and not above 0.
+/// stage that placed it: refined utilities of the first places say nothing of the others. One that stage 3 puts below the best of the
+/// others stays before it, with that one's value. What was not read is not a number; it comes last, in the order of `free`, which
+/// also breaks ties, and gets the lowest value of what was read, and not above 0.
 pub(crate) fn placed(stages: &[Stage], alone: &[f64], together: &[f64], free: &[usize]) -> (Vec<f64>, Vec<usize>) {
     let of_stage = |(place, stage): (usize, &Stage)| match stage {
         Stage::Together => together[place],
         Stage::Alone => alone[place],
         Stage::Retriever => f64::NAN,
     };
-    let values = complete(&stages.iter().enumerate().map(of_stage).collect::<Vec<_>>());
+    let mut values = complete(&stages.iter().enumerate().map(of_stage).collect::<Vec<_>>());
+    let apart = stages.iter().zip(&values).filter(|(stage, _)| **stage == Stage::Alone);
+    let best_apart = apart.map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
+    let own = values.clone();
     let of_stage = |stage: Stage| {
         let mut kept: Vec<usize> = free.iter().copied().filter(|&passage| stages[passage] == stage).collect();
         if stage != Stage::Retriever {
-            kept.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
+            kept.sort_by(|&left, &right| own[right].total_cmp(&own[left]));
         }
         kept
     };
     let ranking = [Stage::Together, Stage::Alone, Stage::Retriever].map(of_stage).concat();
+    for (value, _) in values.iter_mut().zip(stages).filter(|(_, stage)| **stage == Stage::Together) {
+        *value = value.max(best_apart);
+    }
     (values, ranking)
 }
 
@@ -307,6 +316,10 @@ impl Ranking for Running {
     /// The prompts of stage 3 begin with the passages that are first after stage 2.
     fn shares(&self) -> usize {
         self.together.as_ref().map_or_else(|| usize::from(self.read.len() > 1), |(_, inner)| inner.shares())
+    }
+
+    fn fits(&self) -> bool {
+        self.together.is_some()
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {

@@ -138,8 +138,7 @@ pub trait Method: Send + Sync {
         None
     }
 
-    /// Whether the probability that a passage outranks the next is a function of their values' difference, which
-    /// `rerankd calibrate --ranking` can learn ([`settled`](crate::fusion::settled)).
+    /// Whether `outranks_next` is a function of the difference of two values, which can be learnt ([`crate::fusion::settled`]).
     fn outranks_by_value(&self) -> bool {
         false
     }
@@ -150,7 +149,7 @@ pub trait Method: Send + Sync {
         None
     }
 
-    /// A model beside the generator whose scores it mixes in where the server has one.
+    /// A model beside the generator whose scores it mixes in, where there is one.
     fn signal(&self) -> Option<Role> {
         None
     }
@@ -234,6 +233,11 @@ pub trait Ranking: Send {
     /// it. 0 where hardly any prompt of a later round begins as one of this.
     fn shares(&self) -> usize {
         0
+    }
+
+    /// Whether its next step, a design or taking in scores, may take seconds. It then takes turns with fits.
+    fn fits(&self) -> bool {
+        false
     }
 
     /// Takes in the scores of what [`Ranking::needs`] gave last, in its order.

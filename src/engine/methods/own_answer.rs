@@ -170,6 +170,10 @@ impl<A: Attribution> Ranking for ByOwnAnswer<A> {
         }
     }
 
+    fn fits(&self) -> bool {
+        true
+    }
+
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
         self.step = match &self.step {
             Step::Draw => self.drawn(scores)?,

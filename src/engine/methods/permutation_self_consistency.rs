@@ -63,6 +63,10 @@ impl Ranking for Central {
         Ok(self.0.next_window(budget))
     }
 
+    fn fits(&self) -> bool {
+        true
+    }
+
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
         self.0.sort_window(scores);
         Ok(())

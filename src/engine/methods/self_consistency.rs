@@ -58,6 +58,10 @@ impl Method for SelfConsistency {
         Some(PromptShape { longest: request.passages.len(), overhead })
     }
 
+    fn drawn(&self, request: &RerankRequest) -> usize {
+        needed(request.passages.len()).saturating_mul(SampleOptions::greedy().most_tokens())
+    }
+
     fn reads_own_answer(&self) -> bool {
         true
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Budget, Method, Prompt, Scored, Scores, Task};
+use super::{Budget, Method, Prompt, Scored, Scores, Stage, Task, cascade};
 use crate::call::Call;
 use crate::engine::prompt::Frame;
 use crate::engine::prompt::Language;
@@ -118,4 +118,16 @@ pub(super) fn run_on(method: &dyn Method, task: Arc<Task>, tokens: usize, answer
     assert!(scored.utilities.len() == passages && scored.utilities.iter().all(|utility| utility.is_finite()));
     assert_eq!(scored.ranking.iter().collect::<HashSet<_>>().len(), passages, "not a permutation");
     Ran { rounds, scored }
+}
+
+/// Three were fitted together; the third of them fell below what was read alone. The others keep their own values, so that a
+/// threshold leaves none of them out for its sake.
+#[test]
+fn a_passage_that_stage_three_lowers_does_not_lower_what_follows() {
+    let stages = [Stage::Together, Stage::Together, Stage::Together, Stage::Alone, Stage::Alone, Stage::Retriever];
+    let alone = [30.0, 29.9, 29.5, 29.0, 28.0, f64::NAN];
+    let together = [40.0, 30.0, 19.4, 29.0, 28.0, f64::NAN];
+    let (values, ranking) = cascade::placed(&stages, &alone, &together, &[0, 1, 2, 3, 4, 5]);
+    assert_eq!(ranking, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(values, [40.0, 30.0, 29.0, 29.0, 28.0, 0.0]);
 }

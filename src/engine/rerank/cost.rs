@@ -1,5 +1,6 @@
 //! What a request takes, before it is done.
 
+use super::driver::Driver;
 use super::{RerankRequest, check};
 use crate::call::Call;
 use crate::engine::models::{GeneratorModel, Role};
@@ -7,11 +8,28 @@ use crate::engine::{Engine, EngineError};
 use crate::numeric::{count, real};
 use crate::plan::Cost;
 
+/// Most tokens that a request may evaluate, what is reserved included.
+#[derive(Clone, Copy)]
+pub(super) struct Allowed {
+    pub tokens: usize,
+    /// The same without the bound of a latency budget.
+    pub counted: usize,
+}
+
 /// Tokens that a generator of this speed reads in what is left of the latency budget of a request, `elsewhere` milliseconds less;
 /// `None` without a budget, or without a speed.
 pub(super) fn tokens_in_time(request: &RerankRequest, speed: Option<f64>, elsewhere: f64) -> Option<usize> {
     let (budget, speed) = request.latency_budget_ms.zip(speed)?;
     Some(count(speed * (budget - elsewhere).max(0.0) / 1e3))
+}
+
+impl Driver<'_> {
+    pub(super) fn allowed(&self, request: &RerankRequest) -> Allowed {
+        let (tokens, milliseconds) = self.elsewhere;
+        let within = tokens_in_time(request, self.speed, milliseconds).map(|own| own.saturating_add(tokens));
+        let counted = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
+        Allowed { tokens: within.unwrap_or(usize::MAX).min(counted), counted }
+    }
 }
 
 impl RerankRequest {

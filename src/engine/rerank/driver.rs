@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::alone::Alone;
-use super::cost::tokens_in_time;
+use super::cost::Allowed;
 use super::pending::Pending;
 use super::quota::Quota;
 use super::{RerankEvent, RerankRequest, Usage};
@@ -52,14 +52,6 @@ pub(super) struct Driver<'a> {
     pub passages: usize,
 }
 
-/// Most tokens that a request may evaluate, what is reserved included.
-#[derive(Clone, Copy)]
-struct Allowed {
-    tokens: usize,
-    /// The same without the bound of a latency budget.
-    counted: usize,
-}
-
 /// What a method gave.
 pub(super) struct Driven {
     pub scored: Scored,
@@ -92,6 +84,8 @@ pub(super) struct Round {
     grown: Vec<Option<NodeId>>,
     /// [`Ranking::shares`].
     shares: usize,
+    /// [`Ranking::fits`].
+    fits: bool,
     /// Nodes that are scored for the compression only. The method does not see them.
     beside: HashSet<NodeId>,
 }
@@ -106,18 +100,20 @@ enum Step {
 impl Driver<'_> {
     pub async fn drive(&mut self, request: RerankRequest) -> Result<Driven, EngineError> {
         let mut allowed = self.allowed(&request);
+        let at_first = allowed.tokens;
         let signal = self.signal(&request);
         let unmeasured = request.latency_budget_ms.is_some() && self.speed.is_none();
         let Begun { task, ranking, mut cut, mut warnings } = self.begin(request, signal).await?;
         if unmeasured {
             warnings.push("latency_budget_ms had no effect: the generator has not read anything yet".to_owned());
         }
-        let mut scores = None;
+        let (mut scores, mut fits) = (None, lock(&ranking).fits());
         loop {
             let fitting = scores.is_some();
             let started = Instant::now();
             let timed = self.call.stage(if fitting { Stage::Fit } else { Stage::Tokenise });
-            let step = self.step(&ranking, scores.take(), allowed).await?;
+            let step = self.step(&ranking, scores.take(), allowed, fits).await?;
+            fits = matches!(&step, Step::Score(round) if round.fits);
             if let Step::Score(round) = &step {
                 timed.record_tokens(round.cost.tokens, 0);
             }
@@ -130,10 +126,12 @@ impl Driver<'_> {
             }
             match step {
                 Step::Done(mut scored) => {
-                    // A method that asks no model is not refused before.
+                    // A method that asks no model is not refused before. What fitted when the request came is not refused because a
+                    // model beside the generator took a little longer than its share.
                     let needed = self.planned + self.reserved;
-                    if needed > allowed.tokens {
-                        return Err(EngineError::Budget { needed, allowed: allowed.tokens });
+                    let most = allowed.tokens.max(at_first);
+                    if needed > most {
+                        return Err(EngineError::Budget { needed, allowed: most });
                     }
                     if let Some(model) = self.model.as_ref().filter(|_| !scored.is_measured()) {
                         model.scheduler.stats().bought_nothing();
@@ -163,18 +161,12 @@ impl Driver<'_> {
     pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
         let allowed = self.allowed(&request);
         let begun = self.begin(request, None).await?;
-        Ok(match self.step(&begun.ranking, None, allowed).await? {
+        let fits = lock(&begun.ranking).fits();
+        Ok(match self.step(&begun.ranking, None, allowed, fits).await? {
             Step::Score(round) => round.cost,
             // What passages cost another model is known when its worker has tokenised them.
             Step::ScorePassages(_) | Step::Judge(_) | Step::Done(_) => Cost::default(),
         })
-    }
-
-    fn allowed(&self, request: &RerankRequest) -> Allowed {
-        let (tokens, milliseconds) = self.elsewhere;
-        let within = tokens_in_time(request, self.speed, milliseconds).map(|own| own.saturating_add(tokens));
-        let counted = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        Allowed { tokens: within.unwrap_or(usize::MAX).min(counted), counted }
     }
 
     /// Tokenises, cuts what does not fit, and begins the method.
@@ -187,8 +179,14 @@ impl Driver<'_> {
         Ok(begun)
     }
 
-    /// Hands scores to the method and asks it what comes next.
-    async fn step(&self, ranking: &Shared, scores: Option<Scores>, allowed: Allowed) -> Result<Step, EngineError> {
+    /// Hands scores to the method and asks it what comes next; among the fits where it `fits`.
+    async fn step(
+        &self,
+        ranking: &Shared,
+        scores: Option<Scores>,
+        allowed: Allowed,
+        fits: bool,
+    ) -> Result<Step, EngineError> {
         let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
         let spent = self.reserved + self.planned;
         let Allowed { tokens: allowed, counted } = allowed;
@@ -200,6 +198,8 @@ impl Driver<'_> {
         };
         let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, counted, context });
         let wanted = self.alone.wanted();
+        // Prompts are planned beside tokenising: they must not wait for the fits of others.
+        let lane = if fits { Lane::Fit } else { Lane::Request };
         let work = move |call: &Call| {
             let mut ranking = lock(&ranking);
             if let Some(scores) = scores {
@@ -214,10 +214,11 @@ impl Driver<'_> {
             let mut plan = Plan::new();
             let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
             let beside = wanted.map_or_else(HashSet::new, |wanted| wanted.score(&mut plan));
-            let round = Round { cost: plan.cost(), plan, paths, grown, shares: ranking.shares(), beside };
+            let (shares, fits) = (ranking.shares(), ranking.fits());
+            let round = Round { cost: plan.cost(), plan, paths, grown, shares, fits, beside };
             Ok(Step::Score(Box::new(round)))
         };
-        self.call.compute_in(Lane::Fit, work).await
+        self.call.compute_in(lane, work).await
     }
 
     /// Checks the cost of a round, tells it, and has it scored.

@@ -60,7 +60,8 @@ impl Engine {
     /// yet: it may hold the longest passages, and it is counted in full, as if it shared no prefix with the given order.
     pub(super) async fn inline_cost(&self, call: &Call, request: &RerankRequest) -> Result<usize, EngineError> {
         let Some(inline) = &request.inline else { return Ok(0) };
-        self.models().judge()?;
+        // The ranking comes first: a model that cannot be loaded must not cost it.
+        self.models().judge()?.load(call).await?;
         let returned = request.top_n.unwrap_or(usize::MAX).min(request.passages.len());
         let cost = async |context: Vec<usize>| {
             let asked = utility(request, inline, vec![context]).belief();

@@ -279,7 +279,7 @@ impl Engine {
             self.models().scorer(role)?;
         }
         if request.method().asks_judge() {
-            self.models().judge()?;
+            self.models().judge()?.load(call).await?;
         }
         // The generator reads what is arranged here; the scorer may be another model.
         let (generator, scoring) = (self.generator()?, self.scoring_model(&request)?);

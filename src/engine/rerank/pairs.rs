@@ -12,7 +12,7 @@ use super::quota::Quota;
 use super::{Passage, RerankRequest, Usage, check};
 use crate::call::{Call, Place};
 use crate::engine::estimate::Size;
-use crate::engine::methods::MethodRef;
+use crate::engine::methods::{MethodRef, Stage};
 use crate::engine::prompt::CutSide;
 use crate::engine::{Engine, EngineError, milliseconds};
 
@@ -120,6 +120,12 @@ impl Engine {
                 outcome.scores[list.pairs[passage.index]] = PairScore { score, utility, tokens_cut };
             }
             outcome.usage.extend(&ranked.usage);
+            let unread = ranked.passages.iter().filter(|passage| passage.stage == Stage::Retriever).count();
+            // Where none was read, the ranking says so itself.
+            if unread > 0 && unread < ranked.passages.len() && !outcome.warnings.iter().any(|warning| warning == UNREAD)
+            {
+                outcome.warnings.push(UNREAD.to_owned());
+            }
             // What was cut is told for all lists together.
             let cut: Vec<usize> = ranked.passages.iter().map(|passage| passage.tokens_cut).collect();
             let cut = shortened(&cut);
@@ -136,6 +142,10 @@ impl Engine {
         Ok(outcome)
     }
 }
+
+/// The warning that some pairs have no score of their own. A score tells no stage, as a ranked passage does.
+const UNREAD: &str = "not every text was read: this method reads the first of a long list, or as many as a budget allows, and the \
+                      others have the lowest score that was measured";
 
 /// Groups pairs into lists, in the order of their first pair.
 fn lists(pairs: Vec<Pair>, method: Option<MethodRef>, scorer: &str) -> Vec<List> {

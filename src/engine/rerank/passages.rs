@@ -12,6 +12,7 @@ use crate::engine::methods::{Scores, Task};
 use crate::engine::models::{Models, Role};
 use crate::engine::prompt::CutSide;
 use crate::engine::{Engine, EngineError, milliseconds};
+use crate::model::ModelError;
 use crate::model::reranker::Shortening;
 use crate::numeric::real;
 use crate::plan::Cost;
@@ -128,7 +129,8 @@ impl Driver<'_> {
             let list = list(&task.request, true, self.limits.tokens, None);
             // Only a latency budget may be given whole.
             let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list));
-            let bound = self.time_for_signal(&task.request, expected);
+            let loading = scorer.time_to_load();
+            let bound = self.time_for_signal(&task.request, expected).into_iter().chain(loading).min();
             // What cannot end within the bound is refused, or given up.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
@@ -146,7 +148,13 @@ impl Driver<'_> {
                 }
                 // The deadline of the list is not that of the call.
                 Err(_) | Ok(Err(ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)))) => {
-                    "it cannot end within its share of the time".to_owned()
+                    let loads = loading.is_some() && scorer.info().is_none();
+                    if loads { "it is not loaded yet" } else { "it cannot end within its share of the time" }.to_owned()
+                }
+                Ok(Err(ScoreError::Schedule(ScheduleError::Model(ModelError::Decode(error))))) => {
+                    // The runtime's own words are the operator's, as with a method that asks this model alone.
+                    tracing::error!(%error, "the {} model failed", role.name());
+                    "it failed; see the server's log".to_owned()
                 }
                 Ok(Err(error)) => error.to_string(),
             }

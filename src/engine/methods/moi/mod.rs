@@ -206,8 +206,9 @@ impl MoiRanking {
         let length = self.refined_length();
         let seed = options.seed.wrapping_add(1 + refined as u64);
         let seen = self.evidence.observations.iter().map(|observation| observation.order.clone()).collect();
+        let named = options::by_id(&self.task.request.passages);
         let interrupt = || call.is_stopped();
-        let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), &seen, goal, seed, &interrupt)?;
+        let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), (&seen, &named), goal, seed, &interrupt)?;
         let probes = self.probes(orders, false);
         if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens || self.work(&probes) > work::LARGEST {
             return Ok(Vec::new());
@@ -266,6 +267,10 @@ impl Ranking for MoiRanking {
     /// Rounds that refine ask for orders of one length that were not scored.
     fn shares(&self) -> usize {
         if self.refines_after(self.rounds) { self.refined_length() - 1 } else { 0 }
+    }
+
+    fn fits(&self) -> bool {
+        true
     }
 
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {

@@ -1,6 +1,6 @@
 //! Options of the MOI method, and the prompts that they select for a request.
 
-use crate::engine::rerank::RerankRequest;
+use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::{EngineError, Limits};
 use crate::fit::design::{self, Design};
 use crate::fit::domain::Domain;
@@ -131,11 +131,12 @@ impl MoiOptions {
         self.prune_length.unwrap_or_else(|| passages.div_ceil(2)).clamp(1, passages.max(1))
     }
 
-    /// Whether the fitted position weights describe the generator and may be learnt: the caller set no constraint and
-    /// no prior, and the outcome is the query likelihood.
+    /// Whether the fitted position weights describe the generator and may be learnt: the caller set no constraint, no prior and
+    /// nothing else that moves them, and the outcome is the query likelihood.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        self.outcome == Outcome::QueryLikelihood && !self.monotone && self.position_prior.is_none()
+        let free = !self.monotone && self.position_prior.is_none() && self.sigma2.is_none();
+        self.outcome == Outcome::QueryLikelihood && free && self.domain.is_none() && !self.paper_objective
     }
 
     /// Number of passages in the longest prompt.
@@ -268,15 +269,20 @@ pub(super) fn prompts(
     if matches!(options.scheme(), Scheme::Cyclic | Scheme::Pruned) {
         return Ok(drawn);
     }
-    let mut by_id: Vec<usize> = (0..n).collect();
-    by_id.sort_by(|&left, &right| request.passages[left].id.cmp(&request.passages[right].id));
+    let by_id = by_id(&request.passages);
     Ok(drawn.into_iter().map(|order| order.into_iter().map(|place| by_id[place]).collect()).collect())
+}
+
+/// The passages sorted by id: an order that does not depend on that of the request.
+pub(super) fn by_id(passages: &[Passage]) -> Vec<usize> {
+    let mut sorted: Vec<usize> = (0..passages.len()).collect();
+    sorted.sort_by(|&left, &right| passages[left].id.cmp(&passages[right].id));
+    sorted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::rerank::Passage;
     use crate::numeric::real;
 
     fn request(n: usize, moi: MoiOptions) -> RerankRequest {
@@ -288,6 +294,15 @@ mod tests {
     fn all(scheme: Scheme, n: usize) -> Vec<Vec<usize>> {
         let request = request(n, MoiOptions { scheme: Some(scheme), ..MoiOptions::default() });
         prompts(&request, Size::asked(&request.moi, n), &|| false).unwrap()
+    }
+
+    #[test]
+    fn what_moves_the_weights_is_not_learnt() {
+        let plain = MoiOptions { scheme: Some(Scheme::Random), ..MoiOptions::default() };
+        assert!(plain.is_plain());
+        assert!(!MoiOptions { sigma2: Some(0.9999), ..plain.clone() }.is_plain());
+        assert!(!MoiOptions { paper_objective: true, ..plain.clone() }.is_plain());
+        assert!(!MoiOptions { domain: Some(Domain::Softmax { temperature: 1.0 }), ..plain }.is_plain());
     }
 
     #[test]
