@@ -63,11 +63,12 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         }
     }
     let entries = if names.is_empty() { configured(config, true) } else { named(store, names)? };
+    let dispensable = |role: Role| is_dispensable(config, role);
     for entry in &entries {
         match store.pull(entry, output::progress_wanted()).await {
             Ok(path) => output::print(&format!("{}  {}\n", entry.name, path.display()))?,
             // The server does without it; a mirror may not have it.
-            Err(error) if names.is_empty() && entry.role == Role::Embedding => {
+            Err(error) if names.is_empty() && dispensable(entry.role) => {
                 say(&format!("{error}; the default method ranks without {}", entry.name));
             }
             Err(error) => return Err(failed(error)),
@@ -87,6 +88,13 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         measure(config, &entry.name).await?;
     }
     Ok(())
+}
+
+/// Whether a server of this configuration serves without the models of a role: the embedding model, and the library where it alone
+/// needs it.
+fn is_dispensable(config: &Config, role: Role) -> bool {
+    role == Role::Embedding
+        || (role == Role::Library && config.entailment.model.is_none() && config.rerankers.reranker.is_none())
 }
 
 /// Measures the tensor types of a generator. Steps and result go to standard error.
@@ -197,7 +205,8 @@ fn verify(config: &Config, names: &[String]) -> Result<(), Failure> {
             Ok(()) => output::print(&format!("{}: good\n", entry.name))?,
             // A file that nobody asks for must keep no server from its start.
             Err(error)
-                if names.is_empty() && (entry.role == Role::Embedding || !needed.contains(&entry.name.as_str())) =>
+                if names.is_empty()
+                    && (is_dispensable(config, entry.role) || !needed.contains(&entry.name.as_str())) =>
             {
                 output::complain(&format!("{error}; the configuration does without {}", entry.name));
             }

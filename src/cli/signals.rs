@@ -1,5 +1,8 @@
 //! Signals of the operating system, as what they ask a server to do.
 
+#[cfg(unix)]
+use std::sync::{Arc, mpsc::channel};
+
 use crate::app::{self, Control, Operator};
 
 /// Listens for signals from now on. The returned control is what the server follows.
@@ -15,15 +18,23 @@ fn follow(operator: Operator, mut reload: impl FnMut() + Send + 'static) -> std:
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let operator = Arc::new(operator);
+    let (ask, asked) = channel();
+    let reloading = Arc::clone(&operator);
+    // Reading files may take as long as a volume does, which must not keep a stop from being heard. Nobody waits for the thread.
+    let reads = move || {
+        while asked.recv().is_ok() {
+            reload();
+            reloading.reload();
+        }
+    };
+    std::thread::Builder::new().name("reload".to_owned()).spawn(reads)?;
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 _ = terminate.recv() => operator.stop(),
                 _ = interrupt.recv() => operator.stop(),
-                _ = hangup.recv() => {
-                    reload();
-                    operator.reload();
-                }
+                _ = hangup.recv() => drop(ask.send(())),
             }
         }
     });

@@ -186,7 +186,7 @@ impl Config {
         std::iter::once((Role::Generator, &self.generator)).chain(scorer)
     }
 
-    /// The merged values as TOML. Access tokens are masked.
+    /// The merged values as TOML. Access tokens and what stands before the host of an address are masked.
     #[must_use]
     pub fn effective(&self) -> String {
         let mut shown = self.effective.clone();
@@ -194,6 +194,13 @@ impl Config {
             && token.as_str().is_some_and(|token| !token.is_empty())
         {
             *token = Value::from("***");
+        }
+        if let Some(endpoint) = shown.pointer_mut("/models/hub_endpoint")
+            && let Some((scheme, rest)) = endpoint.as_str().and_then(|url| url.split_once("://"))
+            && let Some((_, host)) = rest.split('/').next().and_then(|authority| authority.rsplit_once('@'))
+        {
+            let path = rest.find('/').map_or("", |at| &rest[at..]);
+            *endpoint = Value::from(format!("{scheme}://***@{host}{path}"));
         }
         toml::to_string(&shown).unwrap_or_default()
     }
@@ -250,8 +257,10 @@ fn validate(
     let (Ok(listen), Ok(catalogue), Some(root), true) = (listen, catalogue, root, faults.is_empty()) else {
         return Err(ConfigError { faults, files: security.files });
     };
+    // A variable that is set to nothing, as compose files do with one that is missing, is not set; files end with a line's end.
+    let given = |name: &str| variable(name).map(|text| text.trim().to_owned());
     let text =
-        |text: &str, name: &str| Some(text.to_owned()).filter(|text| !text.is_empty()).or_else(|| variable(name));
+        |text: &str, name: &str| Some(text.to_owned()).into_iter().chain(given(name)).find(|text| !text.is_empty());
     let hub = fetch::Hub {
         endpoint: text(&raw.models.hub_endpoint, "HF_ENDPOINT"),
         token: text(&raw.models.hub_token, "HF_TOKEN"),

@@ -169,7 +169,9 @@ pub(super) fn conform(value: &mut Value, default: &Value, path: &str, faults: &m
         (_, Value::String(_)) => "must be text",
         _ => "must be a section",
     };
-    let shown = if path.ends_with("token") { "something else".to_owned() } else { value.to_string() };
+    // A table or a list may hold a token, and an address one before its host.
+    let secret = path.ends_with("token") || value.is_object() || value.is_array();
+    let shown = if secret { "something else".to_owned() } else { value.to_string() };
     faults.push(format!("{path}: {problem}, is {shown}"));
     *value = default.clone();
 }

@@ -112,6 +112,20 @@ fn secrets_are_masked_and_hub_variables_are_honoured() {
     let config = load("[models]\nhub_token = \"secret\"", &[("HF_ENDPOINT", "http://127.0.0.1:1")], &[]).unwrap();
     assert!(!config.effective().contains("secret") && config.effective().contains("***"));
     assert!(format!("{:?}", config.store).contains("http://127.0.0.1:1"));
+    let mirror = load("[models]\nhub_endpoint = \"https://user:a@secret@mirror/h@f\"", &[], &[]).unwrap();
+    let shown = mirror.effective();
+    assert!(!shown.contains("secret") && shown.contains("https://***@mirror/h@f"), "{shown}");
+}
+
+/// Compose files set a variable to nothing where it is missing, and a token that was read from a file ends with its line.
+#[test]
+fn an_empty_variable_is_not_set() {
+    let empty = [("HF_ENDPOINT", ""), ("HF_TOKEN", " "), ("ORT_DYLIB_PATH", "")];
+    let (plain, with) = (load("", &[], &[]).unwrap(), load("", &empty, &[]).unwrap());
+    assert_eq!(format!("{:?}", with.store), format!("{:?}", plain.store));
+    assert_eq!(with.entailment.library, plain.entailment.library);
+    let token = load("", &[("HF_TOKEN", "hf_x\n")], &[]).unwrap();
+    assert_eq!(format!("{:?}", token.store), format!("{:?}", load("", &[("HF_TOKEN", "hf_x")], &[]).unwrap().store));
 }
 
 /// The faults of a configuration go to standard error and, when it is read again, into the log.
@@ -123,10 +137,13 @@ fn a_faulty_configuration_does_not_show_the_token() {
         "[models]\nhub_token = \"hf_secret",
         "[models]\nhub_token = [\"hf_secret\"]",
         "[models.hub_token]\nhf_secret = 1",
+        "[[models]]\nhub_token = \"hf_secret\"",
+        "models = [\"hf_secret\"]",
     ] {
         let fault = load(text, &[], &[]).unwrap_err().to_string();
         assert!(
-            !fault.contains("hf_secret") && fault.contains("rerankd.toml") | fault.contains("hub_token"),
+            !fault.contains("hf_secret")
+                && fault.contains("rerankd.toml") | fault.contains("hub_token") | fault.contains("models"),
             "{fault}"
         );
     }

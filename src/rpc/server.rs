@@ -116,9 +116,6 @@ macro_rules! bounded {
 /// Largest message of a request that takes no permit. Such a request carries a name at most, and may come without a token.
 const SMALL: usize = 16 << 10;
 
-/// How long connections may take to send the last answers after the last call has ended.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
-
 /// Serves on `listener` until `stop` resolves, then turns health to NOT_SERVING, and after the lame-duck time finishes what is
 /// in flight; what the drain does not suffice for is cancelled.
 ///
@@ -191,20 +188,7 @@ pub async fn serve(
         let _ = tokio::time::timeout(options.lame_duck, &mut server).await;
     }
     stopping.cancel();
-    let last_step = listener::last_step(options.drain);
-    // Clients that watch health keep their connections for as long as they can, so the end of the calls is what counts.
-    let answered = |patience| tokio::time::timeout(patience, requests.none());
-    tokio::select! {
-        () = &mut server => return Ok(Ended::of(&admission)),
-        outcome = answered(options.drain.saturating_sub(last_step)) => if outcome.is_err() {
-            admission.cancel_all();
-        }
-    }
-    tokio::select! {
-        () = &mut server => return Ok(Ended::of(&admission)),
-        _ = answered(last_step) => {}
-    }
-    let _ = tokio::time::timeout(LAST_ANSWERS.min(last_step), &mut server).await;
+    listener::finish(server, &requests, options.drain, || admission.cancel_all()).await;
     Ok(Ended::of(&admission))
 }
 

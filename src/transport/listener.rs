@@ -75,7 +75,10 @@ where
                         None => connection::serve(nodelay(socket), Peer(address), service, shared).await,
                         Some(tls) => {
                             let handshake = tls.acceptor(shared.protocol).accept(nodelay(socket));
-                            match tokio::time::timeout(bounds.handshake, handshake).await {
+                            let handshake =
+                                shared.stop.run_until_cancelled(tokio::time::timeout(bounds.handshake, handshake));
+                            let Some(outcome) = handshake.await else { return };
+                            match outcome {
                                 Ok(Ok(io)) => connection::serve(io, Peer(address), service, shared).await,
                                 Ok(Err(error)) => tracing::debug!(peer = %address, %error, "TLS handshake failed"),
                                 Err(_) => tracing::debug!(peer = %address, "TLS handshake not complete in time"),
@@ -122,17 +125,40 @@ pub async fn serve_until<S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let stopping = CancellationToken::new();
+    let (requests, stopping) = (options.requests.clone(), CancellationToken::new());
     let mut serving = std::pin::pin!(serve(listener, service, options, stopping.clone()));
     tokio::select! {
         () = &mut serving => return,
         () = stop => stopping.cancel(),
     }
+    finish(serving, &requests, drain, cancel).await;
+}
+
+/// How long connections may take to send the last answers after the last request has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// The drain of a listener that was told to stop, `serving` being its [`serve`]: requests have at most `drain` to end, and `cancel` is
+/// called for what is left before the [`last_step`] of it. Connections are not waited for: one may have sent half of a head, or
+/// nothing, and a client that watches health keeps its own for as long as it can.
+pub async fn finish(
+    mut serving: impl Future<Output = ()> + Unpin,
+    requests: &InFlight,
+    drain: Duration,
+    cancel: impl FnOnce(),
+) {
     let last_step = last_step(drain);
-    if tokio::time::timeout(drain.saturating_sub(last_step), &mut serving).await.is_err() {
-        cancel();
-        let _ = tokio::time::timeout(last_step, serving).await;
+    let answered = |patience| tokio::time::timeout(patience, requests.none());
+    tokio::select! {
+        () = &mut serving => return,
+        outcome = answered(drain.saturating_sub(last_step)) => if outcome.is_err() {
+            cancel();
+        }
     }
+    tokio::select! {
+        () = &mut serving => return,
+        _ = answered(last_step) => {}
+    }
+    let _ = tokio::time::timeout(LAST_ANSWERS.min(last_step), serving).await;
 }
 
 /// Small answers must not wait for the acknowledgement of the ones before them.

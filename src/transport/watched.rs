@@ -30,8 +30,21 @@ impl FileFault {
     }
 }
 
-/// Modification time and size; `None` for a file that is not there.
-type Stamp = Option<(SystemTime, u64)>;
+/// Modification time, size, and what a system tells beside them; `None` for a file that is not there. A token that was exchanged for
+/// another is of the same size, and reproducible archives give every file the same modification time.
+type Stamp = Option<(SystemTime, u64, [i64; 3])>;
+
+/// When the entry of a file changed, and which it is.
+#[cfg(unix)]
+fn entry(metadata: &std::fs::Metadata) -> [i64; 3] {
+    use std::os::unix::fs::MetadataExt;
+    [metadata.ctime(), metadata.ctime_nsec(), metadata.ino().cast_signed()]
+}
+
+#[cfg(not(unix))]
+fn entry(_: &std::fs::Metadata) -> [i64; 3] {
+    [0; 3]
+}
 
 type Reader<T> = Box<dyn Fn() -> Result<T, FileFault> + Send + Sync>;
 
@@ -99,7 +112,7 @@ impl<T> Watched<T> {
 fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
     let stamp = |path: &PathBuf| {
         let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
+        Some((metadata.modified().ok()?, metadata.len(), entry(&metadata)))
     };
     paths.iter().map(stamp).collect()
 }
@@ -108,7 +121,7 @@ fn stamps(paths: &[PathBuf]) -> Vec<Stamp> {
 #[cfg(unix)]
 fn changed(path: &Path, metadata: &std::fs::Metadata) -> bool {
     static WARNED: Mutex<BTreeMap<PathBuf, Stamp>> = Mutex::new(BTreeMap::new());
-    let stamp = metadata.modified().ok().map(|at| (at, metadata.len()));
+    let stamp = metadata.modified().ok().map(|at| (at, metadata.len(), entry(metadata)));
     WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), stamp) != Some(stamp)
 }
 

@@ -13,7 +13,8 @@ use rerankd::rpc::server::Ended;
 use rerankd::rpc::v1::rerank_service_client::RerankServiceClient;
 use rerankd::transport::Access;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
@@ -75,6 +76,21 @@ impl Server {
             client.rerank(wire("what drove them?", &[&text(), "bread"])).await.unwrap_err().code()
         })
     }
+}
+
+/// Neither needs a token, and each held the end for as long as the drain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_request_do_not_hold_the_end() {
+    let server = serve(30).await;
+    let address = server.json.trim_start_matches("http://").to_owned();
+    let mut half = TcpStream::connect(&address).await.unwrap();
+    half.write_all(b"GET /h").await.unwrap();
+    let silent = TcpStream::connect(&address).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.operator.stop();
+    let ended = tokio::time::timeout(Duration::from_secs(10), server.serving).await;
+    assert_eq!(ended.expect("the drain was waited for").unwrap(), Ended::Answered);
+    drop((half, silent));
 }
 
 /// Calls over HTTP alone were cut with their connections: only calls over gRPC led to the end of the drain.
