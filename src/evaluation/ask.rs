@@ -7,10 +7,10 @@ use super::data::{List, Query};
 use super::line::{Line, Ranked};
 use super::methods::GIVEN;
 use crate::backend::{Backend, BackendError, Refusal};
-use crate::engine::belief::SampleOptions;
-use crate::engine::evaluate::EvaluateRequest;
+use crate::engine::evaluate::{Annotator, EvaluateRequest};
 use crate::engine::methods::MethodRef;
 use crate::engine::rerank::{Passage, RerankRequest};
+use crate::metrics::rank::Grading;
 use crate::rpc::v1;
 
 /// One system's ranking of a question's passages, by their indices.
@@ -29,6 +29,9 @@ struct SystemRanking {
 pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> Result<Line, Refusal> {
     if let Some(fault) = &query.fault {
         return Err(Refusal::Question(fault.clone()));
+    }
+    if query.provenance.is_none() && plan.annotators == [Annotator::Provenance] {
+        return Err(Refusal::Question("has no judgements, and nothing else was asked for".to_owned()));
     }
     let settings = &plan.settings;
     let mut systems = Vec::with_capacity(plan.systems.len());
@@ -57,30 +60,20 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
     distinct.sort();
     distinct.dedup();
     let (rankings, contexts) = distinct.iter().cloned().unzip();
-    let request = EvaluateRequest {
+    let mut request = EvaluateRequest {
         question: query.question.clone(),
         passages: query.passages.clone(),
         references: query.references.clone(),
-        annotators: plan.annotators.clone(),
         provenance: query.provenance.clone().unwrap_or_default(),
-        metrics: plan.metrics.clone(),
-        threshold: settings.relevance_threshold,
         rankings,
         contexts,
-        end_to_end: plan.end_to_end,
-        task: settings.task.clone(),
-        answer_tokens: Some(settings.answer_tokens),
-        sampling: SampleOptions {
-            samples: settings.samples,
-            max_tokens: Some(settings.answer_tokens),
-            seed: settings.seed,
-            ..SampleOptions::default()
-        },
-        measure: settings.measure,
-        passage_tokens: settings.passage_tokens,
-        truncate: None,
-        token_budget: None,
+        ..plan.request()
     };
+    if query.provenance.is_none() && plan.annotators.contains(&Annotator::Provenance) {
+        // Without judgements its passages are not irrelevant but unknown. The threshold is that of judgements.
+        request.annotators.retain(|annotator| *annotator != Annotator::Provenance);
+        request.threshold = Grading::ERAG.threshold;
+    }
     let answer = backend.evaluate(&request, true).await?;
     check_contexts(&request, &answer)?;
     let names: BTreeMap<i32, &str> =

@@ -112,7 +112,7 @@ impl Sources {
 
     fn read_questions(&self, file: &Path) -> Result<Data, EvaluationError> {
         let read = files::questions(file)?;
-        let labelled = read.iter().any(|question| question.supporting.contains(&true));
+        let labelled = read.iter().any(|question| question.labels.iter().any(|label| *label > 0.0));
         let mut seen = HashSet::new();
         let mut queries = Vec::with_capacity(read.len());
         for mut question in read {
@@ -122,13 +122,12 @@ impl Sources {
                 return Err(EvaluationError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
             }
             question.passages.truncate(self.depth);
-            let label = |helps: &bool| f64::from(u8::from(*helps));
             let scores = question.passages.iter().map(|passage| passage.retriever_score).collect();
             let given = (0..question.passages.len()).collect();
             queries.push(Query {
                 id,
                 lists: vec![List { system: GIVEN.to_owned(), passages: given, scores }],
-                provenance: labelled.then(|| question.supporting.iter().take(self.depth).map(label).collect()),
+                provenance: labelled.then(|| question.labels.iter().take(self.depth).copied().collect()),
                 question: question.question,
                 references: question.answers,
                 passages: question.passages,
@@ -203,10 +202,10 @@ impl Sources {
         let position: HashMap<&str, usize> =
             texts_of_queries.iter().enumerate().map(|(index, text)| (text.id.as_str(), index)).collect();
         order.sort_by_key(|query| position.get(query).copied().unwrap_or(usize::MAX));
-        let unjudged = trec::Labels::default();
         let assemble = |query: &&str| {
             let text = position.get(query).map(|index| &texts_of_queries[*index]);
-            let labels = judged.as_ref().map(|judged| judged.get(query).unwrap_or(&unjudged));
+            // A query without judgements has no labels, as in `rerankd metrics`.
+            let labels = judged.as_ref().and_then(|judged| judged.get(query));
             // A run that lacks the query has an empty list for it.
             let of = |system: &String| {
                 let list = lists[query].iter().find(|(name, _)| name == system);

@@ -65,7 +65,8 @@ impl<L: Record> Journal<L> {
         restart: bool,
     ) -> Result<Self, EvaluationError> {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
-        let path = folder.join("results.jsonl");
+        let (path, manifest_path) = (folder.join("results.jsonl"), folder.join("manifest.json"));
+        check_owner(&manifest_path, std::fs::metadata(&path).is_ok_and(|results| results.len() > 0))?;
         let open = |path: &Path| {
             File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(|e| failed(path, &e))
         };
@@ -80,20 +81,21 @@ impl<L: Record> Journal<L> {
             }
             Err(TryLockError::Error(error)) => return Err(failed(&path, &error)),
         }
+        let begun = results.metadata().map_err(|error| failed(&path, &error))?.len() > 0;
         let mut timing = open(&folder.join(TIMING))?;
-        let manifest_path = folder.join("manifest.json");
+        let mut manifest = manifest.clone();
         if restart {
             for file in [&results, &timing] {
                 file.set_len(0).map_err(|error| failed(folder, &error))?;
             }
         } else {
-            check_manifest(
-                &manifest_path,
-                manifest,
-                results.metadata().map_err(|error| failed(&path, &error))?.len() > 0,
-            )?;
+            let stored = check_manifest(&manifest_path, &manifest, begun)?;
+            // A server does not tell its bounds; those of the results that are there still hold.
+            if let Some(bounds) = stored.and_then(|mut stored| stored.remove(BOUNDS)).filter(|_| begun) {
+                manifest.entry(BOUNDS).or_insert(bounds);
+            }
         }
-        let text = serde_json::to_string_pretty(manifest).context("manifest")?;
+        let text = serde_json::to_string_pretty(&manifest).context("manifest")?;
         write_atomically(&manifest_path, format!("{text}\n").as_bytes())
             .map_err(|error| failed(&manifest_path, &error))?;
         drop_incomplete_line(&mut timing, &folder.join(TIMING))?;
@@ -167,11 +169,44 @@ impl<L: Record> Journal<L> {
 /// The entry of the bounds of an engine in this process.
 pub(crate) const BOUNDS: &str = "engine";
 
-/// Refuses results of other settings.
-fn check_manifest(path: &Path, manifest: &Map<String, Value>, begun: bool) -> Result<(), EvaluationError> {
+/// The manifest of the results in a folder; `None` where there is none that can be read.
+pub(super) fn stored(folder: &Path) -> Option<Map<String, Value>> {
+    serde_json::from_str(&std::fs::read_to_string(folder.join("manifest.json")).ok()?).ok()
+}
+
+/// Entries of which every manifest of this program has one.
+const FORMATS: [&str; 3] = ["format", "comparison_format", "analysis_format"];
+
+/// Refuses a folder whose files of these names are not of this program: they would be overwritten.
+fn check_owner(manifest: &Path, begun: bool) -> Result<(), EvaluationError> {
+    let refused = |what: &str| {
+        let problem = format!("{what}; nothing is written to it, take another folder");
+        Err(EvaluationError::Input(format!("{}: {problem}", manifest.display())))
+    };
+    match std::fs::read_to_string(manifest) {
+        Ok(text) => match serde_json::from_str::<Value>(&text) {
+            Ok(stored) if !FORMATS.iter().any(|format| stored.get(format).is_some()) => {
+                refused("is not of such results")
+            }
+            // One that is cut short is told with what helps.
+            _ => Ok(()),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && begun => {
+            refused("is missing beside a results.jsonl that holds lines")
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Refuses results of other settings. Returns the stored manifest.
+fn check_manifest(
+    path: &Path,
+    manifest: &Map<String, Value>,
+    begun: bool,
+) -> Result<Option<Map<String, Value>>, EvaluationError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !begun => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !begun => return Ok(None),
         Err(error) => return Err(EvaluationError::Input(format!("{}: {error}", path.display()))),
     };
     let stored: Map<String, Value> = serde_json::from_str(&text)
@@ -184,7 +219,7 @@ fn check_manifest(path: &Path, manifest: &Map<String, Value>, begun: bool) -> Re
         .map(|key| format!("{key} (stored {}, now {})", shown(stored.get(key)), shown(manifest.get(key))))
         .collect();
     if changed.is_empty() || !begun {
-        return Ok(());
+        return Ok(Some(stored));
     }
     Err(EvaluationError::Input(format!(
         "{}: the results were made with other settings: {}; --restart throws them away",
@@ -236,4 +271,49 @@ fn check_lines<L: Record>(file: &mut File, path: &Path, expected: &[(&str, Strin
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::evaluation::line::Line;
+
+    fn open(folder: &Path, manifest: &Value, restart: bool) -> Result<Journal<Line>, String> {
+        Journal::open(folder, manifest.as_object().unwrap(), &[], restart).map_err(|error| error.to_string())
+    }
+
+    /// A manifest of a web application was overwritten, and a results.jsonl of another program emptied.
+    #[test]
+    fn files_of_others_are_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (manifest, results) = (folder.path().join("manifest.json"), folder.path().join("results.jsonl"));
+        std::fs::write(&manifest, r#"{"name": "app"}"#).unwrap();
+        for restart in [false, true] {
+            let refused = open(folder.path(), &json!({ "format": 2 }), restart).err().unwrap();
+            assert!(refused.contains("nothing is written to it"), "{refused}");
+        }
+        assert_eq!(std::fs::read_to_string(&manifest).unwrap(), r#"{"name": "app"}"#);
+        std::fs::remove_file(&manifest).unwrap();
+        std::fs::write(&results, "{}\n").unwrap();
+        assert!(open(folder.path(), &json!({ "format": 2 }), true).is_err());
+        assert_eq!(std::fs::read_to_string(&results).unwrap(), "{}\n");
+    }
+
+    /// One step over a server, which does not tell its bounds, and they were forgotten.
+    #[test]
+    fn bounds_outlive_a_step_over_a_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = Line { id: "q".into(), data: "d".into(), ..Line::default() };
+        let within = |bounds: u32| json!({ "format": 2, BOUNDS: bounds });
+        open(folder.path(), &within(1), false).unwrap().append(&line, 0.1).unwrap();
+        let expected = [("q", "d".to_owned())];
+        let server = json!({ "format": 2 });
+        Journal::<Line>::open(folder.path(), server.as_object().unwrap(), &expected, false).unwrap();
+        let again =
+            |bounds| Journal::<Line>::open(folder.path(), within(bounds).as_object().unwrap(), &expected, false);
+        assert!(again(1).is_ok());
+        assert!(again(2).err().unwrap().to_string().contains("other settings"));
+    }
 }

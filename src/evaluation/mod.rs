@@ -136,7 +136,14 @@ pub(crate) async fn run(
     manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
+    // The answers of an evaluation of long answers, which this one replaces, are of this program.
+    let replaced = restart
+        && journal::stored(folder).is_some_and(|stored| stored.get("format") == Some(&plan::OF_LONG_ANSWERS.into()));
     let mut journal: Journal<Line> = Journal::open(folder, &manifest, &expected?, restart)?;
+    if replaced {
+        // Mostly there are none.
+        let _ = std::fs::remove_file(folder.join(cited::FILE));
+    }
     notify(Event::Done(journal.done));
     for query in &data.queries[journal.done..] {
         let started = Instant::now();
@@ -165,9 +172,6 @@ pub(crate) async fn run(
     write(&folder.join("summary.json"), &format!("{document:#}\n"))?;
     if plan.end_to_end && plan.settings.task.kind == TaskKind::LongAnswer {
         write(&folder.join(cited::FILE), &cited::answers(&lines, &data.queries))?;
-    } else {
-        // Those of an evaluation that was restarted as another one. Mostly there are none.
-        let _ = std::fs::remove_file(folder.join(cited::FILE));
     }
     let report = folder.join("report.html");
     write(&report, &report::html(plan, &summary, &lines, &data.queries, &manifest)?)?;

@@ -6,16 +6,17 @@ use super::data::Data;
 use super::methods::Ranker;
 use super::{EvaluationError, Settings, distinct};
 use crate::backend::ModelIdentity;
-use crate::engine::evaluate::{Annotator, default_metrics};
+use crate::engine::belief::SampleOptions;
+use crate::engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
 use crate::engine::models::Role;
 use crate::engine::task::{Task, TaskKind};
-use crate::metrics::rank::Metric;
+use crate::metrics::rank::{Grading, Metric};
 
 /// Format of the results. A folder of another format is refused, because its lines mean something else: 2 answers from the
 /// context order of the rerank response, 1 from the ranking.
 const FORMAT: u32 = 2;
 /// The same of long answers: 3 measures them without the marks of their citations.
-const FORMAT_OF_LONG_ANSWERS: u32 = 3;
+pub(super) const OF_LONG_ANSWERS: u32 = 3;
 
 /// The settings, applied to the data.
 pub(crate) struct Plan {
@@ -97,7 +98,32 @@ impl Plan {
         let annotators = annotators(&settings.annotators, settings.task.kind, data)?;
         let end_to_end = settings.end_to_end && annotators.iter().any(|annotator| annotator.scores_answers());
         let metrics = if settings.metrics.is_empty() { default_metrics() } else { distinct(settings.metrics.clone()) };
-        Ok(Self { settings, annotators, metrics, systems, end_to_end })
+        let plan = Self { settings, annotators, metrics, systems, end_to_end };
+        // Found with the first question, after its reranking, a fault would be found with every one, and journaled.
+        plan.request().check_settings().map_err(|error| EvaluationError::Input(error.to_string()))?;
+        Ok(plan)
+    }
+
+    /// A request without its question.
+    pub(super) fn request(&self) -> EvaluateRequest {
+        let settings = &self.settings;
+        EvaluateRequest {
+            annotators: self.annotators.clone(),
+            metrics: self.metrics.clone(),
+            threshold: settings.relevance_threshold,
+            end_to_end: self.end_to_end,
+            task: settings.task.clone(),
+            answer_tokens: Some(settings.answer_tokens),
+            sampling: SampleOptions {
+                samples: settings.samples,
+                max_tokens: Some(settings.answer_tokens),
+                seed: settings.seed,
+                ..SampleOptions::default()
+            },
+            measure: settings.measure,
+            passage_tokens: settings.passage_tokens,
+            ..EvaluateRequest::default()
+        }
     }
 
     /// Whether labels or orders depend on the entailment model.
@@ -111,7 +137,7 @@ impl Plan {
         let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
         let metrics: Vec<String> = self.metrics.iter().map(ToString::to_string).collect();
         let manifest = json!({
-            "format": if self.settings.task.kind == TaskKind::LongAnswer { FORMAT_OF_LONG_ANSWERS } else { FORMAT },
+            "format": if self.settings.task.kind == TaskKind::LongAnswer { OF_LONG_ANSWERS } else { FORMAT },
             "generator_sha256": models.generator,
             "generator_encoding": models.encoding,
             "entailment_sha256": self.asks_judge().then_some(&models.entailment),
@@ -138,6 +164,11 @@ impl Plan {
             if self.settings.task.kind.has_labels() {
                 manifest.insert("labels".to_owned(), json!(self.settings.task.labels()));
             }
+        }
+        if self.annotators.contains(&Annotator::Provenance)
+            && self.settings.relevance_threshold != Grading::ERAG.threshold
+        {
+            manifest.insert("threshold_of".to_owned(), json!(Annotator::Provenance.name()));
         }
         if let Some(calibrations) = models.calibrated(None) {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
@@ -183,6 +214,21 @@ mod tests {
             measure: MeasureOptions::default(),
             statistics: Statistics::default(),
         }
+    }
+
+    /// Each question was reranked, refused and journaled as failed, and the corrected command asked for --restart.
+    #[test]
+    fn wrong_settings_are_refused_before_any_question() {
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![Query::default()] };
+        let plain = || settings(GIVEN, &["llm-judgement"], Task::default());
+        let refused = |settings: Settings| Plan::new(settings, &data).err().unwrap().to_string();
+        assert!(Plan::new(plain(), &data).is_ok());
+        let long = refused(Settings { answer_tokens: 600, ..plain() });
+        assert!(long.contains("max_tokens") || long.contains("answer_tokens"), "{long}");
+        let many = refused(Settings { samples: Some(2_000), ..plain() });
+        assert!(many.contains("samples"), "{many}");
+        let endless = refused(Settings { relevance_threshold: f64::NAN, ..plain() });
+        assert!(endless.contains("threshold"), "{endless}");
     }
 
     #[test]

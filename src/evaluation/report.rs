@@ -73,7 +73,7 @@ pub(super) fn html(
             }
             body {
                 h1 { "Retrieval evaluation: " (plan.systems.join(", ")) }
-                p.verdict { (verdict::of(summary, plan.settings.statistics.confidence)) }
+                p.verdict { (verdict::of(summary, &plan.settings.statistics)) }
                 (overview(summary))
                 nav {
                     a href="#metrics" { "Metrics" }
@@ -163,7 +163,7 @@ fn metrics(summary: &Summary) -> Markup {
         h2 id="metrics" { "Metrics over the labels" }
         p { "Means over questions with bootstrap intervals. A label is the quality of the generator's answer from the passage "
             "alone. P is the mean of the labels, Success their maximum; the other metrics count the passages whose label reaches "
-            "the threshold." }
+            "the threshold, which beside provenance is for its labels alone; those of the others then count from one half on." }
         (table(&summary.systems, |system| &system.metrics, true))
         @if summary.systems.iter().any(|system| !system.end_to_end.is_empty()) {
             h3 { "End-to-end answers" }

@@ -7,7 +7,8 @@
 use super::summary::{Comparison, Difference, Mean, Row, Summary, System};
 use crate::engine::evaluate::Annotator;
 use crate::metrics::multiple::holm_of;
-use crate::metrics::resample::format_p_value;
+use crate::metrics::resample::{Statistics, format_p_value};
+use crate::numeric::real;
 
 /// "p = 0.012", or "p < 1e-15".
 pub(super) fn plain_p(p: Option<f64>) -> String {
@@ -41,8 +42,9 @@ fn shown(mean: &Mean) -> String {
     format!("{:.3}{interval}", mean.value.unwrap_or(0.0))
 }
 
-/// The verdict at this confidence.
-pub(super) fn of(summary: &Summary, confidence: f64) -> String {
+/// The verdict at the confidence of these statistics.
+pub(super) fn of(summary: &Summary, statistics: &Statistics) -> String {
+    let confidence = statistics.confidence;
     let Some((first, row)) = summary.systems.first().and_then(|system| Some((system, decisive(system)?))) else {
         return "No verdict: nothing was measured.".to_owned();
     };
@@ -88,6 +90,15 @@ pub(super) fn of(summary: &Summary, confidence: f64) -> String {
         let next = best(-1.0).map(|((system, one), p)| format!(" (next: {system}, {})", ground(one, *p)));
         let next = next.unwrap_or_default();
         return format!("{} is better than every other in {}{next}.", first.name, name(row));
+    }
+    let (questions, family) = (row.mean.questions, adjusted.iter().flatten().count());
+    if let Some(least) = statistics.least_p_value(questions).filter(|p| p * real(family) > 1.0 - confidence) {
+        return format!(
+            "No verdict: {questions} questions with {} resamples cannot tell {family} systems from {} (p is at least {:.3} after Holm).",
+            statistics.test_resamples,
+            first.name,
+            (least * real(family)).min(1.0)
+        );
     }
     format!("No system is better than {} beyond its error in {}: {}.", first.name, name(row), shown(&row.mean))
 }
@@ -143,12 +154,12 @@ mod tests {
 
     #[test]
     fn one_sentence_for_each_case() {
-        let said = |differences: &[(f64, f64)]| of(&summary(differences), 0.95);
+        let said = |differences: &[(f64, f64)]| of(&summary(differences), &Statistics::default());
         let alone = "s0: the end-to-end answers by token-f1 0.300 [0.200, 0.400] over 9 questions; nothing was compared with it.";
         assert_eq!(said(&[]), alone);
         let mut untested = summary(&[(0.5, 0.0)]);
         untested.comparisons[0].differences[0].p_value = None;
-        assert!(of(&untested, 0.95).starts_with("No verdict: no difference was tested"));
+        assert!(of(&untested, &Statistics::default()).starts_with("No verdict: no difference was tested"));
         let better = "s2 is better than s0 in the end-to-end answers by token-f1: +0.200, p = 0.020 after Holm.";
         assert_eq!(said(&[(0.1, 0.02), (0.2, 0.01)]), better);
         // Alone each would be significant; together they are not.
@@ -158,6 +169,12 @@ mod tests {
         let worse = "s0 is better than every other in the end-to-end answers by token-f1 (next: s1, -0.100, p = 0.010 after Holm).";
         assert_eq!(said(&[(-0.1, 0.01)]), worse);
         assert_eq!(said(&[(-0.1, 0.01), (-0.1, 0.5)]), none);
+        // Of five wins of five the randomisation test has p = .0625 at best.
+        let mut few = summary(&[(0.1, 0.0625)]);
+        for row in &mut few.systems[0].end_to_end {
+            row.mean.questions = 5;
+        }
+        assert!(of(&few, &Statistics::default()).starts_with("No verdict: 5 questions"));
         assert_eq!((plain_p(Some(0.0)), plain_p(None)), ("p < 1e-15".into(), "without a p-value".into()));
     }
 }

@@ -86,7 +86,7 @@ fn list(line: &str, number: usize, threshold: f64) -> Result<LabelledList, Strin
     let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
     let mut ids: HashMap<String, usize> = HashMap::new();
     for (index, value) in given.iter().enumerate() {
-        let (passage, label) = passage(value, index)?;
+        let (passage, label) = labelled(value, index)?;
         if let Some(first) = ids.insert(passage.id.clone(), index) {
             return Err(format!("passages[{index}].id: {:?} given twice, first as passages[{first}]", passage.id));
         }
@@ -109,9 +109,25 @@ fn list(line: &str, number: usize, threshold: f64) -> Result<LabelledList, Strin
     Ok(LabelledList { id, question, passages, labels, relevant, answers })
 }
 
-fn passage(value: &Value, index: usize) -> Result<(Passage, f64), String> {
+/// A passage with its label, both of which a list must have.
+fn labelled(value: &Value, index: usize) -> Result<(Passage, f64), String> {
     let fields = Fields::of(value, &format!("passages[{index}]"))?;
-    let text = fields.text(&["text", "contents", "passage"])?.ok_or_else(|| fields.fault("text", "is missing"))?;
+    fields.text(&TEXT)?;
+    let passage = passage(&fields, index)?;
+    let label = label(&fields)?.ok_or_else(|| fields.fault("label", "is missing; supporting may stand for it"))?;
+    Ok((passage, label))
+}
+
+/// Names of a passage's text.
+const TEXT: [&str; 3] = ["text", "contents", "passage"];
+
+/// A passage, whose text may be blank. Its id is its position where it has none.
+pub(super) fn passage(fields: &Fields<'_>, position: usize) -> Result<Passage, String> {
+    let text = match fields.get(&TEXT) {
+        None => return Err(fields.fault("text", "is missing")),
+        Some((_, Value::String(text))) => text.clone(),
+        Some((name, _)) => return Err(fields.fault(name, "must be a text")),
+    };
     let title = match fields.get(&["title"]) {
         None => String::new(),
         Some((_, Value::String(title))) => title.clone(),
@@ -121,17 +137,21 @@ fn passage(value: &Value, index: usize) -> Result<(Passage, f64), String> {
         None => None,
         Some((name, value)) => Some(value.as_f64().ok_or_else(|| fields.fault(name, "must be a number"))?),
     };
-    let label = match (fields.get(&["label"]), fields.get(&["supporting"])) {
-        (Some((_, Value::Bool(is))), _) | (None, Some((_, Value::Bool(is)))) => f64::from(u8::from(*is)),
+    let id = fields.identifier()?.unwrap_or_else(|| position.to_string());
+    Ok(Passage { id, title, text, retriever_score })
+}
+
+/// The label of a passage, or 1 and 0 for a mark; `None` without either.
+pub(super) fn label(fields: &Fields<'_>) -> Result<Option<f64>, String> {
+    match (fields.get(&["label"]), fields.get(&["supporting", "relevant"])) {
+        (Some((_, Value::Bool(is))), _) | (None, Some((_, Value::Bool(is)))) => Ok(Some(f64::from(u8::from(*is)))),
         (Some((_, value)), _) => {
             let label = value.as_f64().filter(|label| *label >= 0.0);
-            label.ok_or_else(|| fields.fault("label", "must be a number from 0 on, or true or false"))?
+            label.map(Some).ok_or_else(|| fields.fault("label", "must be a number from 0 on, or true or false"))
         }
-        (None, Some(_)) => return Err(fields.fault("supporting", "must be true or false")),
-        (None, None) => return Err(fields.fault("label", "is missing; supporting may stand for it")),
-    };
-    let id = fields.identifier()?.unwrap_or_else(|| index.to_string());
-    Ok((Passage { id, title, text, retriever_score }, label))
+        (None, Some((name, _))) => Err(fields.fault(name, "must be true or false")),
+        (None, None) => Ok(None),
+    }
 }
 
 /// The fields of an object.

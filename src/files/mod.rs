@@ -10,8 +10,9 @@ pub mod trec;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde::Deserialize;
+use serde_json::Value;
 
+use self::labelled::Fields;
 use crate::engine::rerank::Passage;
 
 /// A file that cannot be read, or whose content is not what it should be. The text names the file.
@@ -75,37 +76,29 @@ pub(crate) fn stem(path: &Path) -> String {
     file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
 }
 
-/// A passage as a line: an object, or the text alone.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Text(String),
-    Object(Object),
-}
-
-#[derive(Debug, Deserialize)]
-struct Object {
-    #[serde(default)]
-    id: Option<serde_json::Value>,
-    #[serde(alias = "contents", alias = "passage")]
-    text: String,
-    #[serde(default)]
-    title: String,
-    #[serde(default, alias = "retriever_score")]
-    score: Option<f64>,
-}
-
 /// Reads passages, one JSON value a line. Empty lines are skipped.
 pub fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
+    Ok(numbered_passages(path)?.into_iter().map(|(_, passage)| passage).collect())
+}
+
+/// The same with the number of each line, from 1.
+pub fn numbered_passages(path: &Path) -> Result<Vec<(usize, Passage)>, FileError> {
     let text = read(path)?;
     let mut passages = Vec::new();
     for (number, line) in lines(&text) {
         let bad = |problem: String| FileError(format!("{}:{number}: {problem}", name(path)));
-        let form = "must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\"";
-        let parsed = serde_json::from_str::<serde_json::Value>(line)
-            .map_err(|error| bad(format!("is no JSON value ({error}): {form}")))?;
-        let line = serde_json::from_value::<Line>(parsed).map_err(|_| bad(form.into()))?;
-        passages.push(line.passage(passages.len()));
+        let parsed: Value = serde_json::from_str(line).map_err(|error| {
+            bad(format!("is no JSON value ({error}): must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\""))
+        })?;
+        let position = passages.len();
+        let passage = match parsed {
+            Value::String(text) => Passage { id: position.to_string(), text, ..Passage::default() },
+            other => {
+                let fields = Fields::of(&other, "").map_err(|_| bad("must be a string or an object".to_owned()))?;
+                labelled::passage(&fields, position).map_err(bad)?
+            }
+        };
+        passages.push((number, passage));
     }
     Ok(passages)
 }
@@ -157,55 +150,12 @@ pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
 }
 
-impl Line {
-    fn passage(self, position: usize) -> Passage {
-        match self {
-            Self::Text(text) => Passage { id: position.to_string(), text, ..Passage::default() },
-            Self::Object(object) => Passage {
-                id: identifier(object.id).unwrap_or_else(|| position.to_string()),
-                text: object.text,
-                title: object.title,
-                retriever_score: object.score,
-            },
-        }
-    }
-}
-
 /// An id, which may be a number.
-pub(crate) fn identifier(value: Option<serde_json::Value>) -> Option<String> {
+pub(crate) fn identifier(value: Option<Value>) -> Option<String> {
     match value? {
-        serde_json::Value::Null => None,
-        serde_json::Value::String(id) => Some(id),
+        Value::Null => None,
+        Value::String(id) => Some(id),
         other => Some(other.to_string()),
-    }
-}
-
-/// A question's line.
-#[derive(Debug, Deserialize)]
-struct QuestionLine {
-    #[serde(default, alias = "_id", alias = "query_id", alias = "qid")]
-    id: Option<serde_json::Value>,
-    #[serde(alias = "query")]
-    question: String,
-    #[serde(default, alias = "references")]
-    answers: Vec<String>,
-    #[serde(default)]
-    passages: Vec<LabelledPassage>,
-}
-
-#[derive(Debug, Deserialize)]
-struct LabelledPassage {
-    #[serde(flatten)]
-    passage: Object,
-    #[serde(alias = "relevant")]
-    supporting: Option<bool>,
-    label: Option<f64>,
-}
-
-impl LabelledPassage {
-    /// Whether it is marked as helpful: by a mark, or by the label of a list that was made for comparisons.
-    fn helps(&self) -> bool {
-        self.supporting.unwrap_or_else(|| self.label.is_some_and(|label| label >= RELEVANT))
     }
 }
 
@@ -225,28 +175,43 @@ pub struct Question {
     pub answers: Vec<String>,
     /// In the order of the line.
     pub passages: Vec<Passage>,
-    /// For each passage whether it is marked as helpful.
-    pub supporting: Vec<bool>,
+    /// For each passage its label or 1 where it is marked as relevant; 0 without either.
+    pub labels: Vec<f64>,
 }
 
-/// Reads questions, one JSON object a line.
+/// Reads questions, one JSON object a line: as [`labelled::lists`], but without labels, answers or passages a line is read, too.
 pub fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
     let text = read(path)?;
     let mut questions = Vec::new();
     for (number, line) in lines(&text) {
-        let parsed: QuestionLine =
-            serde_json::from_str(line).map_err(|error| FileError(format!("{}:{number}: {error}", name(path))))?;
-        let supporting = parsed.passages.iter().map(LabelledPassage::helps).collect();
-        let passages = parsed
-            .passages
-            .into_iter()
-            .enumerate()
-            .map(|(index, labelled)| Line::Object(labelled.passage).passage(index));
-        let passages = passages.collect();
-        let (id, question, answers) = (identifier(parsed.id), parsed.question, parsed.answers);
-        questions.push(Question { line: number, id, question, answers, passages, supporting });
+        let read =
+            question(line, number).map_err(|problem| FileError(format!("{}:{number}: {problem}", name(path))))?;
+        questions.push(read);
     }
     Ok(questions)
+}
+
+fn question(line: &str, number: usize) -> Result<Question, String> {
+    let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
+    let fields = Fields::of(&value, "")?;
+    let question = match fields.get(&["question", "query"]) {
+        None => return Err(fields.fault("question", "is missing")),
+        Some((_, Value::String(text))) => text.clone(),
+        Some((name, _)) => return Err(fields.fault(name, "must be a text")),
+    };
+    let answers = fields.texts(&["answers", "references"])?;
+    let given = match fields.get(&["passages"]) {
+        None => &Vec::new(),
+        Some((_, Value::Array(given))) => given,
+        Some((name, _)) => return Err(fields.fault(name, "must be a list")),
+    };
+    let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
+    for (index, value) in given.iter().enumerate() {
+        let fields = Fields::of(value, &format!("passages[{index}]"))?;
+        passages.push(labelled::passage(&fields, index)?);
+        labels.push(labelled::label(&fields)?.unwrap_or(0.0));
+    }
+    Ok(Question { line: number, id: fields.identifier()?, question, answers, passages, labels })
 }
 
 #[cfg(test)]
@@ -261,16 +226,40 @@ mod tests {
         packed.finish().unwrap()
     }
 
-    /// A list made for comparisons has labels in place of marks.
+    /// A list made for comparisons has labels in place of marks, and the grades of its labels are kept.
     #[test]
     fn a_passage_is_marked_or_labelled() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("labelled.jsonl");
         let passages = r#"{"text": "a", "label": 1}, {"text": "b", "label": 0.4}, {"text": "c"}, {"text": "d", "relevant": true},
-            {"text": "e", "label": 1, "supporting": false}, {"text": "f", "label": null, "supporting": null}"#;
+            {"text": "e", "label": 3, "supporting": false}, {"text": "f", "label": null, "supporting": null}"#;
         let line = format!("{{\"question\": \"q\", \"passages\": [{}]}}\n", passages.replace('\n', ""));
         std::fs::write(&path, line).unwrap();
-        assert_eq!(questions(&path).unwrap()[0].supporting, [true, false, false, true, false, false]);
+        assert_eq!(questions(&path).unwrap()[0].labels, [1.0, 0.4, 0.0, 1.0, 3.0, 0.0]);
+    }
+
+    /// pandas writes null for what is absent, and BEIR's passages have `_id`: one reader took them, the other refused the one and
+    /// ignored the other.
+    #[test]
+    fn questions_and_labelled_lists_are_read_alike() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("both.jsonl");
+        let passages = r#"{"_id": "d1", "title": null, "contents": "a", "score": null, "label": true},
+            {"id": 7, "text": "b", "relevant": false, "retriever_score": 2}, {"text": "c", "label": 2}"#;
+        let line =
+            format!(r#"{{"qid": 3, "query": "q", "answers": null, "passages": [{}]}}"#, passages.replace('\n', ""));
+        std::fs::write(&path, line).unwrap();
+        let (question, list) = (&questions(&path).unwrap()[0], &labelled::lists(&path, RELEVANT).unwrap()[0]);
+        assert_eq!((question.id.as_deref(), &question.question), (Some(list.id.as_str()), &list.question));
+        assert_eq!((&question.passages, &question.labels), (&list.passages, &list.labels));
+        assert_eq!(list.labels, [1.0, 0.0, 2.0]);
+        assert_eq!(list.passages.iter().map(|passage| passage.id.as_str()).collect::<Vec<_>>(), ["d1", "7", "2"]);
+        std::fs::write(&path, r#"{"_id": "d9", "title": null, "text": "a"}"#).unwrap();
+        assert_eq!(passages_of(&path), [("d9".to_owned(), "a".to_owned())]);
+    }
+
+    fn passages_of(path: &Path) -> Vec<(String, String)> {
+        super::passages(path).unwrap().into_iter().map(|passage| (passage.id, passage.text)).collect()
     }
 
     /// A few megabytes unpacked to as many gigabytes, in memory.

@@ -218,6 +218,15 @@ impl Statistics {
         self.intervals().map(|how| Resampling { resamples: how.resamples.div_ceil(5), ..how })
     }
 
+    /// The least p-value that so many queries can have by the randomisation test: where all of them differ with one sign, only the
+    /// signs as they are and all turned are as extreme. `None` by the other test, which has no such bound.
+    #[must_use]
+    pub fn least_p_value(&self, queries: usize) -> Option<f64> {
+        let signs = (1..queries).fold(1.0, |share, _| share / 2.0);
+        let drawn = 1.0 / real(1 + self.test_resamples);
+        (self.test == Test::Randomisation).then(|| f64::max(signs, drawn))
+    }
+
     /// Compares values of the same queries, in the same order.
     #[must_use]
     pub fn compare(&self, first: &[f64], second: &[f64]) -> Compared {

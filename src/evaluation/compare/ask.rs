@@ -153,9 +153,8 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
         latency_budget_ms: settings.latency_budget_ms.filter(|_| row.method.takes_latency_budget()),
         ..RerankRequest::default()
     };
-    let started = Instant::now();
-    let answer = backend.rerank(&request).await?;
-    let seconds = started.elapsed().as_secs_f64();
+    let (answer, took) = backend.timed_rerank(&request).await?;
+    let seconds = took.as_secs_f64();
     let count = request.passages.len();
     let place = |index: u32| usize::try_from(index).ok().filter(|index| *index < count);
     let (mut scores, mut ranking) = (vec![None; count], Vec::with_capacity(count));

@@ -67,14 +67,14 @@ pub(super) fn of(asked: &[(&Question, Option<&Outcome>)], settings: &Settings) -
     let order = (!ordered.is_empty()).then(|| Order {
         predicted: estimate(&ordered, statistics, |(predicted, _)| Some(mean(predicted))),
         right: estimate(&ordered, statistics, |(_, right)| Some(share(right))),
-        calibration_error: estimate(&ordered, statistics, |(predicted, right)| calibration_error(predicted, right)),
+        calibration_error: error_of(&ordered, statistics),
         pairs: ordered.iter().map(|(pairs, _)| pairs.len()).sum(),
     });
     let taus: Vec<(f64, f64)> =
         answered().filter_map(|(question, outcome)| taus(question, outcome, settings.threshold)).collect();
     let tau = (!taus.is_empty()).then(|| tau(&taus, statistics));
     (!scored.is_empty()).then(|| Quality {
-        calibration_error: estimate(&scored, statistics, |(scores, relevant)| calibration_error(scores, relevant)),
+        calibration_error: error_of(&scored, statistics),
         auc: estimate(&scored, statistics, |(scores, relevant)| auc(scores, relevant)),
         passages: scored.iter().map(|(scores, _)| scores.len()).sum(),
         order,
@@ -128,6 +128,15 @@ fn neighbours(question: &Question, outcome: &Outcome, threshold: f64) -> Judged 
     pairs.filter_map(told).unzip()
 }
 
+/// The calibration error of all questions together. It is above 0 of few numbers, however good they are, and more so of a resample,
+/// which repeats some of them. So the interval is that of the basic bootstrap: the quantiles, mirrored at the value.
+fn error_of(judged: &[Judged], statistics: &Statistics) -> Mean {
+    let drawn = estimate(judged, statistics, |(scores, relevant)| calibration_error(scores, relevant));
+    let mirrored = |end: Option<f64>| Some(2.0 * drawn.value? - end?);
+    let (low, high) = (mirrored(drawn.high), mirrored(drawn.low));
+    Mean { low: low.map(|low| low.max(0.0)), high: high.zip(drawn.value).map(|(high, value)| high.max(value)), ..drawn }
+}
+
 /// A statistic of all questions together. Resamples draw whole questions.
 fn estimate(judged: &[Judged], statistics: &Statistics, statistic: impl Fn(&Judged) -> Option<f64> + Sync) -> Mean {
     let all: Vec<usize> = (0..judged.len()).collect();
@@ -144,6 +153,26 @@ fn estimate(judged: &[Judged], statistics: &Statistics, statistic: impl Fn(&Judg
 mod tests {
     use super::*;
     use crate::files::labelled::LabelledList;
+
+    /// Of such scores percentile intervals lay wholly above 0, and some above their value.
+    #[test]
+    fn a_calibration_error_lies_in_its_interval_and_may_be_none() {
+        // Relevant with the probability that the score says, by a fixed sequence.
+        let of = |question: usize| -> Judged {
+            let score = |place: usize| real((7 * question + 3 * place) % 20) / 20.0 + 0.025;
+            let scores: Vec<f64> = (0..20).map(score).collect();
+            let relevant =
+                scores.iter().enumerate().map(|(place, score)| real((11 * question + 13 * place) % 40) / 40.0 < *score);
+            (scores.clone(), relevant.collect())
+        };
+        let judged: Vec<Judged> = (0..40).map(of).collect();
+        let error = error_of(&judged, &Statistics::default());
+        let (low, high) = (error.low.unwrap(), error.high.unwrap());
+        assert!((low..=high).contains(&error.value.unwrap()), "{error:?}");
+        let percentile =
+            estimate(&judged, &Statistics::default(), |(scores, relevant)| calibration_error(scores, relevant));
+        assert!(low < percentile.low.unwrap(), "{low} {percentile:?}");
+    }
 
     #[test]
     fn neighbours_by_hand() {

@@ -14,6 +14,7 @@ use super::rows::{MethodRow, Variant};
 use super::summary::{MEAN_TOKENS, NDCG, OTHER_TOKENS, Row, SECONDS};
 use crate::evaluation::verdict::plain_p;
 use crate::metrics::resample::Statistics;
+use crate::numeric::real;
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,6 +41,17 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
     let mut candidates: Vec<&Row> = rows.iter().filter(|row| is_better(row, 1.0 - statistics.confidence)).collect();
     candidates.sort_by(|left, right| ndcg(right).total_cmp(&ndcg(left)));
     let Some(best) = candidates.first() else {
+        let family = rows.iter().filter(|row| tested(row)).count();
+        if let Some(least) = statistics.least_p_value(ranked).filter(|p| p * real(family) > 1.0 - statistics.confidence)
+        {
+            let sentence = format!(
+                "No verdict: {ranked} questions with {} resamples cannot tell {family} rows from the retriever's order (p is at \
+                 least {:.3} after Holm).",
+                statistics.test_resamples,
+                (least * real(family)).min(1.0)
+            );
+            return Verdict { sentence, choice: None };
+        }
         let sentence = format!(
             "Keep the retriever's order: no method beats its nDCG@10 of {:.3} beyond its error over {ranked} questions{}.",
             rows.first().map_or(0.0, ndcg),
@@ -48,8 +60,9 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         return Verdict { sentence, choice: Some(GIVEN.to_owned()) };
     };
     let ties = |row: &&&Row| {
-        // The row less the best one.
-        let interval = compare(best, row, NDCG, statistics).interval;
+        // The row less the best one. What is recommended does not depend on whether intervals are shown.
+        let drawn = Statistics { resamples: statistics.resamples.max(1), ..*statistics };
+        let interval = compare(best, row, NDCG, &drawn).interval;
         row.name == best.name || interval.is_some_and(|interval| interval.high >= 0.0)
     };
     let two_models = rows.iter().any(|row| row.asked.is_some_and(|asked| asked.variant == Variant::Generator));
@@ -148,9 +161,12 @@ mod tests {
         Row { measures, by_question, ..Row::named(name) }
     }
 
+    fn judged(rows: Vec<Row>) -> Verdict {
+        judged_with(rows, Statistics { test_resamples: 2_000, ..Statistics::default() })
+    }
+
     /// Adds what the summary adds.
-    fn judged(mut rows: Vec<Row>) -> Verdict {
-        let statistics = Statistics { test_resamples: 2_000, ..Statistics::default() };
+    fn judged_with(mut rows: Vec<Row>, statistics: Statistics) -> Verdict {
         let given = rows[0].clone();
         for row in &mut rows[1..] {
             let compared = compare(&given, row, NDCG, &statistics);
@@ -199,6 +215,30 @@ mod tests {
         embedding.measures[OTHER_TOKENS].value = Some(1_672.0);
         let verdict = judged(vec![row("given", &varied(0.2), 0.0), embedding]);
         assert!(verdict.sentence.contains("for 0 tokens, 1672 of another model and 0.500 s"), "{verdict:?}");
+    }
+
+    /// Without intervals nothing tied, and the dear row was taken.
+    #[test]
+    fn the_choice_does_not_depend_on_the_intervals_that_are_shown() {
+        let mut near = varied(0.7);
+        (near[0], near[1]) = (0.9, 0.6);
+        let rows =
+            || vec![row("given", &varied(0.2), 0.0), row("cheap", &varied(0.7), 500.0), row("dear", &near, 5_000.0)];
+        let plain = Statistics { test_resamples: 2_000, resamples: 0, ..Statistics::default() };
+        assert_eq!(judged_with(rows(), plain).choice, judged(rows()).choice);
+    }
+
+    /// Of five wins of five, and of a few flips of the signs, the test cannot tell: "keep the order" would be a verdict without ground.
+    #[test]
+    fn there_is_no_verdict_where_nothing_could_be_significant() {
+        let rows =
+            |count: usize| vec![row("given", &varied(0.2)[..count], 0.0), row("a", &varied(0.7)[..count], 900.0)];
+        let few = judged(rows(5));
+        assert!(few.choice.is_none() && few.sentence.starts_with("No verdict: 5 questions"), "{few:?}");
+        let flips = Statistics { test_resamples: 10, ..Statistics::default() };
+        let few = judged_with(rows(40), flips);
+        assert!(few.choice.is_none() && few.sentence.contains("10 resamples"), "{few:?}");
+        assert_eq!(judged(rows(8)).choice.as_deref(), Some("a"));
     }
 
     #[test]
