@@ -3,6 +3,8 @@
 
 mod identity;
 
+use std::time::{Duration, Instant};
+
 use crate::call::Call;
 use crate::engine::belief::TextPair;
 use crate::engine::evaluate::EvaluateRequest;
@@ -66,6 +68,32 @@ impl From<ClientError> for Refusal {
     }
 }
 
+/// Longest wait for a server that is busy or away for a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks again where the server says that the same request may be answered later, and where it is away after it said so: one busy
+/// moment must not end the work on a file. The answer comes with the time that it took itself.
+async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
+    ask: impl Fn() -> F,
+) -> Result<(T, Duration), ClientError> {
+    let (end, mut met) = (Instant::now() + PATIENCE, false);
+    loop {
+        let begun = Instant::now();
+        let error = match ask().await {
+            Ok(answer) => return Ok((answer, begun.elapsed())),
+            Err(error) => error,
+        };
+        let delay = match &error {
+            ClientError::Refused { input: false, retry, .. } => *retry,
+            ClientError::Unreachable { .. } if met => Some(client::UNTOLD),
+            _ => None,
+        };
+        let Some(delay) = delay.filter(|delay| Instant::now() + *delay < end) else { return Err(error) };
+        met = true;
+        tokio::time::sleep(delay).await;
+    }
+}
+
 /// Refuses an answer to another task. A server without the field `task` ignores it.
 fn check_task(asked: &Task, answered: v1::Task) -> Result<(), Refusal> {
     if asked.kind == TaskKind::default() || kind_to_wire(asked.kind) == answered {
@@ -111,13 +139,19 @@ impl Backend {
 
     /// Reranks passages.
     pub async fn rerank(&self, request: &RerankRequest) -> Result<v1::RerankResponse, Refusal> {
+        Ok(self.timed_rerank(request).await?.0)
+    }
+
+    /// The same, and the time from the request to its answer. What passed before a busy server took the request is no part of it.
+    pub async fn timed_rerank(&self, request: &RerankRequest) -> Result<(v1::RerankResponse, Duration), Refusal> {
         Ok(match self {
             Self::Server { server, message_bytes } => {
-                client::rerank(server, request, *message_bytes, |_, _| {}).await?
+                patiently(|| client::rerank(server, request, *message_bytes, |_, _| {})).await?
             }
             Self::Local(engine) => {
+                let begun = Instant::now();
                 let answer = engine.rerank(&Call::local(), request.clone(), None).await?;
-                client::local_response(answer, request)
+                (client::local_response(answer, request), begun.elapsed())
             }
         })
     }
@@ -130,7 +164,7 @@ impl Backend {
     ) -> Result<v1::MeasureUtilityResponse, Refusal> {
         Ok(match self {
             Self::Server { server, message_bytes } => {
-                let answer = client::utility(server, request, answers, *message_bytes).await?;
+                let answer = patiently(|| client::utility(server, request, answers, *message_bytes)).await?.0;
                 check_task(&request.task, answer.task())?;
                 answer
             }
@@ -144,7 +178,7 @@ impl Backend {
     /// Judges pairs of texts, each text after the question. One verdict a pair, in their order.
     pub async fn entail(&self, pairs: Vec<TextPair>, question: &str) -> Result<Vec<v1::EntailmentVerdict>, Refusal> {
         Ok(match self {
-            Self::Server { server, .. } => client::entail(server, &pairs, question).await?,
+            Self::Server { server, .. } => patiently(|| client::entail(server, &pairs, question)).await?.0,
             Self::Local(engine) => client::local_verdicts(&engine.entail(&Call::local(), pairs, question).await?),
         })
     }
@@ -168,7 +202,7 @@ impl Backend {
     ) -> Result<v1::EvaluateRetrievalResponse, Refusal> {
         Ok(match self {
             Self::Server { server, message_bytes } => {
-                let answer = client::evaluate(server, request, answers, *message_bytes).await?;
+                let answer = patiently(|| client::evaluate(server, request, answers, *message_bytes)).await?.0;
                 check_task(&request.task, answer.task())?;
                 answer
             }

@@ -67,7 +67,7 @@ pub(super) struct AnalyseArgs {
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     repeats: u32,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
     relevance_threshold: f64,
     /// Seed of designs, samples and resamples.
     #[arg(long, default_value_t = 0)]
@@ -79,10 +79,6 @@ pub(super) struct AnalyseArgs {
 
 impl AnalyseArgs {
     fn settings(&self) -> Result<Settings, Failure> {
-        if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
-            let problem = format!("must be above 0, is {}", self.relevance_threshold);
-            return Err(Failure::Input(format!("--relevance-threshold: {problem}")));
-        }
         let statistics = Statistics { resamples: self.resamples, seed: self.seed, ..Statistics::default() };
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);

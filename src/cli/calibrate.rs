@@ -50,7 +50,7 @@ pub(super) struct CalibrateArgs {
     )]
     pub methods: Vec<String>,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, requires = "ranking")]
+    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero, requires = "ranking")]
     pub relevance_threshold: f64,
     /// Print one JSON line a method, also on a terminal.
     #[arg(long, requires = "ranking")]
@@ -71,8 +71,8 @@ pub(super) struct CalibrateArgs {
     /// Cut passages to this many tokens.
     #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
     pub max_passage_tokens: Option<usize>,
-    /// Add to the stored calibration instead of replacing it. It is written as the questions are measured; one that is replaced, at
-    /// their end.
+    /// Add to the stored calibration instead of replacing it. Either is written when all questions are measured; without this
+    /// option, the first calibration of a model meanwhile, too.
     #[arg(long)]
     add: bool,
 }
@@ -86,7 +86,7 @@ enum SubjectName {
     Both,
 }
 
-/// Questions between two writes of the profiles, where an interruption then loses little: with `--add`, and where none are stored.
+/// Questions between two writes of the profiles, where none are stored: an interruption then loses little.
 const BETWEEN_SAVES: usize = 10;
 
 /// What the questions gave.
@@ -120,10 +120,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let engine = app::engine(&config).await?;
     let file = app::profile_file(&config.store, &engine.generator()?.info.measured_on(), Origin::Calibrated);
     let stored = file.load().map_err(anyhow::Error::from)?;
-    // An interrupted run must not leave a part of its questions in place of a finished one.
-    let adds = args.add || stored.is_empty();
-    let profiles = if args.add { stored } else { Profiles::default() };
-    let mut measured = Measured { profiles, refused: BTreeMap::new() };
+    // An interrupted run must not leave a part of its questions in place of a finished one, nor beside others, where the same command
+    // would count them again.
+    let keeps_parts = stored.is_empty() && !args.add;
+    let mut measured = Measured { profiles: Profiles::default(), refused: BTreeMap::new() };
     let save = |profiles: &Profiles| file.save(profiles).map_err(|error| Failure::Other(error.into()));
     let bar = output::progress(questions.len(), "questions");
     let mut failed = Vec::new();
@@ -133,11 +133,11 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
                 EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
                     failed.push(format!("{name}:{}: {error}", question.line));
                 }
-                other => return Err(Failure::Other(other.into())),
+                other => return Err(other.into()),
             }
         }
         bar.inc(1);
-        if adds && (index + 1) % BETWEEN_SAVES == 0 && !measured.profiles.is_empty() {
+        if keeps_parts && (index + 1) % BETWEEN_SAVES == 0 && !measured.profiles.is_empty() {
             save(&measured.profiles)?;
         }
     }
@@ -150,6 +150,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     }
     if measured.profiles.is_empty() {
         return Err(Failure::Input(format!("{name}: none of {} questions could be used", questions.len())));
+    }
+    if args.add {
+        // Read again: another run may have ended meanwhile.
+        measured.profiles.merge(&file.load().map_err(anyhow::Error::from)?);
     }
     save(&measured.profiles)?;
     let refused: usize = measured.refused.values().sum();
@@ -175,7 +179,7 @@ async fn measure(
             question: question.question.clone(),
             answer: question.answers.first().cloned().unwrap_or_default(),
             passages: question.passages.clone(),
-            gold: question.supporting.clone(),
+            gold: question.labels.iter().map(|label| *label >= RELEVANT).collect(),
             passage_tokens: args.max_passage_tokens,
         };
         measured.profiles.observe(Subject::Answer, &engine.answer_profile(&Call::local(), &task).await?);

@@ -17,9 +17,6 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let threshold = args.relevance_threshold;
-    if !(threshold > 0.0 && threshold.is_finite()) {
-        return Err(Failure::Input(format!("--relevance-threshold: must be above 0, is {threshold}")));
-    }
     let methods = compare::find(&args.methods)?;
     let by_another = |method: &&MethodRef| method.beside().is_some() || method.asks_judge();
     if let Some(other) = methods.iter().find(by_another) {
@@ -43,7 +40,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     }
     let bar = output::progress(data.questions.len() * methods.len(), "rankings");
     let (mut fitted, mut roles, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-    for method in methods {
+    let mut fatal = None;
+    'methods: for method in methods {
         let role = engine.scoring_model(&RerankRequest { method: Some(method), ..RerankRequest::default() })?.role();
         let mut answers = Answers::new(method);
         for question in &data.questions {
@@ -52,7 +50,11 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
                     Refusal::Question(problem) => {
                         bar.suspend(|| output::complain(&format!("question {:?}: {problem}", question.id)));
                     }
-                    Refusal::Fatal(error) => return Err(Failure::Other(error.into())),
+                    // What the methods before it taught is stored.
+                    Refusal::Fatal(error) => {
+                        fatal = Some(error);
+                        break 'methods;
+                    }
                 }
             }
             bar.inc(1);
@@ -70,7 +72,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         output::complain(problem);
     }
     if fitted.is_empty() {
-        return Err(Failure::Input("no method could be calibrated".to_owned()));
+        let none = || Failure::Input("no method could be calibrated".to_owned());
+        return Err(fatal.map_or_else(none, Failure::from));
     }
     let mut written = Vec::new();
     for (role, file) in &files {
@@ -96,9 +99,10 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         output::print(&table(&fitted))?;
     }
     output::complain(&format!("written: {}", written.join(", ")));
-    match problems.len() {
-        0 => Ok(()),
-        failed => Err(Failure::Other(anyhow::anyhow!("{failed} calibrations could not be fitted"))),
+    match (fatal, problems.len()) {
+        (Some(error), _) => Err(error.into()),
+        (None, 0) => Ok(()),
+        (None, failed) => Err(Failure::Other(anyhow::anyhow!("{failed} calibrations could not be fitted"))),
     }
 }
 

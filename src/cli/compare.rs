@@ -89,10 +89,10 @@ pub(super) struct CompareArgs {
     passage_tokens: Option<usize>,
     /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages or none, or
     /// refuse. Two rankings without a budget come first, to measure the speed.
-    #[arg(long, value_name = "MILLISECONDS", value_parser = milliseconds)]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = super::above_zero)]
     latency_budget_ms: Option<f64>,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT)]
+    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero)]
     relevance_threshold: f64,
     /// Seed of the designs and of the resamples.
     #[arg(long, default_value_t = 0)]
@@ -110,17 +110,8 @@ fn frame(name: &str) -> Result<Frame, String> {
     Frame::ALL.into_iter().find(|frame| frame.name() == name).ok_or_else(|| format!("must be one of {}", known()))
 }
 
-fn milliseconds(text: &str) -> Result<f64, String> {
-    let budget = text.parse::<f64>().ok().filter(|budget| budget.is_finite() && *budget > 0.0);
-    budget.ok_or_else(|| "must be a number above 0".to_owned())
-}
-
 impl CompareArgs {
     fn settings(&self) -> Result<Settings, Failure> {
-        if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
-            let problem = format!("must be above 0, is {}", self.relevance_threshold);
-            return Err(Failure::Input(format!("--relevance-threshold: {problem}")));
-        }
         let statistics = Statistics {
             resamples: self.resamples,
             test_resamples: self.test_resamples,

@@ -69,7 +69,7 @@ struct ExportArgs {
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
     relevance_threshold: f64,
     /// Seed of the orders.
     #[arg(long, default_value_t = 0)]
@@ -99,9 +99,6 @@ impl From<DistilError> for Failure {
 impl ExportArgs {
     fn settings(&self) -> Result<Settings, Failure> {
         let refuse = |problem: String| Err(Failure::Input(problem));
-        if !(self.relevance_threshold > 0.0 && self.relevance_threshold.is_finite()) {
-            return refuse(format!("--relevance-threshold: must be above 0, is {}", self.relevance_threshold));
-        }
         for (name, value) in [
             ("--permutations", Some(self.permutations)),
             ("--passages", self.passages),

@@ -32,10 +32,10 @@ const ANSWER_TOKENS: usize = 32;
 /// where it stopped when the same command is given again. Several runs or methods are compared question by question.
 /// Questions that cannot be evaluated are listed, and the command then ends with 1.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out evaluation\n  \
-                        rerankd evaluate questions.jsonl --method given --method moi --out evaluation\n  \
-                        rerankd evaluate scifact/ --run bm25.run --run dense.run --out evaluation\n  \
-                        rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out evaluation")]
+#[command(after_help = "Examples:\n  rerankd evaluate questions.jsonl --out given\n  \
+                        rerankd evaluate questions.jsonl --method given --method moi --out moi\n  \
+                        rerankd evaluate scifact/ --run bm25.run --run dense.run --out runs\n  \
+                        rerankd evaluate claims.jsonl --task fact-verification --labels SUPPORTS,REFUTES --out fever")]
 pub(super) struct EvaluateArgs {
     /// Questions, one JSON object a line ("question", "passages", optionally "id" and "answers"); or a folder in BEIR's
     /// layout.
@@ -86,8 +86,9 @@ pub(super) struct EvaluateArgs {
     /// A metric over the labels; may be repeated [default: P, Success, AP, RR, nDCG and R of the whole list].
     #[arg(short, long = "metric", value_name = "METRIC")]
     metric: Vec<String>,
-    /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = 0.5)]
+    /// Least label of a relevant passage. Beside judgements (provenance) it is for these alone, which may have grades; the labels of
+    /// the other annotators lie between 0 and 1, and keep 0.5.
+    #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
     relevance_threshold: f64,
     /// Do not generate end-to-end answers.
     #[arg(long)]

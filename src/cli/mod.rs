@@ -174,10 +174,17 @@ impl From<crate::rpc::client::ClientError> for Failure {
         use crate::rpc::client::ClientError;
         match &error {
             ClientError::Unreachable { .. } => Self::Unreachable(error.to_string()),
+            ClientError::Misused { .. } => Self::Input(error.to_string()),
             ClientError::Refused { input, .. } if *input || error.is_precondition() => Self::Input(error.to_string()),
             ClientError::Refused { .. } => Self::Other(error.into()),
         }
     }
+}
+
+/// A number above 0, for an argument.
+fn above_zero(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "must be a number above 0".to_owned())
 }
 
 /// Time for computations to stop after the command has ended.

@@ -70,12 +70,16 @@ pub(super) fn spinner(message: &'static str) -> ProgressBar {
 
 /// Writes text to standard output. A reader may close the pipe early, which is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
+    stream(text).map(drop)
+}
+
+/// Writes a part of the output. False where the reader has closed the pipe: what would follow is for nobody.
+pub(super) fn stream(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Other(anyhow::anyhow!("standard output: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::Other(anyhow::anyhow!("standard output: {error}"))),
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) async fn run(
     }
     let is_trec = args.format == Some(Format::Trec);
     let lists = read(file, is_trec.then_some(args.tag.as_str()))?;
+    if lists.is_empty() {
+        return Err(Failure::Input(format!("{}: has no lists", input::name(file))));
+    }
     // States of passages are kept: lists of one collection share them.
     let backend = match &args.server {
         Some(address) => {
@@ -37,17 +40,25 @@ pub(super) async fn run(
     let mut refused = 0;
     for (id, list) in lists {
         let request = RerankRequest { query: list.question, passages: list.passages, ..options.clone() };
-        match backend.rerank(&request).await {
-            Ok(answer) if is_trec => output::print(&lines(&id, &answer, &args.tag))?,
+        let text = match backend.rerank(&request).await {
+            Ok(answer) if is_trec => lines(&id, &answer, &args.tag),
             Ok(answer) => {
                 let answer = output::rerank_json(&answer, args.texts.then_some(&request));
-                output::print(&format!("{}\n", named(&id, answer)))?;
+                format!("{}\n", named(&id, answer))
             }
             Err(Refusal::Question(problem)) => {
                 refused += 1;
-                output::complain(&format!("{}:{}: {problem}", input::name(file), list.line));
+                bar.suspend(|| output::complain(&format!("{}:{}: {problem}", input::name(file), list.line)));
+                String::new()
             }
-            Err(Refusal::Fatal(error)) => return Err(error.into()),
+            Err(Refusal::Fatal(error)) => {
+                bar.finish_and_clear();
+                output::complain(&format!("{} of {count} lists were reranked", bar.position()));
+                return Err(error.into());
+            }
+        };
+        if !bar.suspend(|| output::stream(&text))? {
+            break;
         }
         bar.inc(1);
     }

@@ -118,13 +118,19 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
         match backend.utility(&args.request(question), args.samples).await {
             Ok(answer) => {
                 tokens += answer.usage.as_ref().map_or(0, |usage| usage.tokens);
-                bar.suspend(|| show(question, &answer))?;
+                if !bar.suspend(|| show(question, &answer))? {
+                    break;
+                }
             }
             Err(Refusal::Question(problem)) => {
                 failed += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", question.line)));
             }
-            Err(Refusal::Fatal(error)) => return Err(error.into()),
+            Err(Refusal::Fatal(error)) => {
+                bar.finish_and_clear();
+                output::complain(&format!("{} of {} questions were measured", bar.position(), questions.len()));
+                return Err(error.into());
+            }
         }
         bar.inc(1);
         let rate = tokens / started.elapsed().as_secs().max(1);
@@ -137,11 +143,12 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     Ok(())
 }
 
-fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Result<(), Failure> {
+/// Whether anybody still reads.
+fn show(question: &input::Question, answer: &v1::MeasureUtilityResponse) -> Result<bool, Failure> {
     if output::on_terminal() {
-        return output::print(&table(question, answer));
+        return output::stream(&table(question, answer));
     }
-    output::print(&format!("{}\n", line(question, answer)))
+    output::stream(&format!("{}\n", line(question, answer)))
 }
 
 fn number(measured: Option<&v1::Measured>) -> String {

@@ -31,6 +31,17 @@ pub(super) struct WarmArgs {
     connection: ConnectionArgs,
 }
 
+/// Where a passage of a list of these places in the file was refused, and why; the failure where it is about none.
+fn refused(failure: Failure, left: &[usize]) -> Result<(usize, String), Failure> {
+    let Failure::Input(text) = &failure else { return Err(failure) };
+    let at = text.split_once("passages[").and_then(|(_, rest)| {
+        let (index, problem) = rest.split_once(']')?;
+        let index = index.parse::<usize>().ok().filter(|index| *index < left.len())?;
+        Some((index, problem.trim_start_matches(['.', ':', ' ']).to_owned()))
+    });
+    at.ok_or(failure)
+}
+
 /// Passages and bytes of one call. A server takes messages of 16 MiB by default.
 const PASSAGES: usize = 256;
 const BYTES: usize = 4 << 20;
@@ -38,7 +49,18 @@ const BYTES: usize = 4 << 20;
 pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let passages = input::passages(&args.passages)?;
+    let numbered = input::numbered_passages(&args.passages)?;
+    let (name, given) = (input::name(&args.passages), numbered.len());
+    if numbered.is_empty() {
+        return Err(Failure::Input(format!("{name}: has no passages")));
+    }
+    // Corpora hold blank documents, which must not end the work.
+    let (numbered, blank): (Vec<_>, Vec<_>) =
+        numbered.into_iter().partition(|(_, passage)| !passage.text.trim().is_empty());
+    for (line, _) in &blank {
+        output::complain(&format!("{name}:{line}: text: must not be empty; left out"));
+    }
+    let (lines, passages): (Vec<usize>, Vec<Passage>) = numbered.into_iter().unzip();
     let engine = match &args.server {
         Some(_) => None,
         None if config.scheduler.warm.disk.is_none() => {
@@ -59,17 +81,36 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     };
     let bar = output::progress(passages.len(), "passages");
     let mut total = v1::WarmPassagesResponse::default();
-    let mut start = 0;
-    for part in parts(&passages) {
-        let done = match (&args.server, &engine) {
-            (Some(address), _) => client::warm(&args.connection.server(address)?, part, |now| show(&bar, &total, now))
-                .await
-                .map_err(Failure::from),
-            (None, Some(engine)) => local(engine, part, |progress| show(&bar, &total, progress)).await,
-            (None, None) => break,
-        };
-        let done = done.map_err(|failure| of_file(failure, start))?;
+    let (mut start, mut faults) = (0, blank.len());
+    'parts: for part in parts(&passages) {
+        // Those of the part that were not refused.
+        let mut left: Vec<usize> = (start..start + part.len()).collect();
         start += part.len();
+        let done = loop {
+            let part: Vec<Passage> = left.iter().map(|&place| passages[place].clone()).collect();
+            if part.is_empty() {
+                continue 'parts;
+            }
+            let done = match (&args.server, &engine) {
+                (Some(address), _) => {
+                    client::warm(&args.connection.server(address)?, &part, |now| show(&bar, &total, now))
+                        .await
+                        .map_err(Failure::from)
+                }
+                (None, Some(engine)) => local(engine, &part, |progress| show(&bar, &total, progress)).await,
+                (None, None) => break 'parts,
+            };
+            match done {
+                Ok(done) => break done,
+                Err(failure) => {
+                    let (at, problem) = refused(failure, &left)?;
+                    bar.suspend(|| output::complain(&format!("{name}:{}: {problem}; left out", lines[left[at]])));
+                    left.remove(at);
+                    faults += 1;
+                }
+            }
+        };
+        let part = left;
         total.passages += done.passages;
         total.present += done.present;
         total.kept += done.kept;
@@ -86,25 +127,16 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     }
     bar.finish_and_clear();
     output::json(&json!({
-        "given": passages.len(), "done": total.passages, "present": total.present, "kept": total.kept, "tokens": total.tokens,
-        "model": total.model,
+        "given": given, "refused": faults, "done": total.passages, "present": total.present, "kept": total.kept,
+        "tokens": total.tokens, "model": total.model,
     }))?;
-    match passages.len() - usize::try_from(total.passages).unwrap_or(0).min(passages.len()) {
-        0 => Ok(()),
-        left => Err(Failure::Other(anyhow::anyhow!("{left} of {} passages were not read", passages.len()))),
-    }
-}
-
-/// A failure that names a passage of a part, which begins at `start`, names it as one of the file.
-fn of_file(failure: Failure, start: usize) -> Failure {
-    let moved = |text: &str| {
-        let (before, rest) = text.split_once("passages[")?;
-        let (index, after) = rest.split_once(']')?;
-        Some(format!("{before}passages[{}]{after}", index.parse::<usize>().ok()? + start))
-    };
-    match failure {
-        Failure::Input(text) => Failure::Input(moved(&text).unwrap_or(text)),
-        other => other,
+    let done = usize::try_from(total.passages).unwrap_or(0).min(given);
+    // A passage that is longer than what may be kept is read in vain.
+    let lost = total.passages.saturating_sub(total.present + total.kept);
+    match (given - done, lost) {
+        (0, 0) => Ok(()),
+        (0, lost) => Err(Failure::Other(anyhow::anyhow!("the states of {lost} of {given} passages were not kept"))),
+        (left, _) => Err(Failure::Other(anyhow::anyhow!("{left} of {given} passages were not read"))),
     }
 }
 
@@ -151,10 +183,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_passage_is_named_by_its_place_in_the_file() {
-        let of = |text: &str| of_file(Failure::Input(text.to_owned()), 256).to_string();
-        assert_eq!(of("passages[14].text: must not be empty"), "passages[270].text: must not be empty");
-        assert_eq!(of("warm.disk: must be set"), "warm.disk: must be set");
+    fn a_passage_that_is_refused_is_found() {
+        let of = |text: &str| refused(Failure::Input(text.to_owned()), &[7, 9]).map_err(|failure| failure.to_string());
+        assert_eq!(of("passages[1].text: must not be empty"), Ok((1, "text: must not be empty".to_owned())));
+        assert_eq!(of("InvalidArgument: passages[0]: too long"), Ok((0, "too long".to_owned())));
+        assert_eq!(of("passages[2].text: must not be empty"), Err("passages[2].text: must not be empty".to_owned()));
+        assert_eq!(of("warm.disk: must be set"), Err("warm.disk: must be set".to_owned()));
     }
 
     #[test]

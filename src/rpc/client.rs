@@ -35,6 +35,14 @@ pub enum ClientError {
         /// The cause that the transport reports.
         problem: String,
     },
+    /// The address and the files given for its connection do not fit, or are none.
+    #[error("{address}: {problem}")]
+    Misused {
+        /// The address as the user gave it.
+        address: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The server answered with an error status, or is not serving.
     #[error("{code}: {message}")]
     Refused {
@@ -44,10 +52,17 @@ pub enum ClientError {
         input: bool,
         /// Error message of the server.
         message: String,
+        /// After how long the same request may be answered; `None` where that is not known.
+        retry: Option<Duration>,
     },
 }
 
 impl ClientError {
+    /// A refusal that another try does not change.
+    pub(super) fn refused(code: &str, input: bool, message: String) -> Self {
+        Self::Refused { code: code.to_owned(), input, message, retry: None }
+    }
+
     /// Whether the server is not set up for the request: FAILED_PRECONDITION, as [`EngineError::Precondition`] of the engine in this
     /// process.
     ///
@@ -62,10 +77,16 @@ impl From<tonic::Status> for ClientError {
     fn from(status: tonic::Status) -> Self {
         // Quota details say that the request exceeds its budget. A full queue has the same code without these details.
         let budget = tonic_types::StatusExt::get_details_quota_failure(&status).is_some();
-        let input = status.code() == tonic::Code::InvalidArgument || budget;
-        Self::Refused { code: format!("{:?}", status.code()), input, message: status.message().to_owned() }
+        // OUT_OF_RANGE: the message is larger than the server takes.
+        let input = matches!(status.code(), tonic::Code::InvalidArgument | tonic::Code::OutOfRange) || budget;
+        let told = tonic_types::StatusExt::get_details_retry_info(&status).and_then(|info| info.retry_delay);
+        let retry = told.or_else(|| (status.code() == tonic::Code::Unavailable).then_some(UNTOLD));
+        Self::Refused { code: format!("{:?}", status.code()), input, message: status.message().to_owned(), retry }
     }
 }
+
+/// After how long a server that says nothing of it may be there again.
+pub(crate) const UNTOLD: Duration = Duration::from_secs(1);
 
 /// Shortest time that a check of a server's health is waited for.
 const ONE_CHECK: Duration = Duration::from_secs(5);
@@ -80,7 +101,10 @@ fn silent(server: &Server, waited: Duration) -> ClientError {
 /// # Errors
 /// The [`ClientError`] of the last attempt.
 pub async fn wait_until_serving(server: &Server, patience: Duration) -> Result<(), ClientError> {
-    let end = Instant::now() + patience;
+    let Some(end) = Instant::now().checked_add(patience) else {
+        let problem = format!("{} s are more than can be waited for", patience.as_secs());
+        return Err(ClientError::Misused { address: server.address.clone(), problem });
+    };
     loop {
         // A server that accepts and is silent must not outlast the caller's patience.
         let left = end.saturating_duration_since(Instant::now()).max(ONE_CHECK);
@@ -97,11 +121,7 @@ async fn check(server: &Server) -> Result<(), ClientError> {
     let answer = client.check(HealthCheckRequest { service: String::new() }).await?;
     match answer.into_inner().status() {
         ServingStatus::Serving => Ok(()),
-        other => Err(ClientError::Refused {
-            code: "Unavailable".into(),
-            input: false,
-            message: format!("the server is {}", other.as_str_name()),
-        }),
+        other => Err(ClientError::refused("Unavailable", false, format!("the server is {}", other.as_str_name()))),
     }
 }
 
@@ -126,7 +146,7 @@ pub async fn rerank(
         }
     }
     let message = "the stream ended without an answer".to_owned();
-    Err(ClientError::Refused { code: "Unavailable".into(), input: false, message })
+    Err(ClientError::refused("Unavailable", false, message))
 }
 
 /// Measures the utility of one question's passages. The response includes the answers if `return_answers` is set.
@@ -200,7 +220,7 @@ pub async fn entail(
         return Ok(verdicts);
     }
     let message = format!("{} verdicts for {} pairs", verdicts.len(), pairs.len());
-    Err(ClientError::Refused { code: "Internal".into(), input: false, message })
+    Err(ClientError::refused("Internal", false, message))
 }
 
 /// Converts verdicts of a local engine to the messages that a server would send.
@@ -295,4 +315,26 @@ pub fn local_adapter(adapter: &crate::model::AdapterInfo) -> v1::AdapterInfo {
 pub fn local_response(answer: crate::engine::rerank::Reranked, request: &RerankRequest) -> v1::RerankResponse {
     let passages = convert::request_to_wire(request).passages;
     convert::response(answer, &convert::Sent { passages, whole: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::{ErrorDetails, StatusExt};
+
+    use super::*;
+
+    /// One busy second ended the work on a file of lists, and so did one list that was too large for a message.
+    #[test]
+    fn a_refusal_says_whose_fault_it_is_and_whether_to_try_again() {
+        let told = |status: tonic::Status| match ClientError::from(status) {
+            ClientError::Refused { input, retry, .. } => (input, retry),
+            other => unreachable!("{other}"),
+        };
+        let busy = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
+        let full = tonic::Status::with_error_details(tonic::Code::ResourceExhausted, "full", busy);
+        assert_eq!(told(full), (false, Some(Duration::from_secs(3))));
+        assert_eq!(told(tonic::Status::unavailable("loading")), (false, Some(UNTOLD)));
+        assert_eq!(told(tonic::Status::out_of_range("20 MiB")), (true, None));
+        assert_eq!(told(tonic::Status::internal("fault")), (false, None));
+    }
 }

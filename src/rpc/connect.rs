@@ -51,15 +51,16 @@ impl Interceptor for Bearer {
 impl Server {
     pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
         let unreachable = |problem: String| ClientError::Unreachable { address: self.address.clone(), problem };
+        let misused = |problem: String| ClientError::Misused { address: self.address.clone(), problem };
         let secret = self.ca.is_some() || self.identity.is_some();
         let scheme = if secret { "https" } else { "http" };
         let url =
             if self.address.contains("://") { self.address.clone() } else { format!("{scheme}://{}", self.address) };
         let encrypted = url.starts_with("https://");
         if secret && !encrypted {
-            return Err(unreachable("certificates are given, but the address does not begin with https://".to_owned()));
+            return Err(misused("certificates are given, but the address does not begin with https://".to_owned()));
         }
-        let endpoint = Channel::from_shared(url).map_err(|error| unreachable(error.to_string()))?;
+        let endpoint = Channel::from_shared(url).map_err(|error| misused(error.to_string()))?;
         // An answer may take hours. That the server is still there is asked while one is awaited.
         let mut endpoint =
             endpoint.connect_timeout(Duration::from_secs(5)).http2_keep_alive_interval(ALIVE).keep_alive_timeout(ALIVE);
@@ -83,10 +84,8 @@ impl Server {
 
     fn bearer(&self) -> Result<Option<MetadataValue<Ascii>>, ClientError> {
         let Some(token) = &self.token else { return Ok(None) };
-        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| ClientError::Refused {
-            code: "InvalidArgument".to_owned(),
-            input: true,
-            message: "the token must be printable ASCII".to_owned(),
+        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| {
+            ClientError::refused("InvalidArgument", true, "the token must be printable ASCII".to_owned())
         })?;
         value.set_sensitive(true);
         Ok(Some(value))

@@ -90,12 +90,13 @@ fn exit_codes_distinguish_the_kinds_of_failure() {
 #[test]
 fn bad_passages_name_their_line() {
     for (line, expected) in [
-        ("{\"id\":1}", "standard input:2: must be a string, or an object"),
+        ("{\"id\":1}", "standard input:2: text: is missing"),
+        ("7", "standard input:2: must be a string or an object"),
         (
             "{nonsense",
             "standard input:2: is no JSON value (key must be a string at line 1 column 2): must be a string, or an object",
         ),
-        ("{\"text\":\"x\",\"score\":\"high\"}", "standard input:2: must be"),
+        ("{\"text\":\"x\",\"score\":\"high\"}", "standard input:2: score: must be a number"),
     ] {
         let output = rerankd(&["rerank", "--query", "q", "--server", "127.0.0.1:9"], &format!("\"fine\"\n{line}\n"));
         assert_eq!(output.status.code(), Some(2));
@@ -126,6 +127,13 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     let first: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
     let best = &first["results"][0];
     assert_eq!((&first["query_id"], &best["id"], &best["text"]), (&"q1".into(), &"b".into(), &"two".into()));
+    // A retrieval that failed would go unnoticed, and no server is asked.
+    let empty = rerankd(&["rerank", "--lists", "-", "--server", "127.0.0.1:9"], "\n");
+    assert!(
+        empty.status.code() == Some(2) && error(&empty).contains("standard input: has no lists"),
+        "{}",
+        error(&empty)
+    );
     let both = rerankd(&["rerank", "--lists", "-", "--query", "q"], "");
     assert_eq!(both.status.code(), Some(2), "{}", error(&both));
     let neither = rerankd(&["rerank", "--query", "q", "--format", "trec"], "\"a\"\n");

@@ -264,7 +264,7 @@ fn bad_input_names_the_place() {
             "--methods: \"mio\" is no ranking method; methods are cascade, moi, ",
         ),
         (&["--data", &good, "--skip", "1"], "good.jsonl: no questions are left of it"),
-        (&["--data", &good, "--relevance-threshold", "0"], "--relevance-threshold: must be above 0"),
+        (&["--data", &good, "--relevance-threshold", "0"], "must be a number above 0"),
         (&["--data", "/nowhere.jsonl"], "/nowhere.jsonl: "),
         (
             &["--data", &good, "--methods", "yes-no", "--instruction", "Judge."],

@@ -319,7 +319,7 @@ fn bad_options_are_refused_before_a_model_is_loaded() {
         (&["--data", &data, "--passages", "0"], "--passages: must be at least 1"),
         (&["--data", &data, "--max-passage-tokens", "0"], "--max-passage-tokens: must be at least 1"),
         (&["--data", &data, "--skip", "6"], "lists.jsonl: no questions are left of 6"),
-        (&["--data", &data, "--relevance-threshold", "NaN"], "--relevance-threshold: must be above 0"),
+        (&["--data", &data, "--relevance-threshold", "NaN"], "must be a number above 0"),
     ];
     for (arguments, problem) in cases {
         let output = run(&[&["distil", "export", "--out", &out], arguments].concat());

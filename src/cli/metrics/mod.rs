@@ -163,13 +163,15 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     }
     distinguish(&mut runs, &args.runs);
     let column =
-        |run: &Evaluated, at: usize| -> Vec<f64> { run.table.values.iter().filter_map(|row| row[at]).collect() };
+        |run: &Evaluated, at: usize| -> Vec<Option<f64>> { run.table.values.iter().map(|row| row[at]).collect() };
     let compared = runs.iter().skip(1).map(|run| {
         let of = |(at, metric): (usize, &Metric)| {
-            let (first, second) = (column(&runs[0], at), column(run, at));
-            // A metric must be defined on all queries of both runs.
-            let paired = first.len() == second.len() && first.len() == run.queries.len();
-            (metric.is_mean() && paired).then(|| statistics.compare(&first, &second))
+            // A metric may be undefined for a query, Fe@K for a list shorter than 2K.
+            let both =
+                column(&runs[0], at).into_iter().zip(column(run, at)).filter_map(|(first, second)| first.zip(second));
+            let (first, second): (Vec<f64>, Vec<f64>) = both.unzip();
+            let same = runs[0].queries == run.queries && !first.is_empty();
+            (metric.is_mean() && same).then(|| statistics.compare(&first, &second))
         };
         metrics.par_iter().enumerate().map(of).collect()
     });
@@ -196,11 +198,11 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     }
 }
 
-/// Says which queries were left out or counted as 0.
+/// Says which queries were left out or counted as empty lists.
 fn note(run: &Evaluated, complete: bool) {
     let (missing, unjudged) = (run.missing, run.unjudged);
     if missing > 0 {
-        let what = if complete { "counted as 0" } else { "left out (-c counts them as 0)" };
+        let what = if complete { "counted as empty lists" } else { "left out (-c counts them as empty lists)" };
         output::complain(&format!("{}: {missing} judged queries have no results and are {what}", run.name));
     }
     if unjudged > 0 {
