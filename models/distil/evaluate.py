@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--device", default="cpu", help="of torch, such as cuda")
     network.add_check_options(parser)
     options = parser.parse_args()
-    for name in ("questions", "orders", "threads", "check_questions"):
+    for name in ("questions", "orders", "threads", "check_questions", "tokens_at_once"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')}: must be at least 1")
     student = exports.read(options.student)
@@ -48,8 +48,8 @@ def main():
     pairs = exports.held_out(student, pairs, recipe, trained)[: options.questions]
     model = network.load(options.base, options.threads, options.device)
     checked = [own for _, own in pairs][: options.check_questions]
-    agreement = network.check(model, student, checked, options.mean_limit, options.most_limit)
-    limits = {"part": options.part, "most_orders": options.orders}
+    agreement = network.check(model, student, checked, options.mean_limit, options.most_limit, options.tokens_at_once)
+    limits = {"part": options.part, "most_orders": options.orders, "tokens": options.tokens_at_once}
     before = judge.judge(model, student, pairs, **limits)
     network.merge(model, options.adapter, options.base)
     after = judge.judge(model, student, pairs, **limits)

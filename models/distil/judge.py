@@ -5,16 +5,16 @@ import network
 import torch
 
 
-def scores_of(model, export, question, orders, part):
+def scores_of(model, export, question, orders, part, tokens=network.TOKENS):
     """The student's scores of each passage alone, and of these orders; in nats."""
     count = len(question.passages)
     sequences = [network.prompt(export, question, [index]) for index in range(count)]
     sequences += [network.prompt(export, question, order, with_passages=part == "joint") for order in orders]
-    query, passages = network.scored(model, sequences)
+    query, passages = network.scored(model, sequences, tokens)
     return query[:count], [a + b for a, b in zip(query[count:], passages[count:])]
 
 
-def judge(model, export, pairs, *, part="query", most_orders=None):
+def judge(model, export, pairs, *, part="query", most_orders=None, tokens=network.TOKENS):
     """One row a question. `pairs` are (teacher's question or None, student's question).
 
     `tau_passages` and `tau_orders` are Kendall's tau with the teacher's scores of the passages alone, and of the orders; `ndcg` is that
@@ -24,7 +24,7 @@ def judge(model, export, pairs, *, part="query", most_orders=None):
     rows = []
     for teacher, student in pairs:
         orders = [] if teacher is None else teacher.orders[:most_orders]
-        passages, together = scores_of(model, export, student, orders, part)
+        passages, together = scores_of(model, export, student, orders, part, tokens)
         row = {"id": student.id, "ndcg": measures.ndcg(passages, student.labels), "passages": passages, "orders": together}
         if teacher is not None and teacher.query_after_passage:
             row["tau_passages"] = measures.kendall_tau(teacher.query_after_passage, passages)

@@ -124,9 +124,9 @@ def of_batch(model, ids, sequences):
 
 
 @torch.no_grad()
-def scored(model, sequences):
+def scored(model, sequences, tokens=TOKENS):
     """The same without gradients, as two lists."""
-    query, passages = log_probabilities(model, sequences)
+    query, passages = log_probabilities(model, sequences, tokens)
     return query.tolist(), passages.tolist()
 
 
@@ -172,6 +172,7 @@ def add_check_options(parser):
     add("--check-questions", type=int, default=4, help="questions on which torch and rerankd must agree before anything else")
     add("--mean-limit", type=float, default=0.05, help="largest mean of the absolute differences from rerankd, nats a token")
     add("--most-limit", type=float, default=0.25, help="largest absolute difference of one score from rerankd, nats a token")
+    add("--tokens-at-once", type=int, default=TOKENS, metavar="N", help="most tokens whose activations are held; bounds memory")
 
 
 class LoadError(Exception):
@@ -185,7 +186,7 @@ class Disagreement(Exception):
 ERRORS = (LoadError, Disagreement)
 
 
-def check(model, export, questions, mean_limit, most_limit):
+def check(model, export, questions, mean_limit, most_limit, tokens=TOKENS):
     """Compares the model's scores with those of its own export, a token of the scored text.
 
     Raises `Disagreement` where the mean of the absolute differences is beyond `mean_limit` or any beyond `most_limit`. Returns both. An
@@ -206,11 +207,11 @@ def check(model, export, questions, mean_limit, most_limit):
         for order, *scores in list(zip(question.orders, question.query_after_order, question.passages_in_order))[:4]:
             sequences.append(prompt(export, question, order, with_passages=True))
             expected.append(scores)
-        query, passages = scored(model, sequences)
+        query, passages = scored(model, sequences, tokens)
         for sequence, wanted, *found in zip(sequences, expected, query, passages):
-            for score, own, tokens in zip(wanted, found, (sequence.query, sequence.passages)):
+            for score, own, text in zip(wanted, found, (sequence.query, sequence.passages)):
                 if score is not None:
-                    differences.append(abs(own - score) / len(tokens))
+                    differences.append(abs(own - score) / len(text))
     if not differences:
         raise Disagreement(f"{export.path}: has no question with scores to compare with")
     average = sum(differences) / len(differences)

@@ -71,7 +71,6 @@ def arguments():
     add("--minutes", type=float, help="stop after so many minutes of steps; check, validation and test come on top")
     add("--test-orders", type=int, default=8, metavar="K", help="orders of a test question, for the report")
     add("--test-questions", type=int, metavar="N", help="use only so many test questions; default: all")
-    add("--tokens-at-once", type=int, default=network.TOKENS, metavar="N", help="tokens whose activations are held; bounds memory")
     add("--device", default="cpu", help="of torch, such as cuda")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the base's weights; those of the adapter have 32 bits")
     add("--seed", type=int, default=0)
@@ -317,7 +316,7 @@ def main():
         recipe |= {"teacher_sha256": data.teacher.sha256, "teacher_generator_sha256": data.teacher.header["generator_sha256"]}
     model = network.load(options.base, options.threads, options.device, options.dtype)
     checked = scored.questions[: options.check_questions]
-    agreement = network.check(model, scored, checked, options.mean_limit, options.most_limit)
+    agreement = network.check(model, scored, checked, options.mean_limit, options.most_limit, options.tokens_at_once)
     print(json.dumps({"agrees_with_rerankd": agreement}), flush=True)
     torch.manual_seed(options.seed)
     wrapped = network.with_lora(model, options.rank, options.alpha, options.dropout, options.targets)
@@ -327,7 +326,7 @@ def main():
     weights = sum(weight.numel() for weight in training.weights)
     counts = {"training": len(data.training), "validation": len(data.validation), "test": len(data.test)} | data.counts
     training.tell(**counts, weights=weights)
-    limits = {"part": options.part, "most_orders": options.test_orders}
+    limits = {"part": options.part, "most_orders": options.test_orders, "tokens": options.tokens_at_once}
     training.resume()
     if "before" not in training.state:
         # B is 0 at the beginning, so this is the base.

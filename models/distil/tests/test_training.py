@@ -119,6 +119,10 @@ class Distillation(unittest.TestCase):
         model = network.merge(network.load(self.path("student.gguf"), 2), made, self.path("student.gguf"))
         found = network.check(model, merged, merged.questions, 0.005, 0.02)
         self.assertEqual(found["scores"], 16 * (4 + 1 + 2 * 4))
+        # The bound on memory holds for the check, too.
+        with mock.patch.object(network, "log_probabilities", wraps=network.log_probabilities) as asked:
+            self.assertEqual(network.check(model, merged, merged.questions, 0.005, 0.02, 64)["scores"], found["scores"])
+        self.assertTrue(all(call.args[2] == 64 for call in asked.call_args_list))
         # So are those of the base that rerankd serves with the adapter beside it.
         served = self.export("served", "orders", "student.gguf", "--set", f"generator.adapter={made}")
         self.assertEqual(network.check(model, served, served.questions, 0.005, 0.02)["scores"], 16 * (4 + 1 + 2 * 4))
@@ -211,8 +215,8 @@ class Distillation(unittest.TestCase):
         export = exports.read(self.path("student.jsonl"))
         own = network.scored
 
-        def apart(model, sequences):
-            query, passages = own(model, sequences)
+        def apart(model, sequences, tokens):
+            query, passages = own(model, sequences, tokens)
             signs = [0.1 if index % 2 else -0.1 for index in range(len(sequences))]
             return [score + sign * len(one.query) for score, sign, one in zip(query, signs, sequences)], passages
 
