@@ -69,7 +69,7 @@ impl From<ClientError> for Refusal {
 }
 
 /// Longest wait for a server that is busy or away for a moment.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks again where the server says that the same request may be answered later, and where it is away after it said so: one busy
 /// moment must not end the work on a file. The answer comes with the time that it took itself.

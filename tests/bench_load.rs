@@ -82,7 +82,7 @@ async fn ask(caller: &str, model: Option<&str>, delay: Duration, left: Option<Du
 #[tokio::test]
 async fn a_request_has_the_fields_and_headers_of_its_caller() {
     let caller = "passages=2,words=5,priority=2,token=abc,method=cross-encoder";
-    let ((code, message), asked) = ask(caller, Some("m"), Duration::ZERO, Some(Duration::from_secs(60))).await;
+    let ((code, message), asked) = ask(caller, Some("m"), Duration::ZERO, Some(Duration::from_mins(1))).await;
     assert_eq!((code, &*message), (Code::Ok, ""));
     for header in ["x-rerankd-priority: 2", "authorization: bearer abc", "x-request-timeout-ms: 60000"] {
         assert!(asked.contains(&format!("{header}\r\n")), "{asked}");

@@ -177,7 +177,7 @@ fn resident(serving: &Serving) -> u64 {
 }
 
 async fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_mins(1);
     while !done() {
         assert!(Instant::now() < end, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -263,7 +263,7 @@ async fn a_server_that_ends_in_the_middle_of_a_step_ends_with_its_code() {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert!(!call.is_finished(), "the step was over too soon to be a test: {:?}", call.await);
     serving.signal(Signal::TERM);
-    let status = serving.exit(Duration::from_secs(60)).await;
+    let status = serving.exit(Duration::from_mins(1)).await;
     assert_eq!(status.code(), Some(75), "{status:?}\n{}", serving.log());
     assert!(call.await.unwrap().is_err());
 }

@@ -78,7 +78,7 @@ pub async fn run(config: &Config, seconds: usize) -> anyhow::Result<()> {
     let server = tokio::spawn(async move {
         rerankd::app::serve(&serving, engine, Access::default(), listener, Control::default()).await
     });
-    rerankd::rpc::client::wait_until_serving(&address.as_str().into(), Duration::from_secs(60)).await?;
+    rerankd::rpc::client::wait_until_serving(&address.as_str().into(), Duration::from_mins(1)).await?;
     let bare = load(&address, seconds, |channel, _| async move {
         HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
         Ok(())

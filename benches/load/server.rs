@@ -39,7 +39,7 @@ impl Server {
             command.args(["--set", setting]);
         }
         let mut server = Self { address: String::new(), child: command.spawn()? };
-        let end = Instant::now() + Duration::from_secs(120);
+        let end = Instant::now() + Duration::from_mins(2);
         while !address_file.exists() {
             anyhow::ensure!(server.child.try_wait()?.is_none() && Instant::now() < end, "the server did not start");
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::report;
 
 /// Longest time of loading a model.
-const LOADS: Duration = Duration::from_secs(180);
+const LOADS: Duration = Duration::from_mins(3);
 
 /// Kills the process when it is dropped.
 pub struct Server {

@@ -118,7 +118,7 @@ fn unpack(wheel: &Path, member: &str, folder: &Path, bytes: u64) -> Result<PathB
 }
 
 /// Longest wait for the next bytes of a Hub.
-const STALLED: Duration = Duration::from_secs(60);
+const STALLED: Duration = Duration::from_mins(1);
 
 /// Streams a file of at most `bytes`. The client's own download into its cache is not used: it names files by headers of the
 /// answer, which may be the path of any file.

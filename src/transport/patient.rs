@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(50);
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn a_write_waits_so_long_for_its_reader() {

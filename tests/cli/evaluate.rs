@@ -104,8 +104,7 @@ fn lines(path: &Path) -> usize {
 
 fn killed_after(mut child: Child, results: &Path, pause: Duration) -> bool {
     let (begun, started) = (lines(results), Instant::now());
-    while lines(results) <= begun && child.try_wait().unwrap().is_none() && started.elapsed() < Duration::from_secs(120)
-    {
+    while lines(results) <= begun && child.try_wait().unwrap().is_none() && started.elapsed() < Duration::from_mins(2) {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(pause);

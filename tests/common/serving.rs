@@ -81,14 +81,14 @@ impl Serving {
             }
         });
         let mut serving = Self { child, address: String::new(), folder: Arc::clone(folder), log };
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_mins(1);
         while serving.address.is_empty() {
             assert!(Instant::now() < end && serving.child.try_wait().unwrap().is_none(), "{}", serving.log());
             serving.address = std::fs::read_to_string(&place).unwrap_or_default();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let server = serving.address.as_str().into();
-        client::wait_until_serving(&server, Duration::from_secs(60))
+        client::wait_until_serving(&server, Duration::from_mins(1))
             .await
             .unwrap_or_else(|_| panic!("{}", serving.log()));
         serving

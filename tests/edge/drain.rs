@@ -46,7 +46,7 @@ async fn serve(drain_seconds: u64) -> Server {
     });
     // Its own trial of the generator is over then.
     let address = grpc_url.trim_start_matches("http://").into();
-    client::wait_until_serving(&address, Duration::from_secs(60)).await.unwrap();
+    client::wait_until_serving(&address, Duration::from_mins(1)).await.unwrap();
     Server { engine, grpc: grpc_url, json: json_url, operator, serving }
 }
 

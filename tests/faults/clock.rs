@@ -22,7 +22,7 @@ use rerankd::warm::{DiskOptions, Key, Options, Store};
 
 /// Times of files after a clock was set: in the past, before the epoch, in the future.
 fn times() -> [SystemTime; 4] {
-    let day = Duration::from_secs(86_400);
+    let day = Duration::from_hours(24);
     let (now, epoch) = (SystemTime::now(), SystemTime::UNIX_EPOCH);
     [now - day, epoch, epoch - day, now + 365 * day]
 }

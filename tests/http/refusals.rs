@@ -92,7 +92,7 @@ async fn pages_may_not_call_a_server_without_tokens() {
 async fn an_error_does_not_repeat_a_long_name() {
     let server = serve(Scripted::default()).await;
     let plain = json!({ "query": "question", "documents": ["a question", "b"] });
-    let long = "\u{7f}".repeat(1 << 20);
+    let long = "\u{7f}".repeat(BODY);
     let rows = [
         ("model", json!(long)),
         ("rerankd_method", json!(long)),

@@ -54,7 +54,7 @@ fn the_folder_is_private() {
 fn old(path: &Path) {
     let file = std::fs::File::create(path).unwrap();
     let now = file.metadata().unwrap().modified().unwrap();
-    file.set_modified(now - Duration::from_secs(7 * 86_400)).unwrap();
+    file.set_modified(now - Duration::from_hours(7 * 24)).unwrap();
 }
 
 #[test]

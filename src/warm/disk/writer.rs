@@ -17,7 +17,7 @@ const WRITING: &str = "writing-";
 const RANDOM: usize = 6;
 
 /// A temporary file that is older was left by a process that ended.
-const ABANDONED: Duration = Duration::from_secs(600);
+const ABANDONED: Duration = Duration::from_mins(10);
 
 pub(super) struct Writer {
     folder: PathBuf,
