@@ -53,7 +53,7 @@ pub(super) async fn run(
             }
             Err(Refusal::Fatal(error)) => {
                 bar.finish_and_clear();
-                output::complain(&format!("{} of {count} lists were reranked", bar.position()));
+                output::complain(&format!("{} of {count} lists were done", bar.position()));
                 return Err(error.into());
             }
         };

@@ -128,7 +128,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
             }
             Err(Refusal::Fatal(error)) => {
                 bar.finish_and_clear();
-                output::complain(&format!("{} of {} questions were measured", bar.position(), questions.len()));
+                output::complain(&format!("{} of {} questions were done", bar.position(), questions.len()));
                 return Err(error.into());
             }
         }
