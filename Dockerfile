@@ -43,8 +43,8 @@ COPY --from=build --chown=10001:10001 /image/var/lib/rerankd /var/lib/rerankd
 ENV XDG_CACHE_HOME=/var/lib ORT_DYLIB_PATH=/usr/lib/rerankd/libonnxruntime.so
 USER 10001:10001
 WORKDIR /
-EXPOSE 50051
+EXPOSE 50051 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m CMD ["/usr/bin/rerankd", "health"]
 ENTRYPOINT ["/usr/bin/rerankd"]
-# Other machines reach the port of a container: the server starts only with TLS, tokens or server.allow_insecure.
-CMD ["serve", "--listen", "0.0.0.0:50051"]
+# Other machines reach the ports of a container: the server starts only with TLS, tokens or server.allow_insecure.
+CMD ["serve", "--listen", "0.0.0.0:50051", "--http-listen", "0.0.0.0:8080"]

@@ -1,5 +1,5 @@
 # make demo    prepare the machine, then rerank an example
-# make serve   prepare the machine, then serve gRPC on 127.0.0.1:50051 and HTTP on 127.0.0.1:8080; HTTP=ADDRESS for another one
+# make serve   prepare the machine, then serve gRPC on 127.0.0.1:50051 and HTTP on 127.0.0.1:8080; HTTP=ADDRESS, MODEL=FILE for others
 # make test    prepare the machine, then run all tests
 # make setup   prepare the machine: install packages, build, fetch models, measure their tensor types
 # make test-clients   call a server with public Python clients: grpcio, and the SDKs of other rerankers
@@ -22,7 +22,8 @@ setup-ci:
 
 build:
 	@./scripts/setup.sh
-	@$(CARGO) build --release --locked --quiet
+	@[ -e $(BINARY) ] || echo "building llama.cpp and rerankd: 6 to 20 minutes on two cores, once" >&2
+	@$(CARGO) build --release --locked
 
 # Fetches the models and measures the tensor types for this CPU, once. Progress goes to standard error.
 models: build
@@ -33,7 +34,7 @@ demo: setup
 
 HTTP ?= 127.0.0.1:8080
 serve: setup
-	@$(BINARY) serve --listen 127.0.0.1:50051 --http-listen $(HTTP)
+	@$(BINARY) serve --listen 127.0.0.1:50051 --http-listen $(HTTP) $(if $(MODEL),--model $(MODEL))
 
 # With the release profile, because llama.cpp is built once per profile and dominates the time of the tests.
 test: setup

@@ -45,7 +45,11 @@ settings=(
   -DLLAMA_BUILD_TESTS=OFF
   -DLLAMA_BUILD_TOOLS=OFF
 )
+# The files of a crate have one old date whatever its version, so that make would keep the objects of another one.
+built=$out/build/source-of-this-build
+if [ -e "$built" ] && [ "$(cat "$built")" != "$(realpath "$source")" ]; then run rm -rf "$out/build"; fi
 run mkdir -p "$out/build"
+run sh -c 'realpath "$1" > "$2"' sh "$source" "$built"
 run cmake -S "$source" -B "$out/build" "${settings[@]}"
 run cmake --build "$out/build" --target ggml-cuda --parallel "${JOBS:-$(nproc)}"
 run cp "$out/build/bin/libggml-cuda.so" "$out/libggml-cuda.so"

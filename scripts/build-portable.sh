@@ -11,4 +11,5 @@ target=${1:-target}
 # panics over such a link when it runs again, after an upgrade for instance.
 if [ -d "$target/release" ]; then find "$target/release" -maxdepth 2 -name 'lib*.so' -xtype l -delete; fi
 # The kernels are chosen at the start; the rest must not use more than every CPU has.
-RUSTFLAGS="" "${CARGO:-cargo}" build --release --locked --features portable --target-dir "$target"
+read -ra cargo <<<"${CARGO:-cargo}"
+RUSTFLAGS="" "${cargo[@]}" build --release --locked --features portable --target-dir "$target"

@@ -11,6 +11,8 @@
 #
 # Without either the server looks for the library in its store of models.
 set -euo pipefail
+# The user of the image reads these files, whatever this one keeps to itself.
+umask 022
 
 app_only=
 if [ "${1:-}" = "--app-only" ]; then

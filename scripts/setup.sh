@@ -15,8 +15,9 @@ python3 -m pip --version >/dev/null 2>&1 || need "pip is missing: apt-get instal
 
 missing=()
 command -v cmake >/dev/null || missing+=(cmake)
-# bindgen loads libclang at build time; LIBCLANG_PATH names a folder outside the usual ones.
-if [ -z "${LIBCLANG_PATH:-}" ] && ! ls /usr/lib/llvm-*/lib/libclang.so* /usr/lib/llvm-*/lib/libclang-[0-9]*.so* >/dev/null 2>&1; then
+# bindgen loads libclang at build time; LIBCLANG_PATH names a folder outside the usual ones. The library alone, which other packages
+# bring, lacks the headers that it reads.
+if [ -z "${LIBCLANG_PATH:-}" ] && ! { compgen -G "/usr/lib/llvm-*/lib/libclang*.so*" && compgen -G "/usr/lib/llvm-*/lib/clang/*/include/stddef.h"; } >/dev/null; then
   missing+=(libclang-dev)
 fi
 if [ ${#missing[@]} -gt 0 ]; then

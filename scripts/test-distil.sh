@@ -1,14 +1,24 @@
 #!/usr/bin/env bash
-# Trains a tiny random model with models/distil against the release binary: makes an environment with the pinned packages once.
+# Trains a tiny random model with models/distil against the release binary: makes an environment with the pinned packages once, in
+# DISTIL_ENVIRONMENT (target/distil). A folder that holds anything else is left alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RERANKD=${RERANKD:-$PWD/target/release/rerankd}
 python=${PYTHON:-python3}
-environment=${ENVIRONMENT:-target/distil}
+environment=${DISTIL_ENVIRONMENT:-target/distil}
 
 stamp=$environment/requirements.txt
-if ! cmp -s models/distil/requirements.txt "$stamp"; then
-  "$python" -m venv --clear "$environment"
+mark=$environment/made-by-test-distil
+if [ -n "$(ls -A "$environment" 2>/dev/null)" ] && [ ! -e "$stamp" ] && [ ! -e "$mark" ]; then
+  echo "test-distil: $environment: is not an environment of this script; name another one in DISTIL_ENVIRONMENT" >&2
+  exit 2
+fi
+if ! cmp -s models/distil/requirements.txt "$stamp" || ! "$environment/bin/python" -c 'import torch' 2>/dev/null; then
+  # The mark comes first: what fails half-way is made anew the next time.
+  rm -rf "$environment"
+  mkdir -p "$environment"
+  touch "$mark"
+  "$python" -m venv "$environment"
   "$environment/bin/pip" install --quiet --disable-pip-version-check -r models/distil/requirements.txt
   cp models/distil/requirements.txt "$stamp"
 fi

@@ -6,16 +6,17 @@
 #
 # STORE is a store with the default models. It is copied, so that the server may write.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+umask 022
 if [ $# -ne 2 ]; then
   echo "usage: test-image.sh ROOT STORE" >&2
   exit 2
 fi
 if [ -z "${TEST_IMAGE_INSIDE:-}" ]; then
   # A mount namespace: whatever happens, the mounts end with it.
-  TEST_IMAGE_INSIDE=1 exec unshare --mount --propagation private "$0" "$(realpath "$1")" "$(realpath "$2")"
+  TEST_IMAGE_INSIDE=1 exec unshare --mount --propagation private "$(realpath "$0")" "$(realpath "$1")" "$(realpath "$2")"
 fi
 source=$1 store=$2
+cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
 server=
 finish() {
@@ -52,8 +53,9 @@ for _ in $(seq 600); do
   kill -0 "$server" 2>/dev/null || fail "the server ended"
   sleep 0.1
 done
+[ -s "$scratch/tmp/address" ] || fail "the server does not listen"
 address=$(cat "$scratch/tmp/address")
-"${enter[@]}" health --server "$address" --wait 120
+"${enter[@]}" health --server "$address" --wait 120 || fail "the server does not get ready"
 
 grep -Eq '^Uid:\s+10001\s+10001\s+10001' "/proc/$server/status" || fail "the server runs as another user"
 grep -Eq '^CapEff:\s+0+$' "/proc/$server/status" || fail "the server has capabilities"
@@ -62,10 +64,10 @@ awk '$5 == "/" { print $6 }' "/proc/$server/mountinfo" | grep -q '^ro' || fail "
 grep -o '/usr/lib/rerankd/libggml-cpu-[a-z0-9]*' "/proc/$server/maps" | sort -u | sed 's/^/kernels: /' | grep . || fail "no kernels"
 
 question=$(cat models/demo/question.txt)
-"${enter[@]}" rerank --server "$address" --query "$question" --format table /tmp/passages.jsonl
+"${enter[@]}" rerank --server "$address" --query "$question" --format table /tmp/passages.jsonl || fail "no ranking"
 # Loads the entailment model.
 head -n 1 models/demo/questions.jsonl > "$scratch/tmp/question.jsonl"
-"${enter[@]}" utility --server "$address" /tmp/question.jsonl | cut -c 1-200
+"${enter[@]}" utility --server "$address" /tmp/question.jsonl | cut -c 1-200 || fail "no utility"
 
 # deploy/rerankd.service forbids such memory.
 if grep ' rwx' "/proc/$server/maps"; then fail "memory can be written and executed"; fi

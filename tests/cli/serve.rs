@@ -58,6 +58,7 @@ fn a_new_token_is_shown_once_with_its_line() {
 
 #[tokio::test]
 async fn sigterm_under_load_answers_every_call_and_exits_with_0() {
+    let _alone = program::alone_here().await;
     let socket_folder = tempfile::tempdir().unwrap();
     let path = socket_folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -107,6 +108,7 @@ async fn sigterm_under_load_answers_every_call_and_exits_with_0() {
 
 #[tokio::test]
 async fn a_cut_drain_has_its_own_exit_code() {
+    let _alone = program::alone_here().await;
     let mut serving = Serving::start(|_| "[server]\ndrain_seconds = 1".to_owned(), &[]).await;
     serving.begin_long_call().await;
     serving.signal(Signal::TERM);
@@ -115,6 +117,7 @@ async fn a_cut_drain_has_its_own_exit_code() {
 
 #[tokio::test]
 async fn a_second_sigterm_ends_at_once() {
+    let _alone = program::alone_here().await;
     let mut serving = Serving::start(|_| "[server]\ndrain_seconds = 600".to_owned(), &[]).await;
     serving.begin_long_call().await;
     serving.signal(Signal::TERM);
@@ -126,6 +129,7 @@ async fn a_second_sigterm_ends_at_once() {
 
 #[tokio::test]
 async fn sighup_takes_up_tokens_and_log_filter_and_names_the_rest() {
+    let _alone = program::alone_here().await;
     let config =
         |folder: &Path, rest: &str| format!("[auth]\ntokens_file = \"{}\"\n{rest}", folder.join("tokens").display());
     let token = || {

@@ -2,9 +2,9 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerankd"));
@@ -17,11 +17,16 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-static ALONE: Mutex<()> = Mutex::new(());
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Held while a program with a generator runs: two on a small machine take many times as long as one after the other.
 pub fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.blocking_lock()
+}
+
+/// The same for a test that waits.
+pub async fn alone_here() -> MutexGuard<'static, ()> {
+    ALONE.lock().await
 }
 
 pub fn run(arguments: &[&str]) -> Output {
