@@ -184,6 +184,11 @@ pub trait Generator {
     /// [`ModelError::Decode`] when the runtime reports an error.
     fn release(&mut self, sequence: usize) -> Result<(), ModelError>;
 
+    /// Empties the cache, which no sequence uses any more. With `numbers` what its cells hold is erased, too: a step that is
+    /// evaluated in tiles also multiplies cells that are free or masked, and a product with what is no number is none.
+    /// Without, the next sequences take the cells that they would take in a new cache.
+    fn clear(&mut self, _numbers: bool) {}
+
     /// Evaluates the rows, scores the targets and makes the draws. A row without a finite normaliser is not an error:
     /// its scores are NaN and its draws `None`.
     ///

@@ -52,6 +52,8 @@ pub struct Observed {
     pub saved: AtomicUsize,
     /// Number of states restored.
     pub restored: AtomicUsize,
+    /// How often the cache was emptied with its numbers.
+    pub cleared: AtomicUsize,
 }
 
 /// A generator that scores tokens with a script.
@@ -156,6 +158,12 @@ impl Generator for ScriptedGenerator {
         self.sequences.remove(&sequence);
         self.publish();
         Ok(())
+    }
+
+    fn clear(&mut self, numbers: bool) {
+        self.sequences.clear();
+        self.publish();
+        self.observed.cleared.fetch_add(usize::from(numbers), Ordering::SeqCst);
     }
 
     fn decode(&mut self, batch: &Batch) -> Result<Decoded, ModelError> {
@@ -265,8 +273,8 @@ impl Reranker for ScriptedReranker {
         }
     }
 
-    fn query(&self, text: &str) -> Result<Encoded, TextError> {
-        self.passage(&Encoded::default(), text, Shortening { passage_tokens: None, truncate: false, from_start: false })
+    fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
+        self.passage(&Encoded::default(), text, Shortening { passage_tokens: None, truncate, from_start: false })
     }
 
     fn passage(&self, _: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {

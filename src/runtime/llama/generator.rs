@@ -33,6 +33,8 @@ pub(super) struct LlamaGenerator<'m> {
     identity: String,
     /// Whether layers run on an accelerator.
     offloaded: bool,
+    /// Positions that a later one sees before it, where not all of them; 0 without such a bound.
+    window: usize,
     /// [`Generator::saves_cheaply`]: on a CPU a copy in memory; on an accelerator as [`LlamaGenerator::warm_up`] finds it.
     saves_cheaply: bool,
 }
@@ -76,7 +78,10 @@ impl<'m> LlamaGenerator<'m> {
         let identity = state::identity(settings);
         let vocabulary = usize::try_from(model.n_vocab()).map_err(|_| unusable("the file has no vocabulary".into()))?;
         let (batch, offloaded) = (LlamaBatch::new(settings.batch, 1), super::offloads(settings)?);
-        Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, saves_cheaply: !offloaded })
+        let says = |key: &str| model.meta_val_str(key).unwrap_or_default();
+        let window = says(&format!("{}.attention.sliding_window", says("general.architecture")));
+        let window = window.parse().unwrap_or(0);
+        Ok(Self { context, batch, capacity, vocabulary, identity, offloaded, window, saves_cheaply: !offloaded })
     }
 
     /// Applies an adapter of this model to all tokens from now on.
@@ -205,7 +210,8 @@ impl Generator for LlamaGenerator<'_> {
     }
 
     fn save(&mut self, from: usize, positions: Range<usize>) -> Result<Vec<u8>, ModelError> {
-        state::save(&mut self.context, sequence(self.capacity.sequences)?, sequence(from)?, positions)
+        let spare = sequence(self.capacity.sequences)?;
+        state::save(&mut self.context, spare, sequence(from)?, positions, self.window)
     }
 
     fn restore(&mut self, state: &[u8], to: usize, positions: Range<usize>) -> Result<(), ModelError> {
@@ -219,6 +225,13 @@ impl Generator for LlamaGenerator<'_> {
             Ok(true) => Ok(()),
             Ok(false) => Err(ModelError::Decode(format!("llama.cpp did not remove sequence {number}"))),
             Err(error) => Err(ModelError::Decode(error.to_string())),
+        }
+    }
+
+    fn clear(&mut self, numbers: bool) {
+        // Only a cache with windows has places after the last release that a new one has not.
+        if numbers || self.window > 0 {
+            self.context.clear_kv_cache();
         }
     }
 

@@ -44,7 +44,8 @@ fn clear(context: &mut LlamaContext<'_>, spare: i32) -> Result<(), ModelError> {
     }
 }
 
-/// The state of `positions` of a sequence. `spare` is empty before and after.
+/// The state of `positions` of a sequence. `spare` is empty before and after. A later position sees `window` positions before it, where
+/// that is not 0: earlier ones may be gone from the cache.
 ///
 /// # Errors
 /// The sequence does not hold the positions, or llama.cpp cannot write the state.
@@ -53,10 +54,12 @@ pub(super) fn save(
     spare: i32,
     from: i32,
     positions: Range<usize>,
+    window: usize,
 ) -> Result<Vec<u8>, ModelError> {
     let (start, end) = (narrow(positions.start)?, narrow(positions.end)?);
     context.copy_kv_cache_seq(from, spare, Some(start), Some(end)).map_err(failed)?;
-    let state = if holds(context, spare, &positions, true) { write(context, spare) } else { Err(lacks(&positions)) };
+    let state =
+        if holds(context, spare, &positions, Some(window)) { write(context, spare) } else { Err(lacks(&positions)) };
     clear(context, spare)?;
     state
 }
@@ -94,7 +97,7 @@ pub(super) fn restore(
     #[expect(unsafe_code, reason = "llama.cpp takes the bytes of a state only through a pointer")]
     let read = unsafe { context.state_seq_set_data_ext(state, spare, LlamaStateSeqFlags::empty()) };
     // A model with sliding windows does not save what later positions cannot see.
-    let copied = if read && holds(context, spare, &positions, false) {
+    let copied = if read && holds(context, spare, &positions, None) {
         context.copy_kv_cache_seq(spare, to, None, None).map_err(failed)
     } else {
         Err(lacks(&positions))
@@ -103,10 +106,16 @@ pub(super) fn restore(
     copied
 }
 
-/// Whether a sequence ends where the range ends, and begins where it begins or, unless `whole`, inside it.
-fn holds(context: &LlamaContext<'_>, sequence: i32, positions: &Range<usize>, whole: bool) -> bool {
+/// Whether a sequence ends where the range ends, and begins where it begins or, with a `window`, before what the next position
+/// sees. Without knowing the window, anywhere inside the range.
+fn holds(context: &LlamaContext<'_>, sequence: i32, positions: &Range<usize>, window: Option<usize>) -> bool {
     let first = usize::try_from(context.kv_cache_seq_pos_min(sequence));
-    let begins = first.is_ok_and(|first| if whole { first == positions.start } else { positions.contains(&first) });
+    let latest = match window {
+        None => positions.end.saturating_sub(1),
+        Some(0) => positions.start,
+        Some(window) => positions.start.max((positions.end + 1).saturating_sub(window)),
+    };
+    let begins = first.is_ok_and(|first| (positions.start..=latest).contains(&first));
     begins && usize::try_from(context.kv_cache_seq_pos_max(sequence) + 1) == Ok(positions.end)
 }
 

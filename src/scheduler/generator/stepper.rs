@@ -34,6 +34,8 @@ pub(super) struct Stepper<'a> {
     saves_cheaply: bool,
     /// Whether a plan has the cache for itself ([`super::SchedulerOptions::reproducible`]).
     pub one_at_a_time: bool,
+    /// Whether the cache may hold what is no number.
+    soiled: bool,
     /// Unpaid tokens of the followers.
     claim: queue::Claim,
     line: line::Line,
@@ -77,6 +79,7 @@ impl<'a> Stepper<'a> {
             openings: Openings::new(capacity.cells / openings::SHARE),
             store,
             one_at_a_time: false,
+            soiled: false,
             claim: queue::Claim::default(),
             line: line::Line::default(),
             closing: false,
@@ -148,7 +151,8 @@ impl<'a> Stepper<'a> {
     /// whether one did not fit.
     fn admit(&mut self) -> bool {
         let (now, speed) = (Instant::now(), self.stats.pace.speed().unwrap_or(500.0));
-        while !self.one_at_a_time || self.active.is_empty() {
+        while self.active.is_empty() || !(self.one_at_a_time || self.soiled) {
+            self.cleanse();
             let beside = |job: &Job| {
                 let is_of_it = |other: &Job| other.call.is_same(&job.call);
                 self.active.iter().any(|active| is_of_it(&active.job))
@@ -195,16 +199,6 @@ impl<'a> Stepper<'a> {
     fn views(&self) -> Vec<View<Instant>> {
         let now = Instant::now();
         self.active.iter().map(|active| active.view(now)).collect()
-    }
-
-    /// Cells and sequences not granted to any request or opening.
-    fn free(&self) -> (usize, usize) {
-        let cells: usize = self.active.iter().map(|active| active.cells).sum();
-        let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
-        (
-            self.capacity.cells.saturating_sub(cells + self.openings.cells()),
-            self.capacity.sequences.saturating_sub(sequences + self.openings.sequences()),
-        )
     }
 
     fn step(&mut self) {

@@ -75,7 +75,7 @@ impl Stepper<'_> {
     }
 
     /// Drops the states of a request whose scores are not numbers.
-    pub(super) fn distrust(&self, index: usize) {
+    pub(super) fn distrust(&mut self, index: usize) {
         if self.active[index].is_broken() {
             self.drop_states(index);
         }
@@ -83,13 +83,40 @@ impl Stepper<'_> {
 
     /// Drops the states that a request made or restored: one of them may be the cause of what is not a number, and the next request
     /// with that passage would fail as well.
-    pub(super) fn drop_states(&self, index: usize) {
+    pub(super) fn drop_states(&mut self, index: usize) {
+        self.soiled = true;
         let active = &self.active[index];
         if let Some(store) = self.store {
             // Each under both names: a state may be kept without the scores that its key asks for.
             let both = active.job.keys.iter().flat_map(|(_, key)| [key.with_scores(), key.without_scores()]);
             both.for_each(|key| store.drop_state(&key));
         }
+    }
+
+    /// Empties the cache where nothing is in work: behind a request whose scores are no numbers, because its openings and its free
+    /// cells spoil those of the next; and before each plan that must find the cells of a new cache.
+    pub(super) fn cleanse(&mut self) {
+        if !self.active.is_empty() || !(self.soiled || self.one_at_a_time) {
+            return;
+        }
+        if self.soiled {
+            let kept = self.openings.clear();
+            self.release(&kept);
+        }
+        if self.openings.sequences() == 0 {
+            self.generator.clear(self.soiled);
+        }
+        self.soiled = false;
+    }
+
+    /// Cells and sequences not granted to any request or opening.
+    pub(super) fn free(&self) -> (usize, usize) {
+        let cells: usize = self.active.iter().map(|active| active.cells).sum();
+        let sequences: usize = self.active.iter().map(|active| active.sequences).sum();
+        (
+            self.capacity.cells.saturating_sub(cells + self.openings.cells()),
+            self.capacity.sequences.saturating_sub(sequences + self.openings.sequences()),
+        )
     }
 
     /// Keeps the openings and the states of passages that the step completed.

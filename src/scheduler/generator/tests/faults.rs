@@ -39,6 +39,9 @@ fn a_sample_that_cannot_be_drawn_fails_its_own_request_only() {
     assert!(matches!(bad, Err(ScheduleError::Model(ModelError::Decode(problem))) if problem.contains("not finite")));
     assert_eq!(scores.unwrap().scores, directly(&scored));
     assert_eq!(bench.settled_cells(), 0);
+    // What was admitted meanwhile ends before the cache is emptied.
+    assert_eq!(bench.run(&scored).unwrap().scores, directly(&scored));
+    assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1);
 }
 
 /// A job for a plan, and where its answer comes.

@@ -141,8 +141,13 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert!(bench.run(&plan).is_err());
     assert_eq!(bench.scheduler.store().unwrap().figures().states, 0);
     broken.store(false, Ordering::SeqCst);
-    assert_eq!(bench.run(&plan).unwrap().scores, directly(&plan));
+    // Nor is anything left in the cache: the opening was kept, and every later request of the method failed by it.
+    let outcome = bench.run(&plan).unwrap();
+    assert_eq!((&outcome.scores, outcome.cached_tokens), (&directly(&plan), 0));
+    assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1);
     assert_eq!(bench.scheduler.store().unwrap().figures().states, 2);
+    assert!(bench.run(&plan).unwrap().cached_tokens > 0);
+    assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1, "once");
 }
 
 /// They stayed, and every later answer from the same passage failed, too.
