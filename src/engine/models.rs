@@ -280,6 +280,12 @@ impl Models {
         self.judge.as_ref()
     }
 
+    /// [`Judge::sha256`]; empty where no entailment model is configured.
+    #[must_use]
+    pub fn judge_sha256(&self) -> String {
+        self.judge.as_ref().map(Judge::sha256).unwrap_or_default()
+    }
+
     /// The model that scores passages in this role, loaded or not.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ pub struct Encoded {
     pub ids: Vec<u32>,
     /// Token type (segment) of each; empty for a model that has none.
     pub types: Vec<u32>,
-    /// Tokens dropped from the passage.
+    /// Tokens dropped from the passage, or from the query.
     pub cut: usize,
 }
 
@@ -61,6 +61,8 @@ pub struct RerankerInfo {
     pub output: String,
     /// Maximum number of tokens of a pair, or of a text for an embedding model.
     pub most_tokens: usize,
+    /// Most passages that it evaluates in one step.
+    pub batch: usize,
 }
 
 /// The states of a text's own tokens, without special tokens, in the last layer of an encoder.
@@ -77,11 +79,11 @@ pub trait Reranker {
     /// Name, file hash and limits of the model.
     fn info(&self) -> RerankerInfo;
 
-    /// Tokenises a query.
+    /// Tokenises a query. One that leaves no room for a passage loses its end, where `truncate` says that it may.
     ///
     /// # Errors
-    /// [`TextError`]: a query is never cut.
-    fn query(&self, text: &str) -> Result<Encoded, TextError>;
+    /// [`TextError`]: [`TextError::TooLong`] where the query may not be cut.
+    fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError>;
 
     /// Tokenises a passage, for a cross-encoder as a pair with the query.
     ///
@@ -90,7 +92,9 @@ pub trait Reranker {
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError>;
 
     /// Tokens that the query costs beside the passages; 0 where every pair holds it.
-    fn query_cost(&self, query: &Encoded) -> usize;
+    fn query_cost(&self, _query: &Encoded) -> usize {
+        0
+    }
 
     /// Whether the passage can be scored without evaluating it, because its vector was kept.
     fn is_known(&self, _passage: &Encoded) -> bool {

@@ -74,6 +74,14 @@ pub(super) fn shorten(
     Ok(length - tokens.len())
 }
 
+/// Cuts the end of a query to what there is room for. Returns how many tokens were cut.
+///
+/// # Errors
+/// [`TooLong`] where it does not fit and may not be cut.
+pub(super) fn shorten_query(tokens: &mut Vec<u32>, available: usize, truncate: bool) -> Result<usize, TooLong> {
+    shorten(tokens, 0, available, Shortening { passage_tokens: None, truncate, from_start: false })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -140,6 +140,16 @@ impl Judge {
         &self.model
     }
 
+    /// SHA-256 of the model's file: of the one that was loaded, or else of the one that was there at the start; empty where neither
+    /// was.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        match &*self.worker.status().borrow() {
+            Status::Ready(info) => info.sha256.clone(),
+            _ => self.model.sha256.clone(),
+        }
+    }
+
     /// The worker's state, to be watched.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status<EntailmentInfo>> {
@@ -156,15 +166,15 @@ impl Judge {
             .await
     }
 
-    /// Loads the model where it is not loaded, for a request that pays for other work before it asks.
+    /// Loads the model where it is not loaded, for a request that pays for other work before it asks. Returns what is known of it.
     ///
     /// # Errors
     /// As [`Judge::judge`].
-    pub async fn load(&self, call: &Call) -> Result<(), ScheduleError> {
-        if matches!(&*self.worker.status().borrow(), Status::Ready(_)) {
-            return Ok(());
+    pub async fn load(&self, call: &Call) -> Result<EntailmentInfo, ScheduleError> {
+        if let Status::Ready(info) = &*self.worker.status().borrow() {
+            return Ok(info.clone());
         }
-        self.judge(Vec::new(), call).await.map(drop)
+        Ok(self.judge(Vec::new(), call).await?.model)
     }
 
     /// Pairs that the model judged since the start.

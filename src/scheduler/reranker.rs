@@ -64,6 +64,8 @@ pub struct Scored {
     pub scores: Vec<f64>,
     /// Tokens dropped from each passage.
     pub cut: Vec<usize>,
+    /// Tokens dropped from the query.
+    pub query_cut: usize,
     /// Tokens evaluated.
     pub tokens: usize,
     /// Tokens of passages whose vectors were kept.
@@ -226,7 +228,7 @@ impl PassageScorer {
     #[must_use]
     pub fn expected(&self, list: &List) -> Option<Duration> {
         match &*self.worker.status().borrow() {
-            Status::Ready(info) => self.backlog.expected(list.size(info.most_tokens)),
+            Status::Ready(info) => self.backlog.expected(list.size(info.most_tokens, info.batch)),
             _ => None,
         }
     }
@@ -274,9 +276,9 @@ impl TakesTurns for Scoring {
     type Info = RerankerInfo;
 
     fn size(list: &Wanted, info: Option<&RerankerInfo>) -> Size {
-        let read = info.map_or(usize::MAX, |info| info.most_tokens);
+        let (read, batch) = info.map_or((usize::MAX, 0), |info| (info.most_tokens, info.batch));
         match list {
-            Wanted::Scores(asked) => asked.list.size(read),
+            Wanted::Scores(asked) => asked.list.size(read, batch),
             Wanted::States(_) => Size::UNKNOWN,
         }
     }

@@ -59,7 +59,7 @@ pub(super) trait TakesTurns: Send + 'static {
 }
 
 /// Tokens of a turn that shows the model's speed: fewer are not much more than the cost of a turn.
-const FULL: usize = 128;
+const FULL: usize = 32;
 
 /// The answer to a list; `None` while it needs more turns.
 pub(super) type Turn<T> = Result<Option<<T as TakesTurns>::Answer>, <T as TakesTurns>::Error>;

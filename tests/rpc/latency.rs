@@ -126,7 +126,7 @@ async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
         fn info(&self) -> RerankerInfo {
             RerankerInfo { name: "broken".into(), ..RerankerInfo::default() }
         }
-        fn query(&self, _: &str) -> Result<Encoded, TextError> {
+        fn query(&self, _: &str, _: bool) -> Result<Encoded, TextError> {
             Ok(Encoded::default())
         }
         fn passage(&self, _: &Encoded, _: &str, _: Shortening) -> Result<Encoded, TextError> {

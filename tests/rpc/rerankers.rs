@@ -264,9 +264,16 @@ async fn texts_that_do_not_fit_are_refused_with_their_field() {
         ..request(v1::Method::CrossEncoder, &["moon", "the moon the moon the moon the moon"])
     };
     assert!(rerank(&running, asked(15)).await.is_ok());
-    let refused = rerank(&running, asked(16)).await.unwrap_err();
-    assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["query".to_owned()]));
+    // Its end is cut: agents send whole messages.
+    let (long, fitting) = (rerank(&running, asked(16)).await.unwrap(), rerank(&running, asked(15)).await.unwrap());
+    assert_eq!(long.results, fitting.results);
+    let told = |answer: &v1::RerankResponse| {
+        answer.warnings.iter().any(|warning| warning.contains("the query was cut by 1 token"))
+    };
+    assert!(told(&long) && !told(&fitting), "{:?}", long.warnings);
     let whole = v1::Truncation { mode: v1::TruncationMode::Off.into(), max_passage_tokens: 0 };
+    let refused = rerank(&running, v1::RerankRequest { truncation: Some(whole), ..asked(16) }).await.unwrap_err();
+    assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["query".to_owned()]));
     let refused = rerank(&running, v1::RerankRequest { truncation: Some(whole), ..asked(15) }).await.unwrap_err();
     assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["passages[1].text".to_owned()]));
     assert!(refused.message().contains("needs 8 tokens, 6 available"), "{}", refused.message());

@@ -97,6 +97,8 @@ async fn pairs_at_the_limit_do_not_end_the_process() {
     several.query = "tide ".repeat(93);
     assert_eq!(rerank(&running, several.clone()).await.unwrap().results.len(), 4);
     several.query = "tide ".repeat(94);
+    assert_eq!(rerank(&running, several.clone()).await.unwrap().results.len(), 4);
+    several.truncation = Some(v1::Truncation { mode: v1::TruncationMode::Off.into(), ..v1::Truncation::default() });
     let refused = rerank(&running, several).await.unwrap_err();
     assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["query".to_owned()]));
     running.stop().await;

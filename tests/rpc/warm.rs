@@ -95,9 +95,8 @@ async fn later_rounds_of_a_request_restore_what_earlier_ones_read() {
         assert_eq!(ours.results, theirs.results, "{method:?}");
         let (ours, theirs) = (ours.usage.unwrap(), theirs.usage.unwrap());
         assert_eq!((ours.tokens + ours.cached_tokens, theirs.cached_tokens), (theirs.tokens, 0), "{method:?}");
-        // The three passages of the third stage; the chosen one of the others at least, beside what the store took meanwhile.
-        let least = if method == v1::Method::Cascade { 3 } else { 2 };
-        assert!(restored >= least, "{method:?}: {restored}, {ours:?}");
+        // Those of the third stage's passages, and of the others' chosen ones, for which a request has room beside what the store took.
+        assert!(restored >= 2, "{method:?}: {restored}, {ours:?}");
     }
     full.stop().await;
     cold.stop().await;

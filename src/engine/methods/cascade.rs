@@ -47,7 +47,7 @@ impl Method for Cascade {
     }
 
     fn summary(&self) -> &'static str {
-        "the retriever's scores and log P(query | passage) fused; unsettled first places by MOI (the default)"
+        "the retriever's scores, an embedding model's cosines and log P(query | passage) fused; near ties by MOI (the default)"
     }
 
     fn check(&self, request: &RerankRequest, _: &Limits) -> Result<(), EngineError> {
@@ -80,7 +80,8 @@ impl Method for Cascade {
         let fusion = (task.request.fusion.mode != FusionMode::Off).then(|| Fusion::of(&task.request));
         let signal = task.signal.filter(|_| fusion.is_some());
         let (free, read, utilities) = (Vec::new(), Vec::new(), Vec::new());
-        let mut running = Running { task, prompt, fusion, signal, free, read, utilities, together: None, done: None };
+        let (none, together, done) = (0.0, None, None);
+        let mut running = Running { task, prompt, fusion, signal, free, read, utilities, none, together, done };
         running.choose();
         Ok(Box::new(running))
     }
@@ -101,6 +102,8 @@ struct Running {
     read: Vec<usize>,
     /// Utility of each passage that was read; not a number for the others. Empty before stage 2.
     utilities: Vec<f64>,
+    /// log P(query | no passage), once stage 2 is scored.
+    none: f64,
     /// The passages of stage 3 and the method at work on them.
     together: Option<Together>,
     /// The outcome of stage 3.
@@ -243,7 +246,9 @@ impl Running {
             query: self.task.query.clone(),
             signal: None,
         };
-        Ok(Some((chosen, Moi.begin(Arc::new(task))?)))
+        // Stage 2 scored each of them alone.
+        let alone = chosen.iter().map(|&passage| self.utilities[passage] + self.none).collect();
+        Ok(Some((chosen, Moi::begin_known(Arc::new(task), alone, self.none)?)))
     }
 }
 
@@ -318,10 +323,6 @@ impl Ranking for Running {
         self.together.as_ref().map_or_else(|| usize::from(self.read.len() > 1), |(_, inner)| inner.shares())
     }
 
-    fn fits(&self) -> bool {
-        self.together.is_some()
-    }
-
     fn absorb(&mut self, scores: &Scores, call: &Call) -> Result<(), EngineError> {
         if self.signal.take().is_some() {
             // None are there where the model failed.
@@ -335,7 +336,7 @@ impl Ranking for Running {
         if let Some((_, inner)) = &mut self.together {
             return inner.absorb(scores, call);
         }
-        self.utilities = self.gained(scores);
+        (self.utilities, self.none) = (self.gained(scores), scores.last(0).iter().sum());
         Ok(())
     }
 

@@ -138,6 +138,7 @@ impl Driver<'_> {
                     }
                     warnings.append(&mut scored.warnings);
                     scored.warnings = warnings;
+                    self.call.tally().add_cut(cut.iter().filter(|dropped| **dropped > 0).count());
                     return Ok(Driven { scored: *scored, cut });
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed.tokens).await?),
@@ -150,7 +151,7 @@ impl Driver<'_> {
                 Step::ScorePassages(role) => {
                     let scored = self.score_passages(role, &task, allowed.tokens).await?;
                     cut = scored.cut;
-                    warnings.extend(shortened(&cut));
+                    warnings.extend(shortened(&cut).into_iter().chain(scored.warning));
                     scores = Some(scored.scores);
                 }
             }

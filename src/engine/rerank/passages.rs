@@ -27,6 +27,14 @@ pub(crate) const RANKED_WITHOUT: &str = "ranked without";
 pub(super) struct PassageScores {
     pub scores: Scores,
     pub cut: Vec<usize>,
+    /// That the query was cut, where it was.
+    pub warning: Option<String>,
+}
+
+/// The warning of a query that lost so many tokens for this model.
+fn query_cut(role: Role, cut: usize) -> Option<String> {
+    let words = || format!("the query was cut by {cut} tokens to fit the {} model", role.name());
+    (cut > 0).then(words)
 }
 
 /// The model beside the generator whose scores the method of a request mixes in: the server has it, and the request leaves the
@@ -104,7 +112,7 @@ impl Driver<'_> {
             ScoreError::Budget { needed, .. } => EngineError::Budget { needed: needed + spent, allowed },
             other => other.into(),
         })?;
-        Ok(self.account(scored))
+        Ok(self.account(role, scored))
     }
 
     /// The model beside the generator whose scores the method of a request mixes in.
@@ -144,6 +152,7 @@ impl Driver<'_> {
                     self.usage.signal_tokens += scored.tokens;
                     self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
+                    warnings.extend(query_cut(role, scored.query_cut));
                     return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
                 // The deadline of the list is not that of the call.
@@ -182,7 +191,7 @@ impl Driver<'_> {
     }
 
     /// Adds the cost of the scores to what the request took.
-    fn account(&mut self, scored: Scored) -> PassageScores {
+    fn account(&mut self, role: Role, scored: Scored) -> PassageScores {
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let all = scored.tokens + scored.known;
         self.planned += all;
@@ -194,7 +203,8 @@ impl Driver<'_> {
         self.usage.pairs += scored.scores.len();
         self.usage.queue_ms += milliseconds(scored.queued);
         self.usage.score_ms += milliseconds(scored.running);
-        PassageScores { scores: Scores { passages: scored.scores, ..Scores::default() }, cut: scored.cut }
+        let scores = Scores { passages: scored.scores, ..Scores::default() };
+        PassageScores { scores, cut: scored.cut, warning: query_cut(role, scored.query_cut) }
     }
 
     fn tell_of(&self, progress: Progress) {

@@ -22,8 +22,8 @@ use super::gguf::Header;
 use super::vocabulary::{deep, is_byte_level, pieces};
 use super::{backend, load};
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
-use crate::runtime::passages::{Head, shorten};
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
+use crate::runtime::passages::{Head, shorten, shorten_query};
 
 /// Pairs in a call.
 const PAIRS: usize = 16;
@@ -268,6 +268,7 @@ impl<'m> LlamaReranker<'m> {
             description: format!("{architecture}, GGUF"),
             output,
             most_tokens,
+            batch: pairs,
         };
         Ok(Self { model, context, batch: LlamaBatch::new(most_tokens, 1), pairs, kind, frame, info })
     }
@@ -314,13 +315,11 @@ impl Reranker for LlamaReranker<'_> {
     }
 
     /// A query may take three quarters of what the frame leaves.
-    fn query(&self, text: &str) -> Result<Encoded, TextError> {
-        let ids = self.tokens(&self.frame.query, text);
+    fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
+        let mut ids = self.tokens(&self.frame.query, text);
         let available = self.info.most_tokens.saturating_sub(self.frame.len()) * 3 / 4;
-        if ids.len() > available {
-            return Err(TooLong { needed: ids.len(), available }.into());
-        }
-        Ok(Encoded { ids, ..Encoded::default() })
+        let cut = shorten_query(&mut ids, available, truncate)?;
+        Ok(Encoded { ids, cut, ..Encoded::default() })
     }
 
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
@@ -328,10 +327,6 @@ impl Reranker for LlamaReranker<'_> {
         let available = self.info.most_tokens.saturating_sub(self.frame.len() + query.ids.len());
         let cut = shorten(&mut ids, 0, available, shortening)?;
         Ok(Encoded { ids: self.frame.assemble(&query.ids, &ids), cut, ..Encoded::default() })
-    }
-
-    fn query_cost(&self, _: &Encoded) -> usize {
-        0
     }
 
     fn score(&mut self, _: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {

@@ -6,8 +6,8 @@ use super::PassageSettings;
 use super::encoder::Encoder;
 use super::labels::in_order;
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TooLong};
-use crate::runtime::passages::{Head, shorten};
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
+use crate::runtime::passages::{Head, shorten, shorten_query};
 
 pub(super) struct CrossEncoder {
     encoder: Encoder,
@@ -35,6 +35,7 @@ impl CrossEncoder {
             description: format!("{architecture}, ONNX"),
             output: words,
             most_tokens: encoder.most_tokens,
+            batch: encoder.batch(),
         };
         Ok(Self { encoder, output, head, info })
     }
@@ -56,13 +57,11 @@ impl Reranker for CrossEncoder {
     }
 
     /// A query may take three quarters of what the special tokens leave.
-    fn query(&self, text: &str) -> Result<Encoded, TextError> {
-        let ids = self.encoder.tokens(text)?;
+    fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
+        let mut ids = self.encoder.tokens(text)?;
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true)) * 3 / 4;
-        if ids.len() > available {
-            return Err(TooLong { needed: ids.len(), available }.into());
-        }
-        Ok(Encoded { ids, ..Encoded::default() })
+        let cut = shorten_query(&mut ids, available, truncate)?;
+        Ok(Encoded { ids, cut, ..Encoded::default() })
     }
 
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
@@ -70,10 +69,6 @@ impl Reranker for CrossEncoder {
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true) + query.ids.len());
         let cut = shorten(&mut ids, 0, available, shortening)?;
         Ok(Encoded { cut, ..self.encoder.frame(&query.ids, Some(&ids))? })
-    }
-
-    fn query_cost(&self, _: &Encoded) -> usize {
-        0
     }
 
     fn score(&mut self, _: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {

@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use super::PassageSettings;
 use super::encoder::{Encoder, beside, json};
 use crate::model::ModelError;
-use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates, TooLong};
-use crate::runtime::passages::shorten;
+use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates};
+use crate::runtime::passages::{shorten, shorten_query};
 
 /// How the vectors of the tokens become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +139,7 @@ impl Embedder {
             description: format!("{architecture}, ONNX"),
             output: format!("cosine, {how}"),
             most_tokens: encoder.most_tokens,
+            batch: encoder.batch(),
         };
         let (query_prefix, passage_prefix) = (query_prefix.to_owned(), passage_prefix.to_owned());
         let kept = NonZeroUsize::new(cache_entries).map(LruCache::new);
@@ -233,13 +234,10 @@ impl Reranker for Embedder {
         self.info.clone()
     }
 
-    fn query(&self, text: &str) -> Result<Encoded, TextError> {
-        let ids = self.encoder.tokens(&format!("{}{text}", self.query_prefix))?;
-        let available = self.available();
-        if ids.len() > available {
-            return Err(TooLong { needed: ids.len(), available }.into());
-        }
-        self.encoder.frame(&ids, None)
+    fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
+        let mut ids = self.encoder.tokens(&format!("{}{text}", self.query_prefix))?;
+        let cut = shorten_query(&mut ids, self.available(), truncate)?;
+        Ok(Encoded { cut, ..self.encoder.frame(&ids, None)? })
     }
 
     fn passage(&self, _: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {

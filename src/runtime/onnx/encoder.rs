@@ -167,6 +167,11 @@ impl Encoder {
         framed.map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
+    /// Most rows of a step.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
     /// Evaluates rows of similar length. `read` gets the outputs of each batch with its rows.
     pub fn run<T>(
         &mut self,

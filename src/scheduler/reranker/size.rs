@@ -1,7 +1,7 @@
 //! How much work a list is, before the model has read it.
 
 use super::List;
-use super::work::{TURN, TURN_TOKENS};
+use super::work::of_batch;
 use crate::scheduler::backlog::Size;
 
 /// Bytes counted for a token of a text that is cut.
@@ -17,12 +17,13 @@ fn bytes<'a>(texts: impl Iterator<Item = &'a str>, tokens: usize) -> usize {
 }
 
 impl List {
-    /// Its size for a model that reads `read` tokens of a pair. The query counts beside each passage.
-    pub(super) fn size(&self, read: usize) -> Size {
+    /// Its size for a model that reads `read` tokens of a pair and has such a batch. The query counts beside each passage.
+    pub(super) fn size(&self, read: usize, batch: usize) -> Size {
         let cut = self.shortening.passage_tokens.unwrap_or(usize::MAX).min(read);
         let passages = bytes(self.passages.iter().map(String::as_str), cut);
         let beside = bytes(std::iter::once(&*self.query), read).saturating_add(FRAME);
         let bytes = passages.saturating_add(beside.saturating_mul(self.passages.len()));
-        Size { bytes, most: self.tokens, turns: self.passages.len().div_ceil(TURN), turn: TURN_TOKENS, refusable: true }
+        let (turn, tokens) = of_batch(batch);
+        Size { bytes, most: self.tokens, turns: self.passages.len().div_ceil(turn), turn: tokens, refusable: true }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::work::TURN;
+use super::work::of_batch;
 use super::{Given, PassageScorer, ScoreError, Wanted};
 use crate::call::Call;
 use crate::model::ModelError;
@@ -23,8 +23,9 @@ impl Texts {
     /// Evaluates the next texts. Returns the states of all of them once they are there.
     pub fn turn(&mut self, model: &mut dyn Reranker) -> Result<Option<Vec<TokenStates>>, ScoreError> {
         let (mut chosen, mut bytes) = (Vec::new(), 0);
+        let (turn, _) = of_batch(model.info().batch);
         for text in &self.texts[self.states.len()..] {
-            if chosen.len() == TURN || (!chosen.is_empty() && bytes + text.len() > TURN_BYTES) {
+            if chosen.len() == turn || (!chosen.is_empty() && bytes + text.len() > TURN_BYTES) {
                 break;
             }
             chosen.push(text.as_str());

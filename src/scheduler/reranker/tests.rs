@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicUsize;
 
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::work::TURN;
 use super::*;
 use crate::call::{Admission, Place, Stopped, Terms};
 use crate::model::reranker::{Encoded, TooLong};
@@ -61,6 +62,9 @@ async fn a_list_that_does_not_fit_is_refused_before_any_work() {
     assert_eq!(scored.load(Ordering::SeqCst), 0);
     let cut = List { shortening: Shortening { truncate: true, ..WHOLE }, ..list("a", &[&long]) };
     assert_eq!(scorer.score(cut, &Call::local(), None).await.unwrap().cut, vec![1]);
+    // A query, too: agents send whole messages.
+    let cut = List { shortening: Shortening { truncate: true, ..WHOLE }, ..list(&long, &["a"]) };
+    assert_eq!(scorer.score(cut, &Call::local(), None).await.unwrap().query_cut, 1);
 }
 
 #[tokio::test]
@@ -73,7 +77,7 @@ async fn progress_is_told_and_ends_at_the_total() {
         assert_eq!((progress.total, progress.longest), (450, 3));
         seen.push(progress.done);
     }
-    assert_eq!(seen, vec![0, 192, 384, 450]);
+    assert_eq!(seen, vec![0, 48, 96, 144, 192, 240, 288, 336, 384, 432, 450]);
 }
 
 #[tokio::test]
@@ -170,7 +174,7 @@ async fn a_model_without_states_says_so() {
         fn info(&self) -> RerankerInfo {
             RerankerInfo { name: "plain".into(), ..RerankerInfo::default() }
         }
-        fn query(&self, _: &str) -> Result<Encoded, crate::model::reranker::TextError> {
+        fn query(&self, _: &str, _: bool) -> Result<Encoded, crate::model::reranker::TextError> {
             Ok(Encoded::default())
         }
         fn passage(&self, _: &Encoded, _: &str, _: Shortening) -> Result<Encoded, crate::model::reranker::TextError> {
@@ -200,17 +204,17 @@ async fn a_list_that_cannot_end_in_time_is_given_up() {
     let within = |seconds| Call::local_with(Some(Instant::now() + Duration::from_secs(seconds)));
     // Nothing is known of the speed yet, and the first turn of a model is no measure of it.
     for _ in 0..2 {
-        scorer.score(many(64), &within(30), None).await.unwrap();
+        scorer.score(many(TURN), &within(30), None).await.unwrap();
     }
-    assert_eq!(scored.load(Ordering::Relaxed), 128);
+    assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN);
     // More than six seconds.
     let late = scorer.score(many(6_400), &within(2), None).await.unwrap_err();
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
-    assert_eq!(scored.load(Ordering::Relaxed), 192);
-    scorer.score(many(64), &within(2), None).await.unwrap();
+    assert_eq!(scored.load(Ordering::Relaxed), 3 * TURN);
+    scorer.score(many(TURN), &within(2), None).await.unwrap();
     // Without a deadline everything is worth its time.
-    scorer.score(many(128), &Call::local(), None).await.unwrap();
-    assert_eq!(scored.load(Ordering::Relaxed), 64 * 6);
+    scorer.score(many(2 * TURN), &Call::local(), None).await.unwrap();
+    assert_eq!(scored.load(Ordering::Relaxed), 6 * TURN);
 }
 
 /// It waited for its turn, and was told that it is too late when it came.
@@ -223,9 +227,9 @@ async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
         admission.admit(Terms { deadline, ..Terms::default() }, Place::Beside).unwrap()
     };
     for _ in 0..2 {
-        scorer.score(many(64), &within(30_000), None).await.unwrap();
+        scorer.score(many(TURN), &within(30_000), None).await.unwrap();
     }
-    // A second of work, of which a list of five turns waits for five.
+    // A second of work, of which a list waits for as many turns as it takes.
     let other = scorer.clone();
     let long = tokio::spawn(async move { other.score(many(960), &Call::local(), None).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -237,7 +241,7 @@ async fn a_list_that_cannot_end_behind_the_others_is_refused_at_once() {
     // One turn of the other comes before a short one.
     scorer.score(many(8), &within(1_500), None).await.unwrap();
     assert_eq!(long.await.unwrap().unwrap().scores.len(), 960);
-    assert_eq!(scored.load(Ordering::Relaxed), 2 * 64 + 960 + 8);
+    assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN + 960 + 8);
     assert_eq!(scorer.backlog.total(), 0, "nothing is left behind");
 }
 
@@ -268,13 +272,13 @@ async fn a_list_that_nobody_waits_for_is_in_nobodys_way() {
 async fn what_cannot_end_while_its_caller_waits_is_given_up() {
     let (scorer, scored) = start(Duration::from_millis(1), false);
     for _ in 0..2 {
-        scorer.score(many(64), &Call::local(), None).await.unwrap();
+        scorer.score(many(TURN), &Call::local(), None).await.unwrap();
     }
     let call = Call::local_with(Some(Instant::now() + Duration::from_secs(5)));
     let short = List { until: Some(Instant::now() + Duration::from_secs(1)), ..many(2_000) };
     let late = scorer.score(short, &call, None).await.unwrap_err();
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
-    assert_eq!(scored.load(Ordering::Relaxed), 128);
+    assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN);
 }
 
 /// Passages are cut by the model, so their bytes are not what they take: an idle server dropped the model for them.
@@ -283,7 +287,7 @@ async fn what_the_model_cuts_does_not_count() {
     let (scorer, _) = start(Duration::ZERO, false);
     scorer.score(many(1), &Call::local(), None).await.unwrap();
     let long = List { passages: vec!["a ".repeat(100_000); 4].into(), ..many(0) };
-    let size = long.size(scorer.info().unwrap().most_tokens);
+    let size = long.size(scorer.info().unwrap().most_tokens, 0);
     assert_eq!(size.bytes, 4 * (400 + 3 + 16), "a hundred tokens each, the query, and a frame");
-    assert_eq!(List { tokens: 70, ..long }.size(100).most, 70);
+    assert_eq!(List { tokens: 70, ..long }.size(100, 0).most, 70);
 }

@@ -7,10 +7,17 @@ use super::{Asked, List, Progress, ScoreError, Scored};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker};
 
-/// Passages scored before another request has its turn.
-pub(super) const TURN: usize = 64;
-/// Tokens after which a turn ends early: 64 long pairs take many seconds.
-pub(super) const TURN_TOKENS: usize = 4_096;
+/// Passages scored before another request has its turn: a batch of an ONNX network on a CPU. Another list may need one query of the
+/// model alone. A model with larger batches has turns of one batch.
+pub(super) const TURN: usize = 16;
+/// Tokens after which such a turn ends early.
+pub(super) const TURN_TOKENS: usize = 2_048;
+/// Passages and tokens of a turn of a model with such a batch.
+pub(super) fn of_batch(batch: usize) -> (usize, usize) {
+    let turn = batch.max(TURN);
+    (turn, turn * TURN_TOKENS / TURN)
+}
+
 /// Bytes of text that are tokenised before another request has its turn.
 const TURN_BYTES: usize = 256 << 10;
 
@@ -46,7 +53,8 @@ pub(super) fn turn(
     let work = match &mut asked.work {
         Some(work) => work,
         empty => {
-            let query = model.query(&list.query).map_err(|error| ScoreError::of_text(None, error))?;
+            let query =
+                model.query(&list.query, list.shortening.truncate).map_err(|error| ScoreError::of_text(None, error))?;
             empty.insert(Work {
                 started: Instant::now(),
                 query,
@@ -82,6 +90,7 @@ pub(super) fn turn(
     Ok(Some(Scored {
         scores: std::mem::take(&mut work.scores),
         cut: work.passages.iter().map(|passage| passage.cut).collect(),
+        query_cut: work.query.cut,
         tokens: work.progress.total - work.known,
         known: work.known,
         steps: work.steps,
@@ -126,16 +135,20 @@ impl Work {
     /// Scores the next passages. Returns how many.
     fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
         let (mut chosen, mut tokens) = (Vec::new(), 0);
-        while chosen.len() < TURN
+        let (turn, most) = of_batch(model.info().batch);
+        // Passages that were kept when the list came cost nothing.
+        let (mut new, mut cost) = (0, 0);
+        while new < turn
             && let Some(&index) = self.open.last()
         {
-            let length = self.passages[index].ids.len();
-            if !chosen.is_empty() && tokens + length > TURN_TOKENS {
+            if new > 0 && cost + self.costs[index] > most {
                 break;
             }
             self.open.pop();
             chosen.push(index);
-            tokens += length;
+            tokens += self.passages[index].ids.len();
+            new += usize::from(self.costs[index] > 0);
+            cost += self.costs[index];
             self.left = self.left.saturating_sub(self.costs[index]);
         }
         let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();

@@ -20,6 +20,16 @@ use crate::numeric::{mean, real};
 /// Utility in nats.
 pub(super) struct Moi;
 
+impl Moi {
+    /// At work on passages whose scores alone, and that of no passage, are known already. They are not asked for again. The design
+    /// must hold every passage alone, as that of prefixes does.
+    pub fn begin_known(task: Arc<Task>, alone: Vec<f64>, none: f64) -> Result<Box<dyn Ranking>, EngineError> {
+        let observed = |(passage, &score): (usize, &f64)| Observation { order: vec![passage], score };
+        let observations = alone.iter().enumerate().map(observed).collect();
+        MoiRanking::begin(task, Evidence { observations, anchor: alone, none: Some(none) })
+    }
+}
+
 impl Method for Moi {
     fn name(&self) -> &'static str {
         "moi"
@@ -53,10 +63,8 @@ impl Method for Moi {
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {
-        let prompt = QueryPrompt::of(&task)?;
         let anchor = vec![f64::NAN; task.passages.len()];
-        let evidence = Evidence { observations: Vec::new(), anchor, none: None };
-        Ok(Box::new(MoiRanking { task, prompt, probes: Vec::new(), evidence, fitted: None, rounds: 0 }))
+        MoiRanking::begin(task, Evidence { observations: Vec::new(), anchor, none: None })
     }
 }
 
@@ -92,6 +100,11 @@ struct MoiRanking {
 }
 
 impl MoiRanking {
+    fn begin(task: Arc<Task>, evidence: Evidence) -> Result<Box<dyn Ranking>, EngineError> {
+        let prompt = QueryPrompt::of(&task)?;
+        Ok(Box::new(Self { task, prompt, probes: Vec::new(), evidence, fitted: None, rounds: 0 }))
+    }
+
     fn options(&self) -> &MoiOptions {
         &self.task.request.moi
     }
@@ -108,9 +121,13 @@ impl MoiRanking {
     /// direction of the bias.
     fn probes(&self, orders: Vec<Vec<usize>>, anchors: bool) -> Vec<Probe> {
         let alone: HashSet<usize> = orders.iter().filter(|order| order.len() == 1).map(|order| order[0]).collect();
-        let mut probes: Vec<Probe> = orders.into_iter().map(|order| Probe { order, in_design: true }).collect();
+        // What is known from the start; later rounds ask for nothing that was observed.
+        let observed = |order: &Vec<usize>| self.evidence.observations.iter().any(|one| one.order == *order);
+        let orders = orders.into_iter().filter(|order| !observed(order));
+        let mut probes: Vec<Probe> = orders.map(|order| Probe { order, in_design: true }).collect();
         if anchors {
-            let missing = (0..self.passages()).filter(|passage| !alone.contains(passage));
+            let missing = (0..self.passages())
+                .filter(|passage| !alone.contains(passage) && !self.evidence.anchor[*passage].is_finite());
             probes.extend(missing.map(|passage| Probe { order: vec![passage], in_design: false }));
         }
         probes
@@ -120,7 +137,7 @@ impl MoiRanking {
         let joint = self.joint();
         let mut prompts: Vec<Prompt> =
             probes.iter().map(|probe| self.prompt.with(&self.task, &probe.order, joint)).collect();
-        if !joint && self.fitted.is_none() {
+        if !joint && self.fitted.is_none() && self.evidence.none.is_none() {
             // The first round brings the zero of the utilities.
             prompts.push(self.prompt.with(&self.task, &[], false));
         }
