@@ -3,13 +3,15 @@
 //!
 //! From the left, the longest run of words of the response that stands in a compressed text is taken. The shortest span of
 //! the original that holds the run's words in order, with at most ten words between neighbours, takes its place. A run without
-//! such a span is shortened to its longest beginning that has one. Words are those of Unicode, without regard to case; what
-//! stands between them in the response stays. A run of one word stays as it is.
+//! such a span is shortened to its longest beginning that has one. A run ends where its sentence or its line ends. Words are
+//! those of Unicode, without regard to case; what stands between them in the response stays. A run of one word stays as it is.
 //! The authors' program also takes spans that lack some of the words; this one does not.
 
 use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
+
+use super::units::sentences;
 
 /// Most words of the original between two neighbours of a run.
 const GAP: usize = 10;
@@ -67,9 +69,15 @@ pub fn recover(response: &str, texts: &[(&str, &str)]) -> String {
     let texts: Vec<(Words<'_>, Words<'_>)> =
         texts.iter().map(|(original, left)| (Words::new(original), Words::new(left))).collect();
     let said = Words::new(response);
+    // A run ends with its sentence or line: the span would take the place of the stop, too.
+    let borders: Vec<usize> = sentences(response).into_iter().map(|border| border.start).collect();
+    let end = |at: usize| {
+        let border = borders.get(borders.partition_point(|border| *border < said.places[at].end));
+        border.map_or(said.words.len(), |border| said.places.partition_point(|place| place.start < *border))
+    };
     let (mut out, mut copied, mut at) = (String::new(), 0, 0);
     while at < said.words.len() {
-        let rest = &said.words[at..];
+        let rest = &said.words[at..end(at)];
         // The run of which most has a span in its original: a longer one may have a shorter span. Of equal ones, the longest run,
         // then the first text.
         let spans = texts.iter().filter_map(|(original, left)| {
@@ -112,6 +120,15 @@ mod tests {
         assert_eq!(recover("Senn alone", &pair), "Senn alone", "one word is no run");
         assert_eq!(recover("", &pair), "");
         assert_eq!(recover("nothing of it", &[]), "nothing of it");
+    }
+
+    /// The stop between two sentences that both quote was lost, and lines became one.
+    #[test]
+    fn a_run_ends_with_its_sentence_and_its_line() {
+        let pair = [("Rowe and Kell built the mill.", "Rowe Kell built mill")];
+        assert_eq!(recover("It was Rowe. Kell built it.", &pair), "It was Rowe. Kell built it.");
+        assert_eq!(recover("Rowe\nKell", &pair), "Rowe\nKell");
+        assert_eq!(recover("Rowe, Kell", &pair), "Rowe and Kell");
     }
 
     /// Only the first of the texts with the longest run was tried.

@@ -205,6 +205,8 @@ impl UtilityRequest {
         if number == 0 {
             return Err(EngineError::invalid("measure_list", "no context to measure"));
         }
+        // Before the options become a part of a key.
+        self.sampling.check()?;
         self.measure.check()
     }
 }
@@ -231,8 +233,8 @@ impl Engine {
     ) -> Result<UtilityReport, EngineError> {
         let started = Instant::now();
         request.check(&self.limits)?;
-        // Answers are drawn first: a model that cannot be loaded must not cost them.
-        self.models().judge()?.load(call).await?;
+        // Answers are drawn first: a model that cannot be loaded, or cannot do it, must not cost them.
+        request.measure.check_model(&self.models().judge()?.load(call).await?)?;
         let contexts = request.contexts();
         let key = context_free::Key::of(&request);
         let cached = self.context_free.get(&key);
@@ -357,6 +359,10 @@ mod tests {
             ..UtilityRequest::default()
         };
         assert_eq!(request(vec![Vec::new(); 7], true).check(&limits), Ok(()));
+        // It was found after the models were asked for, and after a key was made of it.
+        let mut long = request(vec![Vec::new()], true);
+        long.sampling.stop = Some(vec!["x".repeat(257)]);
+        assert!(long.check(&limits).unwrap_err().to_string().starts_with("sampling.stop: "));
         let refused = request(vec![Vec::new(); 8], true).check(&limits).unwrap_err();
         assert_eq!(refused.to_string(), "subsets: 10 contexts to measure, at most 9 allowed");
         let all = UtilityRequest { list: true, prefixes: true, leave_one_out: true, ..request(vec![vec![1]], true) };

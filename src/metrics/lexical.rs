@@ -104,11 +104,33 @@ pub fn rouge_l_of(text: &[String], reference: &[String]) -> f64 {
 /// 1 if the words of a reference are a contiguous part of the text.
 #[must_use]
 pub fn contains(text: &str, references: &[String]) -> f64 {
-    // Words have no spaces. The search takes time that grows with the sum of the lengths, not with their product.
-    let joined = |words: &[String]| format!(" {} ", words.join(" "));
-    let text = joined(&words(text));
-    let mut references = references.iter().map(|reference| words(reference));
-    truth(references.any(|reference| !reference.is_empty() && text.contains(&joined(&reference))))
+    Sought::new(references).found_in(text)
+}
+
+/// References that are looked for in several texts, normalised once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sought(Vec<String>);
+
+impl Sought {
+    /// References without words are in no text.
+    #[must_use]
+    pub fn new(references: &[String]) -> Self {
+        let words = references.iter().map(|reference| words(reference));
+        Self(words.filter(|words| !words.is_empty()).map(|words| joined(&words)).collect())
+    }
+
+    /// As [`contains`].
+    #[must_use]
+    pub fn found_in(&self, text: &str) -> f64 {
+        // The search takes time that grows with the sum of the lengths, not with their product.
+        let text = joined(&words(text));
+        truth(self.0.iter().any(|reference| text.contains(reference)))
+    }
+}
+
+/// Words between spaces, which no word has.
+fn joined(words: &[String]) -> String {
+    format!(" {} ", words.join(" "))
 }
 
 /// 1 if the text is one of the labels, ignoring case, outer white space and outer punctuation.

@@ -136,6 +136,9 @@ pub struct Chosen {
     pub samples: usize,
 }
 
+/// Correlations that differ by less are the same.
+const SAME_CORRELATION: f64 = 1e-9;
+
 /// Searches [`alphas`] for the highest correlation of the measure with the response scores. At each alpha the correlation
 /// is over the samples on which the measure is defined. `None` where no alpha has a correlation, and when interrupted.
 #[must_use]
@@ -146,8 +149,9 @@ pub fn choose_alpha(
     interrupt: Interrupt<'_>,
 ) -> Option<Chosen> {
     let every = over_alphas(samples, family, correlation, interrupt)?;
-    let greater = |best: Chosen, one: Chosen| if one.agreement.value > best.agreement.value { one } else { best };
-    every.into_iter().reduce(greater)
+    // Where all lists have one length Pearson's r of T is the same at every alpha, but for the rounding of the last digits.
+    let highest = every.iter().map(|one| one.agreement.value).reduce(f64::max)?;
+    every.into_iter().find(|one| one.agreement.value >= highest - SAME_CORRELATION)
 }
 
 /// The correlation at each of [`alphas`], ascending. Alphas without a correlation are left out. `None` when interrupted.
@@ -245,6 +249,15 @@ mod tests {
         let chosen = choose_alpha(&samples, Family::T, Correlation::Pearson, &never).unwrap();
         assert!((chosen.alpha - 0.95_f64.powi(14)).abs() < 1e-12, "{chosen:?}");
         assert!((chosen.agreement.value - 1.0).abs() < 1e-12);
+        // Rounding noise was taken for a better alpha.
+        let alike = [(0, 0.1), (1, 0.5), (2, 0.6)].map(|(found, response)| Sample {
+            marks: (0..2).map(|rank| rank < found).collect(),
+            k: 2,
+            all: None,
+            response,
+        });
+        let chosen = choose_alpha(&alike, Family::T, Correlation::Pearson, &never).unwrap();
+        assert_eq!(chosen.alpha.to_bits(), 0.0_f64.to_bits(), "{chosen:?}");
         assert_eq!(choose_alpha(&samples[..1], Family::T, Correlation::Pearson, &never), None);
     }
 

@@ -78,8 +78,8 @@ pub fn pearson(left: &[f64], right: &[f64]) -> Option<f64> {
         return None;
     }
     let (mut covariance, mut scale) = moments(left, right);
-    if !(covariance.is_finite() && scale.is_finite()) {
-        // Squares of numbers beyond 1e150 are no numbers of 64 bits.
+    if !(covariance.is_finite() && scale.is_finite() && scale > 1e-100) {
+        // Squares of numbers beyond 1e150, or below 1e-150, are no numbers of 64 bits.
         (covariance, scale) = moments(&in_largest(left), &in_largest(right));
     }
     (scale > 1e-300).then(|| (covariance / scale).clamp(-1.0, 1.0))
@@ -142,5 +142,10 @@ mod tests {
         assert!((pearson(&[1.0, 2.0, 3.0], &[-1e308, 0.0, 1e308]).unwrap() - 1.0).abs() < 1e-12);
         assert!((pearson(&[-1.7e308, 1.7e308], &[1.7e308, -1.7e308]).unwrap() + 1.0).abs() < 1e-12);
         assert_eq!(pearson(&[f64::MAX, f64::MAX], &[1.0, 2.0]), None);
+        // Products of probabilities are that small.
+        for tiny in [1.0, 1e-162, 1e-200] {
+            let left = [1.0, 2.0, 4.0].map(|value| value * tiny);
+            assert!((pearson(&left, &[1.0, 2.0, 3.0]).unwrap() - 0.981_980_506_061_965_7).abs() < 1e-12, "{tiny}");
+        }
     }
 }

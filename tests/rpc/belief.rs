@@ -374,13 +374,18 @@ async fn a_two_way_model_measures_all_but_hard_seper() {
         Ok(())
     });
     let judge = Judge::start(EntailmentOptions { cache_entries: 100 }, ConfiguredModel::default(), loader).unwrap();
+    let drawn = Arc::clone(&observed);
+    let steps = move || drawn.steps.load(Ordering::Relaxed);
     let server = common::serve(common::with_judge(&engine, judge), observed, queue_length).await;
     let answer = utilities(&server).await.measure_utility(request()).await.unwrap().into_inner();
     assert!(answer.utilities[0].delta_seper_soft.is_some() && answer.utilities[0].delta_seper_hard.is_none());
     assert!(answer.warnings.iter().any(|warning| warning.contains("two-way")));
+    // What the model cannot do is refused before an answer is drawn.
+    let before = steps();
     let loose = v1::MeasureOptions { rule: v1::EquivalenceRule::Loose.into(), ..v1::MeasureOptions::default() };
     let refused = v1::MeasureUtilityRequest { measure: Some(loose), ..request() };
     let status = utilities(&server).await.measure_utility(refused).await.unwrap_err();
     assert_eq!((status.code(), status.message().contains("three-way")), (Code::FailedPrecondition, true));
+    assert_eq!(steps(), before);
     server.stop().await;
 }

@@ -73,11 +73,17 @@ fn is_abbreviated(before: &str, after: &str) -> bool {
     initial || dotted || ABBREVIATIONS.contains(&lower.as_str()) || number && BEFORE_NUMBERS.contains(&lower.as_str())
 }
 
+/// Characters before an initial in which a name is looked for. In a text without white space the way to its beginning would be
+/// walked for every initial.
+const NAME: usize = 64;
+
 /// Whether a text that ends with a capital ends its sentence there ("vitamin C. It"): a function word follows, and no name stands
 /// before ("George F. Will").
 fn ends_a_sentence(word: &str, after: &str) -> bool {
     let capital = word.chars().next_back().map_or(0, char::len_utf8);
-    let name = word[..word.len() - capital].split_whitespace().next_back();
+    let before = &word[..word.len() - capital];
+    let from = before.char_indices().rev().take(NAME).last().map_or(before.len(), |(at, _)| at);
+    let name = before[from..].split_whitespace().next_back();
     let next = after.trim_start_matches(|letter: char| !letter.is_alphanumeric());
     let end = next.find(|letter: char| !letter.is_alphabetic()).unwrap_or(next.len());
     // Another initial ("by S. A. Rowe") is no function word.

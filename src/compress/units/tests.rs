@@ -210,6 +210,15 @@ fn long_runs_of_marks_are_read_in_parts() {
     assert_eq!(windows("a. (b) \u{2013} c."), [(0, "a. (b) \u{2013} c.")]);
 }
 
+/// The name before each initial was looked for back to the beginning of the text: minutes for a mebibyte.
+#[test]
+fn initials_in_a_text_without_spaces_are_read_in_one_pass() {
+    for text in ["1A.\u{3042}", "1A.\u{20ac}The"].map(|part| part.repeat(170_000)) {
+        let borders = sentences(&text);
+        assert!(borders.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    }
+}
+
 #[test]
 fn scripts_without_spaces_are_cut_between_characters_and_emoji_are_not_cut() {
     assert_eq!(parts(" \u{6771}\u{4eac}\u{3002}", Unit::Token), [" \u{6771}", "\u{4eac}", "\u{3002}"]);

@@ -7,6 +7,7 @@ use crate::belief::seper::Aggregate;
 use crate::belief::{Rule, Weighting};
 use crate::engine::EngineError;
 use crate::engine::prompt::Language;
+use crate::model::entailment::EntailmentInfo;
 use crate::numeric::sampling::Sampling;
 use crate::plan::{Grow, Stop};
 
@@ -131,6 +132,16 @@ impl MeasureOptions {
             && !(least > 0.0 && least <= 1.0)
         {
             return Err(EngineError::invalid("measure.threshold", "must be above 0 and at most 1"));
+        }
+        Ok(())
+    }
+
+    /// Refuses a rule that this model cannot judge by, before answers are drawn for it.
+    pub(in crate::engine) fn check_model(&self, model: &EntailmentInfo) -> Result<(), EngineError> {
+        if self.rule == Rule::Loose && !model.three_way {
+            let problem =
+                "the entailment model does not separate neutral from contradiction: `loose` needs a three-way model";
+            return Err(EngineError::Precondition(problem.into()));
         }
         Ok(())
     }

@@ -194,11 +194,7 @@ impl<'a> Verdicts<'a> {
             return Err(EngineError::Pairs { allowed: self.allowed });
         }
         let judged = judge.judge(open.iter().map(|pair| self.texts.pair(*pair)).collect(), self.call).await?;
-        if rule == Rule::Loose && !judged.model.three_way {
-            let problem =
-                "the entailment model does not separate neutral from contradiction: `loose` needs a three-way model";
-            return Err(EngineError::Precondition(problem.into()));
-        }
+        MeasureOptions { rule, ..MeasureOptions::default() }.check_model(&judged.model)?;
         self.two_way |= !judged.model.three_way;
         self.judged += judged.judged;
         self.by_pair.extend(open.into_iter().zip(judged.verdicts));

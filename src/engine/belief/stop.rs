@@ -21,7 +21,7 @@ pub(in crate::engine) struct TextStop {
 
 /// Position of `wanted` in `bytes`. A match of UTF-8 text starts and ends at character boundaries.
 fn find(bytes: &[u8], wanted: &str) -> Option<usize> {
-    bytes.windows(wanted.len().max(1)).position(|part| part == wanted.as_bytes())
+    memchr::memmem::find(bytes, wanted.as_bytes())
 }
 
 impl TextStop {
@@ -56,15 +56,15 @@ impl TextStop {
         (1..own.len()).rev().take_while(complete).last().unwrap_or(own.len())
     }
 
-    /// The last bytes of a sample: at least as many as a stop string that ends in the last token can reach back.
+    /// The last bytes of a sample: as many as a stop string that ends in the last token can reach back, or all.
     fn tail(&self, tokens: &[Token]) -> Vec<u8> {
         let reach = self.longest + self.tokenizer.bytes(&tokens[tokens.len().saturating_sub(1)..]).len();
-        // Nearly every token has a byte or more. Tokens without text widen the window.
-        let mut window = self.longest + 1;
+        // Words have some bytes. Short tokens, and those without text, widen the window.
+        let mut window = self.longest / 4 + 2;
         loop {
             let tail = self.tokenizer.bytes(&tokens[tokens.len().saturating_sub(window)..]);
             if tail.len() >= reach || window >= tokens.len() {
-                return tail;
+                return tail[tail.len().saturating_sub(reach)..].to_vec();
             }
             window *= 2;
         }

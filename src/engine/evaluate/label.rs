@@ -226,6 +226,8 @@ fn labels(
     judgements: &[(Annotator, Vec<f64>)],
     call: &Call,
 ) -> Result<Vec<(Annotator, Vec<f64>)>, EngineError> {
+    let contains = request.annotators.contains(&Annotator::ContainsAnswer);
+    let sought = contains.then(|| lexical::Sought::new(&request.references));
     let label = |annotator: Annotator, index: usize| -> Result<f64, EngineError> {
         // Words are compared with up to 64 long references.
         call.check()?;
@@ -234,14 +236,14 @@ fn labels(
             Annotator::ContainsAnswer => {
                 let passage = &request.passages[index];
                 let text = format!("{}\n{}", passage.title, passage.text);
-                Ok(lexical::contains(&text, &request.references))
+                Ok(sought.as_ref().map_or(0.0, |sought| sought.found_in(&text)))
             }
             asking if asking.asks().is_some() => {
                 let missing = || EngineError::Internal("a judgement is missing".into());
                 let of = judgements.iter().find(|(annotator, _)| *annotator == asking);
                 of.map(|(_, probabilities)| probabilities[index]).ok_or_else(missing)
             }
-            _ => score(annotator, &single[index], context_free, request).ok_or_else(two_way),
+            _ => score(annotator, &single[index], context_free, request).ok_or_else(super::two_way),
         }
     };
     let column = |&annotator: &Annotator| {
@@ -277,10 +279,6 @@ fn decode(planned: &QuestionPlan, outcome: &Outcome, task: &Task, call: &Call) -
         shortened: drawing.cut.iter().filter(|dropped| **dropped > 0).count(),
         naive_tokens: planned.judgement_tokens + drawing.naive_tokens(outcome),
     })
-}
-
-fn two_way() -> EngineError {
-    EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
 }
 
 fn plan_question(engine: &Engine, call: &Call, request: &EvaluateRequest) -> Result<QuestionPlan, EngineError> {

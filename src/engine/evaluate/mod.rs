@@ -22,6 +22,11 @@ use crate::call::Call;
 use crate::metrics::input::check_metrics;
 use crate::metrics::rank::{Grading, Metric, Ranking};
 
+/// That hard SePer cannot be measured.
+fn two_way() -> EngineError {
+    EngineError::Precondition("the entailment model is two-way: hard SePer needs a three-way model".into())
+}
+
 /// Most rankings of one request.
 pub const MOST_RANKINGS: usize = 64;
 
@@ -282,7 +287,11 @@ impl Engine {
         request.sampling = request.task.sampling(request.sampling);
         request.check(&self.limits)?;
         if request.has(Annotator::is_belief) {
-            self.models().judge()?.load(call).await?;
+            let model = self.models().judge()?.load(call).await?;
+            // Soft SePer alone asks for no clusters, whatever the rule.
+            if request.has(Annotator::is_hard) && !model.three_way {
+                return Err(two_way());
+            }
         }
         if request.has(Annotator::needs_embedding) {
             self.models().scorer(Role::Embedding)?;

@@ -1,8 +1,8 @@
 //! The statements of an answer and the passages that each of them cites.
 //!
 //! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`. Statements are the sentences of the
-//! answer without its citations ([`crate::compress::units::sentences`]), and lines. The mark of a list item ("2.") is not a
-//! statement.
+//! answer without its citations ([`crate::compress::units::sentences`]), and lines. The mark of a list item ("2.", "a)", "**iv.**")
+//! is not a statement, and marks behind a sentence (the end of an emphasis) are a part of it.
 //!
 //! A citation belongs to the sentence in which it stands. Behind a full stop it belongs to the sentence before if it touches the
 //! stop, if that sentence has no citation of its own, or if nothing else follows on the line; otherwise to the next sentence. The
@@ -49,7 +49,8 @@ pub fn without_marks(answer: &str) -> String {
     if groups.is_empty() { text } else { text.trim().to_owned() }
 }
 
-/// The statements of an answer, in its order. Empty for an answer without a letter or a digit outside of citations.
+/// The statements of an answer, in its order. Empty for an answer without a letter or a digit outside of citations and
+/// marks of list items.
 #[must_use]
 pub fn statements(answer: &str) -> Vec<Statement> {
     let (text, groups) = without_citations(answer);
@@ -75,23 +76,53 @@ fn places(text: &str) -> Vec<Range<usize>> {
     let (mut pieces, mut start): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
     for border in sentences(text).into_iter().chain(std::iter::once(text.trim_end().len()..text.len())) {
         if border.start > start {
-            pieces.push(start..border.start);
+            let rest = with_its_end(text, &mut pieces, start..border.start);
+            pieces.extend((!rest.is_empty()).then_some(rest));
         }
         start = border.end;
     }
-    // Marks alone, as a line of dashes, and the number of a list item are no statements.
-    let last = pieces.len().saturating_sub(1);
-    let states = |(at, piece): (usize, Range<usize>)| {
-        let part = &text[piece.clone()];
-        (part.contains(char::is_alphanumeric) && (at == last || !is_item_mark(part))).then_some(piece)
-    };
-    pieces.into_iter().enumerate().filter_map(states).collect()
+    // Marks alone, as a line of dashes, and the marks of list items are no statements.
+    pieces.retain(|piece| text[piece.clone()].contains(char::is_alphanumeric));
+    let (marks, mut places): (Vec<Range<usize>>, Vec<Range<usize>>) =
+        pieces.into_iter().partition(|piece| is_item_mark(&text[piece.clone()]));
+    // A number on the last line may be the answer, unless the lines before it are numbered: then it is an item that was cut.
+    if let [only] = marks.as_slice()
+        && places.last().is_none_or(|place| place.end < only.start)
+    {
+        places.push(only.clone());
+    }
+    places
 }
 
-/// Whether a text is the mark of a list item: "2." or "2)".
+/// What is left of a piece of a text without the marks at its beginning that end the piece before: those that touch it ("…mill.**
+/// It"), and those behind which the line ends. UAX #29 breaks between a full stop and an asterisk.
+fn with_its_end(text: &str, pieces: &mut [Range<usize>], piece: Range<usize>) -> Range<usize> {
+    let Some(before) = pieces.last_mut() else { return piece };
+    let part = &text[piece.clone()];
+    let marks = part.find(|letter: char| letter.is_alphanumeric() || letter.is_whitespace()).unwrap_or(part.len());
+    let gap = &text[before.end..piece.start];
+    let ends = gap.is_empty() || (marks == part.len() && !gap.contains(['\n', '\r']));
+    let alone = part[marks..].starts_with(char::is_whitespace) || marks == part.len();
+    if marks == 0 || !ends || !alone {
+        return piece;
+    }
+    before.end = piece.start + marks;
+    let rest = part[marks..].trim_start();
+    piece.end - rest.len()..piece.end
+}
+
+/// Whether a text is the mark of a list item: "2.", "2)", "a.", "iv)", maybe in Markdown's bold or behind its signs.
 fn is_item_mark(text: &str) -> bool {
-    let digits = text.trim().strip_suffix(['.', ')']).unwrap_or_default();
-    (1..=3).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit())
+    let bare = text.trim().trim_matches(['*', '_', '#', '>', '-', '+', '\u{2022}', ' ']);
+    let Some(mark) = bare.strip_suffix(['.', ')']) else { return false };
+    let mark = mark.strip_prefix('(').unwrap_or(mark);
+    let all = |kind: fn(&u8) -> bool| mark.bytes().all(|byte| kind(&byte));
+    match mark.len() {
+        1 => all(u8::is_ascii_alphanumeric),
+        2..=3 if all(u8::is_ascii_digit) => true,
+        2..=4 => all(|byte| b"ivxlIVXL".contains(byte)),
+        _ => false,
+    }
 }
 
 /// A text without its citations and the white space before them, and the citations.

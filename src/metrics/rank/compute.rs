@@ -16,6 +16,8 @@ struct View<'a> {
     labels: Cow<'a, [Option<f64>]>,
     /// Least label of a relevant document.
     least: f64,
+    /// Whether labels below 0 mean harm, as those of DeltaSePer do, and not that a document was pooled and not judged.
+    harms: bool,
     /// Relevant documents of the query.
     relevant: usize,
     /// Ranks of the relevant documents in the list, from 1, ascending.
@@ -59,8 +61,12 @@ pub(super) fn values(
         if interrupt() {
             break;
         }
-        let view = View::new(ranking, group.least, group.judged_only);
+        let view = View::new(ranking, group, grading);
         for &index in &group.metrics {
+            // One metric of a million labels takes milliseconds, and a group may have hundreds.
+            if interrupt() {
+                return values;
+            }
             // Adding 0 turns -0, the value of an empty sum, into 0.
             values[index] = of(&metrics[index], &view, ranking, grading).map(|value| value + 0.0);
         }
@@ -154,16 +160,17 @@ fn discounted(gains: impl Iterator<Item = f64>) -> f64 {
 }
 
 impl<'a> View<'a> {
-    fn new(ranking: &'a Ranking, least: f64, judged_only: bool) -> Self {
-        let labels: Cow<'_, [Option<f64>]> = if judged_only {
-            ranking.retrieved.iter().copied().filter(|label| label.is_some_and(|label| label >= 0.0)).collect()
+    fn new(ranking: &'a Ranking, group: &Group, grading: Grading) -> Self {
+        let (least, harms) = (group.least, grading.graded);
+        let labels: Cow<'_, [Option<f64>]> = if group.judged_only {
+            ranking.retrieved.iter().copied().filter(|label| label.is_some_and(|label| label >= 0.0 || harms)).collect()
         } else {
             Cow::Borrowed(&ranking.retrieved)
         };
         let is_hit = |label: &Option<f64>| label.is_some_and(|label| label >= least);
         let hits = labels.iter().enumerate().filter(|(_, label)| is_hit(label)).map(|(index, _)| index + 1).collect();
         let relevant = ranking.judged.iter().filter(|label| **label >= least).count();
-        Self { labels, least, relevant, hits }
+        Self { labels, least, harms, relevant, hits }
     }
 
     fn marks(&self) -> Vec<bool> {
@@ -191,7 +198,7 @@ impl<'a> View<'a> {
 
     /// Whether a document was judged not relevant.
     fn is_miss(&self, label: Option<f64>) -> bool {
-        label.is_some_and(|label| (0.0..self.least).contains(&label))
+        label.is_some_and(|label| label < self.least && (label >= 0.0 || self.harms))
     }
 
     fn binary_preference(&self, judged: &[f64]) -> f64 {

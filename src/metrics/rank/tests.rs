@@ -62,6 +62,18 @@ fn graded_labels_are_meant_and_maximised() {
     near(of("nDCG"), (0.2 + 0.9 / 3.0_f64.log2() + 0.2) / (0.9 + 0.4 / 3.0_f64.log2() + 0.1));
 }
 
+/// A label below 0 was taken for a document that was pooled and not judged, so that the more harmful list was the better one.
+#[test]
+fn labels_below_zero_mean_harm_where_labels_are_graded() {
+    let (harm, none) = (Ranking::of_labels(&[-0.5, 0.8]), Ranking::of_labels(&[0.0, 0.8]));
+    for name in ["Bpref", "AP(judged_only=True)", "infAP", "AP"] {
+        let of = |list: &Ranking, grading| metric(name).of(list, grading).unwrap();
+        near(of(&harm, Grading::ERAG), of(&none, Grading::ERAG));
+        let judged = Ranking::new(vec![Some(-1.0), Some(1.0)], vec![-1.0, 1.0]);
+        assert!(name == "AP" || of(&judged, Grading::TREC) > of(&none, Grading::ERAG), "{name}");
+    }
+}
+
 #[test]
 fn lists_without_documents_or_positives_score_zero() {
     let names =
