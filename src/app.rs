@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 pub use follow::{follow_calibration, follow_ranking};
 
-use crate::config::Config;
+use crate::config::{Config, Generator};
 use crate::engine::Engine;
 use crate::engine::models::{self, GeneratorModel, Models};
 use crate::engine::position_bias::{Keeper, PositionBias};
@@ -119,16 +119,13 @@ async fn first_load_of(model: &GeneratorModel) -> anyhow::Result<()> {
 /// The model is not in the store or cannot be loaded, or the store is not writable.
 pub async fn measure_tensor_types(
     config: &Config,
-    model: &str,
+    generator: &Generator,
     report: impl Fn(&str) + Send + 'static,
 ) -> anyhow::Result<Option<reencode::Choice>> {
     let Some(most_bytes) = config.generator.reencode else { return Ok(None) };
-    // The scorer's file runs by the scorer's settings.
-    let scorer = config.scorer.as_ref().filter(|scorer| scorer.model == model && config.generator.model != model);
-    let generator = scorer.unwrap_or(&config.generator).clone();
-    let (store, model) = (config.store.clone(), model.to_owned());
+    let (store, generator) = (config.store.clone(), generator.clone());
     tokio::task::spawn_blocking(move || {
-        let located = store.locate(&model, Role::Generator)?;
+        let located = store.locate(&generator.model, Role::Generator)?;
         let settings = generator.settings(located.path);
         Ok(Some(reencode::measure(&settings, &located.sha256, &store, most_bytes, &report)?))
     })

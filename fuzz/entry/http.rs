@@ -10,13 +10,13 @@ use tower_service::Service;
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
 /// New paths come last: the inputs that are kept name a path by its place.
-pub const PATHS: [&str; 8] =
-    ["/v1/rerank", "/v2/rerank", "/rerank", "/reranking", "/v1/reranking", "/score", "/v1/score", "/"];
+pub const PATHS: [&str; 9] =
+    ["/v1/rerank", "/v2/rerank", "/rerank", "/reranking", "/v1/reranking", "/score", "/v1/score", "/", "/invocations"];
 
 static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {
     Server::new(|engine, admission| {
-        let aliases = vec!["rerank-v3.5".to_owned()];
-        let options = HttpOptions { body_bytes: 1 << 20, method: None, aliases };
+        let aliases = vec![("rerank-v3.5".to_owned(), None)];
+        let options = HttpOptions { aliases, ..HttpOptions::default() };
         router(engine, admission, options, Arc::default())
     })
 });

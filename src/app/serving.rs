@@ -132,6 +132,8 @@ async fn over_http(
         body_bytes: config.server.message_bytes,
         method: config.http.method,
         aliases: config.http.aliases.clone(),
+        timeout: config.http.timeout,
+        latency_budget_ms: config.http.latency_budget_ms,
     };
     let router = http::router(engine.clone(), admission.clone(), options, Arc::clone(&access.tokens));
     let router = http::with_readiness(router, ready);

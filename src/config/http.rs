@@ -1,6 +1,7 @@
 //! Settings of the HTTP server and of the protocols of other rerankers.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -12,6 +13,8 @@ pub(super) struct RawHttp {
     listen: String,
     method: String,
     model_aliases: String,
+    timeout_ms: u32,
+    latency_budget_ms: u32,
 }
 
 /// Settings of HTTP/JSON and of tei.v1.
@@ -21,8 +24,13 @@ pub struct Http {
     pub listen: Option<SocketAddr>,
     /// Method of requests that name none, over HTTP and in tei.v1; `None` for the engine's default.
     pub method: Option<MethodRef>,
-    /// Names beside the generator's own that requests over HTTP may give as `model`.
-    pub aliases: Vec<String>,
+    /// Names beside the generator's own that requests over HTTP may give as `model`, each with a method of its own where it has
+    /// one.
+    pub aliases: Vec<(String, Option<MethodRef>)>,
+    /// Time of requests over HTTP that state none; `None` for no end.
+    pub timeout: Option<Duration>,
+    /// Milliseconds that scoring should take in rankings over HTTP by the default method that do not say; `None` for as long as it takes.
+    pub latency_budget_ms: Option<u32>,
 }
 
 impl RawHttp {
@@ -36,17 +44,42 @@ impl RawHttp {
                 None
             }
         });
-        let method = given(self.method).and_then(|name| {
-            let found = methods::find(&name);
-            if found.is_none() {
-                let names: Vec<&str> = methods::all().map(|method| method.name()).collect();
-                faults.push(format!("http.method: must be one of {}, is {name:?}", names.join(", ")));
+        let method = given(self.method).and_then(|name| find("http.method", &name, faults));
+        let named = self.model_aliases.split(',').map(str::trim).filter(|alias| !alias.is_empty());
+        let aliases = named.map(|alias| match alias.split_once('=') {
+            None => (alias.to_owned(), None),
+            Some((name, chosen)) => {
+                (name.trim().to_owned(), find(&format!("http.model_aliases: {name}"), chosen.trim(), faults))
             }
-            found
         });
-        let aliases = self.model_aliases.split(',').map(str::trim).filter(|alias| !alias.is_empty());
-        Http { listen, method, aliases: aliases.map(str::to_owned).collect() }
+        let aliases: Vec<(String, Option<MethodRef>)> = aliases.collect();
+        if aliases.iter().any(|(name, _)| name.is_empty()) {
+            faults.push("http.model_aliases: a name is empty".to_owned());
+        }
+        for (name, _) in &aliases {
+            if aliases.iter().filter(|(other, _)| other == name).count() > 1 {
+                faults.push(format!("http.model_aliases: {name:?} is given twice"));
+                break;
+            }
+        }
+        Http {
+            listen,
+            method,
+            aliases,
+            timeout: (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms.into())),
+            latency_budget_ms: Some(self.latency_budget_ms).filter(|budget| *budget > 0),
+        }
     }
+}
+
+/// The method of this name, and a fault where there is none.
+fn find(of: &str, name: &str, faults: &mut Vec<String>) -> Option<MethodRef> {
+    let found = methods::find(name);
+    if found.is_none() {
+        let names: Vec<&str> = methods::all().map(|method| method.name()).collect();
+        faults.push(format!("{of}: must be one of {}, is {name:?}", names.join(", ")));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -55,26 +88,28 @@ mod tests {
 
     fn check(listen: &str, method: &str, aliases: &str) -> (Http, Vec<String>) {
         let mut faults = Vec::new();
-        let raw = RawHttp { listen: listen.into(), method: method.into(), model_aliases: aliases.into() };
+        let (listen, method, model_aliases) = (listen.into(), method.into(), aliases.into());
+        let raw = RawHttp { listen, method, model_aliases, timeout_ms: 0, latency_budget_ms: 250 };
         (raw.check(&mut faults), faults)
     }
 
     #[test]
     fn empty_values_are_absent() {
         let (http, faults) = check("", "", "");
-        assert_eq!((http, faults), (Http { listen: None, method: None, aliases: Vec::new() }, Vec::new()));
-        let (http, faults) = check("127.0.0.1:0", "moi", "rerank-v3.5, jina ,,");
-        assert!(faults.is_empty() && http.listen.is_some());
-        assert_eq!(
-            (http.method.unwrap().name(), http.aliases.as_slice()),
-            ("moi", &["rerank-v3.5".into(), "jina".into()][..])
-        );
+        assert!(faults.is_empty() && http.listen.is_none() && http.method.is_none() && http.aliases.is_empty());
+        assert_eq!((http.timeout, http.latency_budget_ms), (None, Some(250)));
+        let (http, faults) = check("127.0.0.1:0", "moi", "rerank-v3.5, fast = embedding ,,");
+        assert!(faults.is_empty() && http.listen.is_some(), "{faults:?}");
+        let aliases = [("rerank-v3.5".to_owned(), None), ("fast".to_owned(), methods::find("embedding"))];
+        assert_eq!((http.method.unwrap().name(), http.aliases.as_slice()), ("moi", &aliases[..]));
     }
 
     #[test]
     fn every_fault_is_listed() {
-        let (_, faults) = check("here", "guess", "");
+        let (_, faults) = check("here", "guess", "x=cascade,y=best,x");
         assert!(faults[0].starts_with("http.listen: must be an address and port, is \"here\""), "{faults:?}");
         assert!(faults[1].starts_with("http.method: must be one of cascade, moi, "), "{faults:?}");
+        assert!(faults[2].starts_with("http.model_aliases: y: must be one of ") && faults[2].ends_with("is \"best\""));
+        assert_eq!(faults[3], "http.model_aliases: \"x\" is given twice");
     }
 }

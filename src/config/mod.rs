@@ -130,6 +130,8 @@ pub struct Config {
     pub use_learnt_position_bias: bool,
     /// Folder of model files, with the catalogue.
     pub store: Store,
+    /// The catalogue beside the built-in one; `None` for none.
+    pub catalog: Option<PathBuf>,
     /// Log levels in the syntax of tracing's `EnvFilter`.
     pub log_filter: String,
     /// Format of log lines.
@@ -246,7 +248,8 @@ fn validate(
     }
     let longest_wait = (raw.limits.queue_seconds > 0).then(|| Duration::from_secs(raw.limits.queue_seconds));
     let optional_path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    let catalogue = catalog::Catalog::load(optional_path(&raw.models.catalog).as_deref());
+    let catalog = optional_path(&raw.models.catalog);
+    let catalogue = catalog::Catalog::load(catalog.as_deref());
     if let Err(error) = &catalogue {
         faults.push(format!("models.catalog: {error}"));
     }
@@ -303,6 +306,7 @@ fn validate(
         learn_position_bias: raw.position_bias.learn,
         use_learnt_position_bias: raw.position_bias.use_learnt,
         store: Store::new(root, catalogue, hub),
+        catalog,
         log_filter: raw.log.filter,
         log_format,
         metrics,

@@ -25,6 +25,8 @@ pub(super) struct About<'a> {
     pub model: &'a str,
     /// The version of Cohere's API.
     pub version: &'a str,
+    /// What the answer calls itself.
+    pub object: &'a str,
 }
 
 /// A response with a JSON body.
@@ -45,7 +47,7 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
     if asked.tei {
         return tei(asked, ranked, compute);
     }
-    let results: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, "relevance_score")).collect();
+    let results = items(asked, ranked, "relevance_score");
     let warnings = warnings(asked, ranked);
     let mut meta = json!({
         "api_version": { "version": about.version },
@@ -58,17 +60,31 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         "warnings": warnings,
     });
     if asked.details {
-        meta["context_order"] = json!(ranked.arrangement.order);
+        let order: Vec<usize> = ranked.arrangement.order.iter().map(|index| asked.blanks.place(*index)).collect();
+        meta["context_order"] = json!(order);
     }
     let body = json!({
         "id": about.id,
-        "object": "list",
+        "object": about.object,
+        "created": seconds(),
         "model": about.model,
         "usage": usage(&ranked.usage),
         "meta": meta,
         "results": results,
     });
-    json_response(StatusCode::OK, &body)
+    with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute)
+}
+
+/// The response with the headers of text-embeddings-inference that say what it took.
+fn with_cost(mut response: Response, asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
+    let request = &asked.request;
+    let count = characters(&request.query, request.passages.iter().map(|passage| passage.text.as_str()));
+    for (name, value) in ComputeCost::new(count, &ranked.usage).headers(compute) {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            response.headers_mut().insert(HeaderName::from_static(name), value);
+        }
+    }
+    response
 }
 
 fn warnings(asked: &Asked, ranked: &Reranked) -> Vec<String> {
@@ -77,15 +93,8 @@ fn warnings(asked: &Asked, ranked: &Reranked) -> Vec<String> {
 
 /// The answer in text-embeddings-inference's shape, with its headers.
 fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
-    let results: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, "score")).collect();
-    let mut response = json_response(StatusCode::OK, &Value::from(results));
-    let request = &asked.request;
-    let count = characters(&request.query, request.passages.iter().map(|passage| passage.text.as_str()));
-    for (name, value) in ComputeCost::new(count, &ranked.usage).headers(compute) {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            response.headers_mut().insert(HeaderName::from_static(name), value);
-        }
-    }
+    let response = json_response(StatusCode::OK, &Value::from(items(asked, ranked, "score")));
+    let mut response = with_cost(response, asked, ranked, compute);
     // A bare list has no other place for them.
     for warning in warnings(asked, ranked) {
         let line: String = warning.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
@@ -96,9 +105,35 @@ fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     response
 }
 
+/// The results, and after them the empty documents where all are wanted or places are left.
+fn items(asked: &Asked, ranked: &Reranked, score: &str) -> Vec<Value> {
+    let mut items: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, score)).collect();
+    let request = &asked.request;
+    if request.score_threshold.is_some() || request.only_helpful || request.auto_k {
+        return items;
+    }
+    let lowest = ranked.passages.iter().map(|passage| passage.utility).fold(0.0, f64::min);
+    let left = request.top_n.map_or(usize::MAX, |most| most.saturating_sub(items.len()));
+    items.extend(asked.blanks.blank().iter().take(left).map(|&place| {
+        let mut item = Map::new();
+        item.insert("index".into(), place.into());
+        item.insert(score.into(), (if asked.raw_scores { lowest } else { 0.0 }).into());
+        if asked.echo {
+            insert_text(&mut item, asked, "");
+        }
+        item.into()
+    }));
+    items
+}
+
+fn insert_text(item: &mut Map<String, Value>, asked: &Asked, text: &str) {
+    let (key, value) = if asked.tei { ("text", Value::from(text)) } else { ("document", json!({ "text": text })) };
+    item.insert(key.into(), value);
+}
+
 fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
     let mut item = Map::new();
-    item.insert("index".into(), passage.index.into());
+    item.insert("index".into(), asked.blanks.place(passage.index).into());
     item.insert(score.into(), (if asked.raw_scores { passage.utility } else { passage.score }).into());
     if passage.tokens_cut > 0 {
         item.insert("tokens_cut".into(), passage.tokens_cut.into());
@@ -107,29 +142,28 @@ fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
         own::add_details(&mut item, passage);
     }
     if let Some(document) = asked.request.passages.get(passage.index).filter(|_| asked.echo) {
-        let (key, value) = if asked.tei {
-            ("text", Value::from(document.text.as_str()))
-        } else {
-            ("document", json!({ "text": document.text }))
-        };
-        item.insert(key.into(), value);
+        insert_text(&mut item, asked, &document.text);
     }
     item.into()
 }
 
 /// The answer with the scores of pairs, in the order of the pairs.
 pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: &str) -> Response {
-    let each = scored.scores.iter().enumerate();
-    let data: Vec<Value> = each
-        .map(|(index, pair)| {
-            let score = if asked.raw_scores { pair.utility } else { pair.score };
-            let mut entry = json!({ "index": index, "object": "score", "score": score });
-            if pair.tokens_cut > 0 {
-                entry["tokens_cut"] = pair.tokens_cut.into();
-            }
-            entry
-        })
-        .collect();
+    let entry = |place: usize, score: f64| (place, json!({ "index": place, "object": "score", "score": score }));
+    let each = scored.scores.iter().enumerate().map(|(index, pair)| {
+        let score = if asked.raw_scores { pair.utility } else { pair.score };
+        let mut entry = entry(asked.blanks.place(index), score);
+        if pair.tokens_cut > 0 {
+            entry.1["tokens_cut"] = pair.tokens_cut.into();
+        }
+        entry
+    });
+    let lowest = scored.scores.iter().map(|pair| pair.utility).fold(0.0, f64::min);
+    let blank = if asked.raw_scores { lowest } else { 0.0 };
+    let mut data: Vec<(usize, Value)> =
+        each.chain(asked.blanks.blank().iter().map(|place| entry(*place, blank))).collect();
+    data.sort_by_key(|(place, _)| *place);
+    let data: Vec<Value> = data.into_iter().map(|(_, entry)| entry).collect();
     let body = json!({
         "id": id,
         "object": "list",
@@ -137,7 +171,7 @@ pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: 
         "model": model,
         "data": data,
         "usage": usage(&scored.usage),
-        "warnings": asked.warning.iter().cloned().chain(scored.warnings.iter().map(|one| own::said(one))).collect::<Vec<_>>(),
+        "warnings": asked.warnings.iter().cloned().chain(scored.warnings.iter().map(|one| own::said(one))).collect::<Vec<_>>(),
     });
     json_response(StatusCode::OK, &body)
 }

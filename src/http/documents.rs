@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::json::{Object, elements, string};
+use super::json::{Object, elements, string, word};
 use crate::engine::EngineError;
 
 /// A document: a title, which may be empty, and a text.
@@ -13,6 +13,11 @@ pub(super) struct Document {
 }
 
 impl Document {
+    /// A document that is nothing but a title has it for its text.
+    fn settled(self) -> Self {
+        if self.text.trim().is_empty() { Self { title: String::new(), text: self.title } } else { self }
+    }
+
     /// Title and text as one, where a protocol has one text.
     pub fn joined(self) -> String {
         if self.title.is_empty() { self.text } else { format!("{}\n{}", self.title, self.text) }
@@ -21,6 +26,30 @@ impl Document {
 
 /// Fields of an object that hold something else than text.
 const IMAGES: [&str; 6] = ["image", "image_url", "images", "audio", "audio_url", "video_url"];
+
+/// Most fields of a document that are joined.
+const MOST_FIELDS: usize = 64;
+
+/// The fields of object documents that a body names, each once; `None` where it names none.
+pub(super) fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>, EngineError> {
+    let Some(value) = object.raw("rank_fields") else { return Ok(None) };
+    let refused = || EngineError::invalid("rank_fields", "must be a list of strings");
+    let fields = elements(value, "rank_fields")?.ok_or_else(refused)?;
+    if fields.len() > MOST_FIELDS {
+        let problem = format!("{} given, at most {MOST_FIELDS} allowed", fields.len());
+        return Err(EngineError::invalid("rank_fields", problem));
+    }
+    let mut distinct: Vec<String> = Vec::new();
+    for field in fields {
+        let field = word(field, "rank_fields")?;
+        // A field that is named again would copy its text again.
+        if !distinct.contains(&field) {
+            distinct.push(field);
+        }
+    }
+    let fields = distinct;
+    Ok(Some(fields).filter(|fields| !fields.is_empty()))
+}
 
 /// A list of documents, or a single one.
 pub(super) fn list(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Vec<Document>, EngineError> {
@@ -59,7 +88,7 @@ fn of_object(value: &RawValue, path: &str) -> Result<Document, EngineError> {
         (None, Some(content)) => parts(content, &object.path("content"))?,
         (None, None) => return Err(EngineError::invalid(object.path("text"), "must be set")),
     };
-    Ok(Document { title, text })
+    Ok(Document { title, text }.settled())
 }
 
 /// The text of a message: a string, or a list of parts that are text.
@@ -85,9 +114,10 @@ fn parts(content: &RawValue, path: &str) -> Result<String, EngineError> {
 fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Document, EngineError> {
     let wanted: Vec<&str> = fields.iter().map(String::as_str).collect();
     let object = Object::inside(value, path, &wanted)?;
-    let (mut title, mut texts) = (String::new(), Vec::new());
+    let (mut title, mut texts, mut found) = (String::new(), Vec::new(), false);
     for field in wanted {
         let Some(value) = object.raw(field) else { continue };
+        found = true;
         let text = match value.get().as_bytes().first() {
             Some(b'{' | b'[') => return Err(EngineError::invalid(object.path(field), "must be text")),
             Some(b'"') => object.text(field)?.unwrap_or_default(),
@@ -96,14 +126,10 @@ fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Document
         };
         if field == "title" { title = text } else { texts.push(text) }
     }
-    if texts.is_empty() {
-        texts.push(std::mem::take(&mut title));
-    }
-    let text = texts.join("\n");
-    if text.is_empty() {
+    if !found {
         return Err(EngineError::invalid(path, "has none of the fields of rank_fields"));
     }
-    Ok(Document { title, text })
+    Ok(Document { title, text: texts.join("\n") }.settled())
 }
 
 #[cfg(test)]
@@ -139,6 +165,11 @@ mod tests {
         assert_eq!(read(document, Some(&["gone", "body"])), Ok((String::new(), "b".into())));
         assert_eq!(read(document, Some(&["gone"])), Err("documents[0]: has none of the fields of rank_fields".into()));
         assert_eq!(read(document, Some(&["list"])), Err("documents[0].list: must be text".into()));
+        // Fields that are there and blank were said to be none.
+        let blank = r#"{"title": "T", "body": "", "tail": ""}"#;
+        assert_eq!(read(blank, Some(&["title", "body", "tail"])), Ok((String::new(), "T".into())));
+        assert_eq!(read(blank, Some(&["body"])), Ok((String::new(), String::new())));
+        assert_eq!(read(r#"{"title": "T", "text": " "}"#, None), Ok((String::new(), "T".into())));
     }
 
     #[test]

@@ -55,8 +55,19 @@ pub struct HttpOptions {
     pub body_bytes: usize,
     /// Method of requests that name none; `None` for the engine's default.
     pub method: Option<MethodRef>,
-    /// Names beside the generator's own that requests may give as `model`.
-    pub aliases: Vec<String>,
+    /// Names beside the generator's own that requests may give as `model`, each with a method of its own where it has one.
+    pub aliases: Vec<(String, Option<MethodRef>)>,
+    /// Time of requests that state none; `None` for no end.
+    pub timeout: Option<Duration>,
+    /// Milliseconds that scoring should take in rankings by the default method that do not say; `None` for as long as it takes.
+    pub latency_budget_ms: Option<u32>,
+}
+
+impl Default for HttpOptions {
+    /// Bodies of 1 MiB, the engine's method, no aliases, and no bounds of time.
+    fn default() -> Self {
+        Self { body_bytes: 1 << 20, method: None, aliases: Vec::new(), timeout: None, latency_budget_ms: None }
+    }
 }
 
 /// Whether the server is warm and not stopping, as an extension of the router. Without it `/health` asks the models alone.
@@ -92,18 +103,26 @@ enum Kind {
         echo: bool,
         /// The version of Cohere's API that the answer states.
         version: &'static str,
+        /// What the answer calls itself. infinity's client takes nothing but `rerank`.
+        object: &'static str,
     },
     /// Scores pairs.
     Score,
 }
 
-static ROUTES: [Route; 8] = [
-    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1" } },
-    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1" } },
-    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2" } },
-    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1" } },
-    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1" } },
-    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1" } },
+/// `object` of the answers of Jina and llama-server, and of infinity.
+const LIST: &str = "list";
+const RERANK: &str = "rerank";
+
+static ROUTES: [Route; 9] = [
+    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1", object: LIST } },
+    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1", object: LIST } },
+    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2", object: LIST } },
+    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1", object: RERANK } },
+    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1", object: LIST } },
+    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1", object: LIST } },
+    // As containers are called on SageMaker, beside `/ping`.
+    Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", object: LIST } },
     Route { path: "/score", kind: Kind::Score },
     Route { path: "/v1/score", kind: Kind::Score },
 ];
@@ -111,7 +130,7 @@ static ROUTES: [Route; 8] = [
 impl Route {
     /// The shape of errors until the body says otherwise.
     fn shape(&self) -> Shape {
-        if self.kind == (Kind::Rerank { echo: false, version: "2" }) { Shape::Flat } else { Shape::Nested }
+        if matches!(self.kind, Kind::Rerank { version: "2", .. }) { Shape::Flat } else { Shape::Nested }
     }
 }
 
@@ -130,6 +149,7 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
         .route(state::HEALTH, get(state::health))
         .route(state::PING, get(state::health))
         .route(state::MODELS, get(state::models))
+        .route(state::MODEL, get(state::model))
         .route(state::INFO, get(state::info))
         .route("/openapi.json", get(openapi::document));
     for route in &ROUTES {
@@ -167,7 +187,7 @@ async fn handle(http: Arc<Http>, route: &'static Route, received: Received, requ
         let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
         return Problem::Encoded(encoding).response(route.shape(), &received.id);
     }
-    match terms::of(&parts, route.path) {
+    match terms::of(&parts, route.path, http.options.timeout) {
         Ok(terms) => {
             let terms = Terms { request: Some(received.tally), id: Some(received.id), ..terms };
             admitted(http, route, terms, body).await
@@ -197,7 +217,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
     let (limits, options) = (*http.engine.limits(), http.options.clone());
     let reader = request::Reader { own: *shape, options, limits, names: http.names(), generators };
     match route.kind {
-        Kind::Rerank { echo, version } => {
+        Kind::Rerank { echo, version, object } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
             *shape = asked_in;
             let asked = asked?;
@@ -210,10 +230,11 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 milliseconds = ranked.usage.total_ms,
                 "reranked"
             );
-            let about = answer::About { id: call.id(), model: &model, version };
+            let about = answer::About { id: call.id(), model: &model, version, object };
             let write = || answer::reranked(&asked, &ranked, &about, &http.engine.compute());
             let returned: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
-            Ok(if asked.echo && returned > LARGE { beside_the_reactor(write) } else { write() })
+            // Their characters are counted, too.
+            Ok(if returned > LARGE { beside_the_reactor(write) } else { write() })
         }
         Kind::Score => {
             let asked = call.compute(move |_| reader.score(&body)).await?;

@@ -17,8 +17,9 @@ pub(super) struct Names {
     pub answering: Vec<String>,
     /// Whether a generator's file is not read yet, so that it may state another name than these.
     pub loading: bool,
-    /// Names that existing clients send. They stand for what the server is configured to do. [`ANY`] is every name.
-    pub aliases: Vec<String>,
+    /// Names that existing clients send. They stand for what the server is configured to do, or for a method. [`ANY`] is every
+    /// name.
+    pub aliases: Vec<(String, Option<MethodRef>)>,
     /// Models beside the generator, each with the method that asks it.
     pub beside: Vec<(String, MethodRef)>,
 }
@@ -40,7 +41,7 @@ pub(super) struct Choice {
 
 impl Names {
     /// The names of a server's models and these `aliases`.
-    pub fn of(engine: &Engine, aliases: &[String]) -> Self {
+    pub fn of(engine: &Engine, aliases: &[(String, Option<MethodRef>)]) -> Self {
         let generators = engine.models().generators();
         let names = |model: &GeneratorModel| {
             let stated = model.get().ok().map(|served| served.info.name.clone());
@@ -70,16 +71,49 @@ impl Names {
         // A model's own name is no alias of another: `choose` asks for aliases last.
         let is_own =
             |name: &str| self.answering.iter().chain(self.beside.iter().map(|(own, _)| own)).any(|own| own == name);
-        let more =
-            (self.aliases.iter().map(|name| (name.as_str(), own)).filter(|(name, _)| *name != ANY && !is_own(name)))
-                .chain((!answering.is_empty()).then_some((answering, answering)))
-                .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
+        let aliases = self.aliases.iter().map(|(name, method)| (name.as_str(), self.stands_for(*method)));
+        let more = aliases
+            .filter(|(name, _)| *name != ANY && !is_own(name))
+            .chain((!answering.is_empty()).then_some((answering, answering)))
+            .chain(self.beside.iter().map(|(name, _)| (name.as_str(), name.as_str())));
         for (name, root) in more {
             if !all.iter().any(|(other, _)| *other == name) {
                 all.push((name, root));
             }
         }
         all
+    }
+
+    /// The model that a method asks: one beside the generator, or the generator that scores.
+    fn stands_for(&self, method: Option<MethodRef>) -> &str {
+        let beside = self.beside.iter().find(|(_, asking)| Some(*asking) == method).map(|(name, _)| name);
+        beside.or_else(|| self.scoring.first()).map_or("", String::as_str)
+    }
+
+    /// The model that a name stands for, as [`Names::choose`] takes it.
+    ///
+    /// # Errors
+    /// [`Problem::NoModel`], and [`EngineError::Unavailable`] while it cannot be known.
+    pub fn root(&self, name: &str) -> Result<&str, Problem> {
+        let is = |names: &[String]| names.iter().any(|own| own == name);
+        if let Some((own, _)) = self.beside.iter().find(|(own, _)| own == name) {
+            return Ok(own);
+        }
+        let generator = [&self.scoring, &self.answering].into_iter().find(|names| is(names));
+        if let Some(own) = generator.and_then(|names| names.first()) {
+            return Ok(own);
+        }
+        match self.alias(name) {
+            Some((_, method)) => Ok(self.stands_for(*method)),
+            None if self.loading => Err(EngineError::Unavailable.into()),
+            None => Err(self.unknown(name.to_owned())),
+        }
+    }
+
+    /// The alias of this name. While a file is not read, a model of the name may be its own, and [`ANY`] is none.
+    fn alias(&self, name: &str) -> Option<&(String, Option<MethodRef>)> {
+        let of = |name: &str| self.aliases.iter().find(|(alias, _)| alias == name);
+        of(name).or_else(|| of(ANY).filter(|_| !self.loading))
     }
 
     /// What a body chooses. `configured` is the method of bodies that name none.
@@ -107,10 +141,8 @@ impl Names {
             };
         }
         if !is(&self.scoring) && !is(&self.answering) {
-            // While a file is not read, a model of this name may be its own.
-            let is_alias = is(&self.aliases) || (!self.loading && self.aliases.iter().any(|alias| alias == ANY));
-            if is_alias {
-                return Ok(Choice { method: named.or(configured), scorer: "" });
+            if let Some((_, own)) = self.alias(&model) {
+                return Ok(Choice { method: named.or(*own).or(configured), scorer: "" });
             }
             return Err(if self.loading { EngineError::Unavailable.into() } else { self.unknown(model) });
         }
@@ -148,7 +180,7 @@ mod tests {
         Names {
             scoring: list(&["small", "small.gguf"]),
             answering: list(&["large"]),
-            aliases: list(&["rerank-v3.5"]),
+            aliases: vec![("rerank-v3.5".into(), None), ("fast".into(), methods::find("embedding"))],
             beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
             loading: false,
         }
@@ -170,6 +202,8 @@ mod tests {
             ("{}", "moi", Ok(("moi", ""))),
             (r#"{"model": "", "rerankd_method": ""}"#, "moi", Ok(("moi", ""))),
             (r#"{"model": "rerank-v3.5"}"#, "cross-encoder", Ok(("cross-encoder", ""))),
+            (r#"{"model": "fast"}"#, "cross-encoder", Ok(("embedding", ""))),
+            (r#"{"model": "fast", "rerankd_method": "moi"}"#, "cross-encoder", Ok(("moi", ""))),
             (r#"{"model": "bge"}"#, "moi", Ok(("cross-encoder", ""))),
             (r#"{"model": "bge", "rerankd_method": "cross-encoder"}"#, "", Ok(("cross-encoder", ""))),
             (r#"{"model": "small"}"#, "moi", Ok(("moi", ""))),
@@ -184,7 +218,7 @@ mod tests {
             assert_eq!(chosen(body, configured), expected, "{body}");
         }
         let refused = [
-            (r#"{"model": "gpt"}"#, "no model gpt of small, rerank-v3.5, large, bge"),
+            (r#"{"model": "gpt"}"#, "no model gpt of small, rerank-v3.5, fast, large, bge"),
             (
                 r#"{"model": "bge", "rerankd_method": "moi"}"#,
                 "rerankd_method: moi does not ask this model: leave it out",
@@ -206,7 +240,7 @@ mod tests {
     #[test]
     fn any_name_may_be_an_alias_and_a_models_own_name_is_none() {
         let mut names = names();
-        names.aliases.push(ANY.to_owned());
+        names.aliases.push((ANY.to_owned(), None));
         assert!(names.all().iter().all(|(name, _)| *name != ANY));
         let chosen = |names: &Names, body: &str| {
             let object = Object::read(body, "", &["model", METHOD]).unwrap();
@@ -221,8 +255,17 @@ mod tests {
     #[test]
     fn names_are_listed_once_with_their_model() {
         let mut names = names();
-        names.aliases.extend(["small", "large", "bge"].map(str::to_owned));
-        let all = names.all();
-        assert_eq!(all, [("small", "small"), ("rerank-v3.5", "small"), ("large", "large"), ("bge", "bge")]);
+        names.aliases.extend(["small", "large", "bge"].map(|name| (name.to_owned(), None)));
+        let aliases = [("rerank-v3.5", "small"), ("fast", "small")];
+        let all = [&[("small", "small")], &aliases[..], &[("large", "large"), ("bge", "bge")]].concat();
+        assert_eq!(names.all(), all);
+        // A method of a model beside the generator stands for that.
+        names.aliases.push(("cheap".into(), methods::find("cross-encoder")));
+        assert_eq!((names.root("cheap"), names.root("rerank-v3.5")), (Ok("bge"), Ok("small")));
+        assert_eq!(
+            (names.root("small.gguf"), names.root("large"), names.root("bge")),
+            (Ok("small"), Ok("large"), Ok("bge"))
+        );
+        assert!(matches!(names.root("gpt"), Err(Problem::NoModel { .. })));
     }
 }

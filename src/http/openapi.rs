@@ -45,7 +45,7 @@ mod tests {
                 path
             })
             .collect();
-        assert_eq!(described.len(), 8, "{described:?}");
+        assert_eq!(described.len(), 9, "{described:?}");
     }
 
     /// The headers of answers: those that text-embeddings-inference gives with its lists, the warnings, and the request's id.

@@ -14,7 +14,7 @@ use axum::response::Response;
 use tracing::Instrument;
 
 use super::problem::{Outcome, Problem};
-use super::state::{HEALTH, INFO, MODELS, PING};
+use super::state::{HEALTH, INFO, MODEL, MODELS, OF_MODEL, PING};
 use super::{ROUTES, Ready, shape_of};
 use crate::call::{self, Observer, Operation, Refusal, Tally, Terms};
 use crate::observe::traces;
@@ -89,7 +89,7 @@ impl Received {
 
 /// The paths whose requests are recorded.
 fn served() -> impl Iterator<Item = &'static str> {
-    ROUTES.iter().map(|route| route.path).chain([MODELS, INFO])
+    ROUTES.iter().map(|route| route.path).chain([MODELS, MODEL, INFO])
 }
 
 fn operation(path: &str) -> Operation {
@@ -141,7 +141,8 @@ impl Record {
         if UNRECORDED.contains(&path) {
             return None;
         }
-        let path = served().find(|served| *served == path).unwrap_or(UNKNOWN);
+        let named = path.starts_with(OF_MODEL).then_some(MODEL);
+        let path = served().find(|served| *served == path).or(named).unwrap_or(UNKNOWN);
         let operation = operation(path);
         recorder.observer.started(&operation);
         let method = match request.method().as_str() {

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use super::HttpOptions;
 use super::documents::{self, Document};
 use super::instruction;
-use super::json::{Object, elements, word};
+use super::json::Object;
 use super::model::{Choice, Names};
 use super::own;
 use super::problem::{Problem, Shape};
+use crate::engine::methods::MethodRef;
 use crate::engine::models::ServedGenerator;
 use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::{EngineError, Limits};
-use crate::peers;
+use crate::peers::{self, Blanks};
 
 /// Fields that bodies of every shape may have.
 pub(super) const COMMON: [&str; 11] = [
@@ -46,9 +47,6 @@ pub(super) const RANKING: [&str; 12] = [
     instruction::NAMES[1],
 ];
 
-/// Most fields of a document that are joined.
-const MOST_FIELDS: usize = 64;
-
 /// What reading a body needs to know of the server.
 pub(super) struct Reader {
     /// The shape of errors of the path.
@@ -75,8 +73,10 @@ pub(super) struct Asked {
     pub details: bool,
     /// The body's name of the instruction.
     instruction: &'static str,
-    /// What the caller should know of fields without effect.
+    /// What the caller should know of fields without effect, and of empty documents.
     pub warnings: Vec<String>,
+    /// The empty documents, which the request lacks.
+    pub blanks: Blanks,
 }
 
 impl Asked {
@@ -86,9 +86,9 @@ impl Asked {
             return EngineError::Precondition(own::said(problem));
         }
         let list = if self.tei { "texts" } else { "documents" };
-        peers::named(error, |field| match field {
-            "instruction" => self.instruction.to_owned(),
-            _ => own::called(field).unwrap_or_else(|| peers::texts_called(list, field)),
+        peers::named(error, |field| match (field, self.blanks.called(field)) {
+            ("instruction", _) => self.instruction.to_owned(),
+            (_, placed) => own::called(&placed).unwrap_or_else(|| peers::texts_called(list, &placed)),
         })
     }
 }
@@ -116,11 +116,12 @@ impl Reader {
         };
         self.check_query("query", &query)?;
         let list = if tei { "texts" } else { "documents" };
-        let fields = if tei { None } else { rank_fields(object)? };
+        let fields = if tei { None } else { documents::rank_fields(object)? };
         let documents = match object.raw(list) {
             Some(value) => documents::list(value, list, fields.as_deref())?,
             None => return Err(EngineError::invalid(list, "must be set").into()),
         };
+        self.check_count(list, documents.len())?;
         let top_n = match object.count("top_n", 0)? {
             Some(count) => Some(count),
             None => object.count("top_k", 0)?,
@@ -146,9 +147,15 @@ impl Reader {
             ..RerankRequest::default()
         };
         own::read(object, list, &mut request)?;
+        // Methods that cannot read fewer passages refuse lists for a budget: no caller asked for this one.
+        if request.latency_budget_ms.is_none() && request.method() == MethodRef::default() {
+            request.latency_budget_ms = self.options.latency_budget_ms.map(f64::from);
+        }
         let instruction = instruction::read(object, &mut request, &mut warnings)?;
         let details = own::details(object)?;
-        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, details, instruction, warnings })
+        let blanks = Blanks::take(&mut request.passages, |passage| &passage.text);
+        warnings.extend(blanks.warning(list));
+        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, details, instruction, warnings, blanks })
     }
 
     /// Refuses a query that the engine would refuse, before it is copied or tokenised.
@@ -157,6 +164,15 @@ impl Reader {
             return Ok(());
         }
         let problem = format!("{} bytes given, at most {} allowed", query.len(), self.limits.query_bytes);
+        Err(EngineError::invalid(field, problem))
+    }
+
+    /// Refuses more texts than the engine takes, empty ones included.
+    pub fn check_count(&self, field: &str, count: usize) -> Result<(), EngineError> {
+        if count <= self.limits.passages {
+            return Ok(());
+        }
+        let problem = format!("{count} given, at most {} allowed", self.limits.passages);
         Err(EngineError::invalid(field, problem))
     }
 
@@ -200,26 +216,6 @@ pub(super) fn whole<'a, 'k>(body: &'a [u8], wanted: &[&'k str]) -> Result<Object
 
 fn passage((index, document): (usize, Document)) -> Passage {
     Passage { title: document.title, ..Passage::untitled(index, document.text) }
-}
-
-fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>, EngineError> {
-    let Some(value) = object.raw("rank_fields") else { return Ok(None) };
-    let refused = || EngineError::invalid("rank_fields", "must be a list of strings");
-    let fields = elements(value, "rank_fields")?.ok_or_else(refused)?;
-    if fields.len() > MOST_FIELDS {
-        let problem = format!("{} given, at most {MOST_FIELDS} allowed", fields.len());
-        return Err(EngineError::invalid("rank_fields", problem));
-    }
-    let mut distinct: Vec<String> = Vec::new();
-    for field in fields {
-        let field = word(field, "rank_fields")?;
-        // A field that is named again would copy its text again.
-        if !distinct.contains(&field) {
-            distinct.push(field);
-        }
-    }
-    let fields = distinct;
-    Ok(Some(fields).filter(|fields| !fields.is_empty()))
 }
 
 /// Whether documents may be cut; `None` for the server's default.
@@ -273,14 +269,14 @@ mod tests {
     };
 
     fn reader() -> Reader {
-        let options = HttpOptions { body_bytes: 1_000, method: methods::find("moi"), aliases: Vec::new() };
+        let options = HttpOptions { method: methods::find("moi"), ..HttpOptions::default() };
         Reader {
             own: Shape::Nested,
             options,
             limits: LIMITS,
             names: Names {
                 scoring: vec!["own".into()],
-                aliases: vec!["alias".into()],
+                aliases: vec![("alias".into(), None)],
                 beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
                 ..Names::default()
             },
@@ -348,6 +344,22 @@ mod tests {
             let named = asked.named(EngineError::invalid("instruction", "is long")).to_string();
             assert!(named.starts_with(&format!("{name}: is long")), "{named}");
         }
+        let hurried =
+            Reader { options: HttpOptions { latency_budget_ms: Some(250), ..HttpOptions::default() }, ..reader() };
+        for (more, budget) in [
+            ("", Some(250.0)),
+            (r#", "rerankd_latency_budget_ms": 9"#, Some(9.0)),
+            (r#", "rerankd_method": "setwise""#, None),
+        ] {
+            let body = format!(r#"{{"query": "q", "documents": ["a"]{more}}}"#);
+            assert_eq!(hurried.rerank(body.as_bytes(), true).1.unwrap().request.latency_budget_ms, budget, "{body}");
+        }
+        let gaps = read(r#"{"query": "q", "documents": ["a", " ", {"title": "T", "text": ""}, "b"]}"#);
+        let left: Vec<&str> = gaps.request.passages.iter().map(|passage| passage.text.as_str()).collect();
+        assert_eq!((left, gaps.blanks.blank()), (vec!["a", "T", "b"], &[1][..]));
+        assert_eq!(gaps.warnings, ["documents[1] is empty: it has the score 0"]);
+        let named = gaps.named(EngineError::invalid("passages[2].text", "is long")).to_string();
+        assert!(named.starts_with("documents[3]: is long"), "{named}");
         let chunks = read(r#"{"query": "q", "documents": ["a"], "max_chunks_per_doc": 10}"#);
         assert!(chunks.warnings[0].starts_with("max_chunks_per_doc has no effect"));
     }

@@ -9,7 +9,7 @@ use super::problem::Problem;
 use super::request::{COMMON, Reader, cut_side, raw_scores, truncate, whole};
 use crate::engine::EngineError;
 use crate::engine::rerank::Pair;
-use crate::peers;
+use crate::peers::{self, Blanks};
 
 /// Names under which the two sides of the pairs come.
 const SIDES: [(&str, &str); 4] =
@@ -22,8 +22,10 @@ pub(super) struct AskedScores {
     pub choice: Choice,
     /// Whether scores are utilities.
     pub raw_scores: bool,
-    /// That an instruction has no effect, where there is one.
-    pub warning: Option<String>,
+    /// That an instruction has no effect, and which documents are empty.
+    pub warnings: Vec<String>,
+    /// The empty documents, which the pairs lack.
+    pub blanks: Blanks,
     /// Names of the two sides in the body.
     sides: (&'static str, &'static str),
     /// Whether one query stands for all pairs.
@@ -34,7 +36,7 @@ impl AskedScores {
     /// The error with its field as the body calls it.
     pub fn named(&self, error: EngineError) -> EngineError {
         let (first, second) = self.sides;
-        peers::named(error, |field| match field.strip_prefix("pairs") {
+        peers::named(error, |field| match self.blanks.called(field).strip_prefix("pairs") {
             None => own::called(field).unwrap_or_else(|| field.to_owned()),
             Some(rest) => match rest.strip_suffix(".query") {
                 Some(_) if self.one_query => first.to_owned(),
@@ -66,15 +68,16 @@ impl Reader {
             let problem = format!("{} given for {} {}: must be 1 or as many", first.len(), second.len(), sides.1);
             return Err(EngineError::invalid(sides.0, problem).into());
         }
-        if second.len() > self.limits.passages {
-            let problem = format!("{} given, at most {} allowed", second.len(), self.limits.passages);
-            return Err(EngineError::invalid(sides.1, problem).into());
-        }
+        self.check_count(sides.1, second.len())?;
         let one_query = first.len() == 1;
         let queries: Vec<String> = first.into_iter().map(Document::joined).collect();
         for (index, query) in queries.iter().enumerate() {
             let field = if one_query { sides.0.to_owned() } else { format!("{}[{index}]", sides.0) };
             self.check_query(&field, query)?;
+            // A pair whose other side is empty, too, would be left out unseen.
+            if query.trim().is_empty() {
+                return Err(EngineError::invalid(field, "must not be empty").into());
+            }
         }
         let (truncate, cut_side) = (truncate(&object)?, cut_side(&object)?);
         // Once for each query, not for each pair: it is tokenised where a bound holds for both sides together.
@@ -89,7 +92,9 @@ impl Reader {
         // A caller of a causal reranker would take the scores for those of its instruction.
         let mut given = instructions.filter(|name| object.has(name));
         let warning = given.next().map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
-        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, warning, sides, one_query })
+        let blanks = Blanks::take(&mut pairs, |pair| &pair.text);
+        let warnings = warning.into_iter().chain(blanks.warning(sides.1)).collect();
+        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, warnings, blanks, sides, one_query })
     }
 }
 
@@ -123,7 +128,7 @@ mod tests {
     use crate::http::problem::Shape;
 
     fn read(body: &str) -> Result<AskedScores, Problem> {
-        let options = HttpOptions { body_bytes: 1_000, method: None, aliases: Vec::new() };
+        let options = HttpOptions::default();
         let reader = Reader {
             own: Shape::Nested,
             options,
@@ -166,9 +171,9 @@ mod tests {
     fn an_instruction_is_told_to_have_no_effect() {
         for name in ["instruction", "instruct", "rerankd_instruction"] {
             let asked = read(&format!(r#"{{"{name}": "Find code.", "text_1": "q", "text_2": "a"}}"#)).unwrap();
-            assert!(asked.warning.unwrap().starts_with(&format!("{name} has no effect")));
+            assert!(asked.warnings[0].starts_with(&format!("{name} has no effect")));
         }
-        assert_eq!(read(r#"{"text_1": "q", "text_2": "a"}"#).unwrap().warning, None);
+        assert!(read(r#"{"text_1": "q", "text_2": "a"}"#).unwrap().warnings.is_empty());
     }
 
     #[test]
@@ -189,6 +194,9 @@ mod tests {
         assert_eq!(named("pairs[1].query"), "text_1[1]: x");
         assert_eq!(named("pairs[1].text"), "text_2[1]: x");
         assert_eq!(named("pairs"), "text_2: x");
+        let gap = read(r#"{"text_1": ["p", "q"], "text_2": [" ", "b"]}"#).unwrap();
+        assert_eq!((gap.pairs.len(), gap.blanks.blank()), (1, &[0][..]));
+        assert_eq!(gap.named(EngineError::invalid("pairs[0].text", "x")).to_string(), "text_2[1]: x");
         let one = read(r#"{"text_1": "p", "text_2": ["a", "b"]}"#).unwrap();
         assert_eq!(one.named(EngineError::invalid("pairs[0].query", "x")).to_string(), "text_1: x");
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::answer::{json_response, seconds};
 use super::problem::{Problem, Shape};
@@ -17,6 +17,10 @@ pub(super) const HEALTH: &str = "/health";
 /// Health as text-embeddings-inference and vLLM call it, too.
 pub(super) const PING: &str = "/ping";
 pub(super) const MODELS: &str = "/v1/models";
+/// One of them; its name may hold slashes.
+pub(super) const MODEL: &str = "/v1/models/{*name}";
+/// What the paths of all names begin with.
+pub(super) const OF_MODEL: &str = "/v1/models/";
 pub(super) const INFO: &str = "/info";
 
 /// Whether a path is answered without a token.
@@ -35,12 +39,33 @@ pub(super) async fn health(State(http): State<Arc<Http>>, ready: Option<Extensio
 
 pub(super) async fn models(State(http): State<Arc<Http>>) -> Response {
     let names = http.names();
-    let entry = |id: &str, root: &str| {
-        let created = seconds();
-        json!({ "id": id, "object": "model", "created": created, "owned_by": "rerankd", "root": root })
-    };
     let data: Vec<_> = names.all().into_iter().map(|(name, root)| entry(name, root)).collect();
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))
+}
+
+/// One of the names. Xinference's clients ask for it before they rank, and read the type.
+pub(super) async fn model(
+    State(http): State<Arc<Http>>,
+    Extension(received): Extension<Received>,
+    Path(name): Path<String>,
+) -> Response {
+    match http.names().root(&name) {
+        Ok(root) => json_response(StatusCode::OK, &entry(&name, root)),
+        Err(problem) => problem.response(Shape::Nested, &received.id),
+    }
+}
+
+fn entry(id: &str, root: &str) -> Value {
+    let created = seconds();
+    json!({
+        "id": id,
+        "object": "model",
+        "created": created,
+        "owned_by": "rerankd",
+        "root": root,
+        "model_type": "rerank",
+        "model_name": id,
+    })
 }
 
 /// The model that requests of text-embeddings-inference's shape ask, and their bounds.

@@ -11,14 +11,15 @@ use crate::transport::{Caller, Peer};
 /// Milliseconds in which the caller wants its answer.
 pub(super) const TIMEOUT: &str = "x-request-timeout-ms";
 
-/// Reads `x-request-timeout-ms`, `x-request-id`, the priority, the peer's address and the token's name.
-pub(super) fn of(parts: &Parts, operation: &str) -> Result<Terms, Problem> {
+/// Reads `x-request-timeout-ms`, `x-request-id`, the priority, the peer's address and the token's name. `configured` is the time of
+/// requests that state none.
+pub(super) fn of(parts: &Parts, operation: &str, configured: Option<Duration>) -> Result<Terms, Problem> {
     let text = |key: &str| parts.headers.get(key).map(|value| value.to_str().unwrap_or("?"));
     let refused = |key: &str, problem: String| Problem::Malformed(format!("{key}: {problem}"));
     let priority = Priority::stated(text(PRIORITY_LEVEL), text(PRIORITY_NAME))
         .map_err(|(header, problem)| refused(header, problem))?;
     let timeout = match text(TIMEOUT) {
-        None => None,
+        None => configured,
         Some(number) => {
             let milliseconds = number.trim().parse::<u64>().ok().filter(|milliseconds| *milliseconds > 0);
             let problem = || refused(TIMEOUT, format!("must be a whole number above 0, is {number:?}"));
@@ -52,12 +53,15 @@ mod tests {
 
     #[test]
     fn headers_become_terms() {
-        let read = of(&parts(&[(TIMEOUT, "1000"), ("x-request-id", "a-1"), ("rerankd-priority", "low")]), "/rerank");
+        let read =
+            of(&parts(&[(TIMEOUT, "1000"), ("x-request-id", "a-1"), ("rerankd-priority", "low")]), "/rerank", None);
         let read = read.unwrap();
         assert_eq!((read.id.as_deref(), read.priority), (Some("a-1"), Priority::LOW));
         let left = read.deadline.unwrap() - Instant::now();
         assert!(left > Duration::from_millis(900) && left < Duration::from_millis(990), "{left:?}");
-        assert_eq!(of(&parts(&[]), "/rerank").unwrap().deadline, None);
+        assert_eq!(of(&parts(&[]), "/rerank", None).unwrap().deadline, None);
+        let configured = of(&parts(&[]), "/rerank", Some(Duration::from_mins(1))).unwrap();
+        assert!(configured.deadline.unwrap() - Instant::now() > Duration::from_secs(50));
     }
 
     #[test]
@@ -69,7 +73,7 @@ mod tests {
             ("rerankd-priority", "urgent"),
             ("x-rerankd-priority", "10"),
         ] {
-            let problem = of(&parts(&[(key, value)]), "/rerank").unwrap_err();
+            let problem = of(&parts(&[(key, value)]), "/rerank", None).unwrap_err();
             assert!(matches!(&problem, Problem::Malformed(text) if text.starts_with(key)), "{problem:?}");
         }
     }

@@ -9,7 +9,7 @@ use super::edge::Edge;
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
 use crate::engine::models::{GeneratorModel, Role};
-use crate::engine::prompt::TEMPLATE_VERSION;
+use crate::engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
 use crate::fit::profile::{Origin, Profile, Profiles, Subject};
 use crate::fusion::calibration::Calibration;
 use crate::model::{AdapterInfo, Frame, GeneratorInfo};
@@ -58,10 +58,11 @@ impl ModelService for Service {
             }),
             worker: Some(worker_info(generator)),
             template_version: TEMPLATE_VERSION.to_owned(),
-            entailment: engine.models().judge_if_any().map(|judge| v1::EntailmentModelInfo {
-                name: judge.model().name.clone(),
-                sha256: judge.model().sha256.clone(),
-            }),
+            ranking_version: RANKING_VERSION.to_owned(),
+            entailment: engine
+                .models()
+                .judge_if_any()
+                .map(|judge| v1::EntailmentModelInfo { name: judge.model().name.clone(), sha256: judge.sha256() }),
             calibrations: calibrations_of(generator),
             scorer: engine.models().generators().get(1).map(scoring_generator),
             reranker: engine.models().scorer_if_any(Role::Reranker).map(scorer_info),

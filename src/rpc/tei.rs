@@ -17,7 +17,7 @@ use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Pair, Passage, RerankRequest, Usage};
 use crate::engine::{EngineError, Limits};
 use crate::numeric;
-use crate::peers::{self, ComputeCost, characters};
+use crate::peers::{self, Blanks, ComputeCost, characters};
 
 /// Longest wait for a whole stream of messages.
 const STREAM: Duration = Duration::from_secs(30);
@@ -90,15 +90,22 @@ impl Service {
         wire: tei_v1::RerankRequest,
     ) -> Result<Response<tei_v1::RerankResponse>, Status> {
         let cut_side = cut_side(wire.truncation_direction).map_err(|error| status::of(&error))?;
+        let (count, most) = (wire.texts.len(), self.edge.engine.limits().passages);
+        if count > most {
+            let problem = format!("{count} given, at most {most} allowed");
+            return Err(status::of(&EngineError::invalid("texts", problem)));
+        }
         let shown = Shown {
             characters: characters(&wire.query, wire.texts.iter().map(String::as_str)),
             texts: if wire.return_text { wire.texts.clone() } else { Vec::new() },
             raw_scores: wire.raw_scores,
         };
         let passages = wire.texts.into_iter().enumerate().map(|(index, text)| Passage::untitled(index, text));
+        let mut passages: Vec<Passage> = passages.collect();
+        let blanks = Blanks::take(&mut passages, |passage| &passage.text);
         let request = RerankRequest {
             query: wire.query,
-            passages: passages.collect(),
+            passages,
             method: self.options.method,
             truncate: Some(wire.truncate),
             cut_side,
@@ -106,11 +113,13 @@ impl Service {
         };
         let work = async {
             let ranked = self.edge.engine.rerank(call, request, None).await;
-            ranked.map_err(|error| peers::named(error, |field| peers::texts_called("texts", field)))
+            ranked.map_err(|error| peers::named(error, |field| peers::texts_called("texts", &blanks.called(field))))
         };
         let answer = answer::<_, EngineError>(call, Box::pin(work)).await?;
-        let ranked: Vec<Ranked> =
-            answer.passages.iter().map(|passage| (passage.index, passage.score, passage.utility)).collect();
+        let each = answer.passages.iter();
+        let mut ranked: Vec<Ranked> =
+            each.map(|passage| (blanks.place(passage.index), passage.score, passage.utility)).collect();
+        with_blanks(&mut ranked, &blanks);
         Ok(self.response(call, &ranked, &answer.usage, &shown))
     }
 
@@ -122,18 +131,27 @@ impl Service {
         let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
         // For the whole stream: a caller that sends a message now and then must not keep its place.
         let messages = tokio::time::timeout(STREAM, messages).await;
-        let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
+        let (mut pairs, shown) = messages.map_err(|_| status::stream_late())??;
+        let blanks = Blanks::take(&mut pairs, |pair| &pair.text);
         let work = async {
             let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
-            scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))
+            scored.map_err(|error| peers::named(error, |field| blanks.called(field).replacen("pairs", "messages", 1)))
         };
         let scored = answer::<_, EngineError>(call, Box::pin(work)).await?;
         let each = scored.scores.iter().enumerate();
-        let mut ranked: Vec<Ranked> = each.map(|(index, pair)| (index, pair.score, pair.utility)).collect();
+        let mut ranked: Vec<Ranked> =
+            each.map(|(index, pair)| (blanks.place(index), pair.score, pair.utility)).collect();
         // Stable: ties keep the order of arrival.
         ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
+        with_blanks(&mut ranked, &blanks);
         Ok(self.response(call, &ranked, &scored.usage, &shown))
     }
+}
+
+/// Appends the empty texts, with the score 0 and the lowest utility.
+fn with_blanks(ranked: &mut Vec<Ranked>, blanks: &Blanks) {
+    let lowest = ranked.iter().map(|(_, _, utility)| *utility).fold(0.0, f64::min);
+    ranked.extend(blanks.blank().iter().map(|&place| (place, 0.0, lowest)));
 }
 
 /// Reads a stream to its end. Its size is bounded as that of a request is, so that a stream cannot take more memory.
@@ -161,6 +179,9 @@ async fn collect(
                 let problem = format!("{} bytes given, at most {most} allowed", text.len());
                 return refused(format!("messages[{index}].{field}"), problem);
             }
+        }
+        if message.query.trim().is_empty() {
+            return refused(format!("messages[{index}].query"), "must not be empty".into());
         }
         bytes = bytes.saturating_add(message.query.len() + message.text.len());
         if bytes > most_bytes {

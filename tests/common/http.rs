@@ -52,7 +52,7 @@ impl Answer {
 }
 
 pub fn options() -> HttpOptions {
-    HttpOptions { body_bytes: 1 << 20, method: None, aliases: vec!["rerank-v3.5".into()] }
+    HttpOptions { aliases: vec![("rerank-v3.5".into(), None)], ..HttpOptions::default() }
 }
 
 /// Starts a server with the engine of `scripted`.

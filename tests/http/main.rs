@@ -17,6 +17,7 @@ mod common;
 mod errors;
 #[path = "../common/http.rs"]
 mod http;
+mod lenient;
 mod own;
 mod refusals;
 mod score;

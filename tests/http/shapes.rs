@@ -5,16 +5,16 @@ use common::Scripted;
 use http::{Answer, Served, alone, serve, serve_with};
 use serde_json::{Value, json};
 
-const DOCUMENTS: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
+pub const DOCUMENTS: [&str; 4] = ["zzzz yyyy", "the question is here", "wwww", "question question"];
 
-async fn ok(server: &Served, path: &str, body: &Value) -> Answer {
+pub async fn ok(server: &Served, path: &str, body: &Value) -> Answer {
     let answer = server.post(path, body).await;
     assert_eq!(answer.status, 200, "{path}: {}", answer.body);
     assert_eq!(answer.header("content-type"), "application/json");
     answer
 }
 
-fn keys(value: &Value) -> Vec<&str> {
+pub fn keys(value: &Value) -> Vec<&str> {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     keys
@@ -24,18 +24,20 @@ fn keys(value: &Value) -> Vec<&str> {
 async fn one_envelope_serves_cohere_jina_vllm_and_llama_server() {
     let server = serve(Scripted::default()).await;
     let body = json!({ "model": "rerank-v3.5", "query": "question", "documents": DOCUMENTS });
-    // The path, whether documents are returned unasked, and the version of Cohere's API.
+    // The path, whether documents are returned unasked, the version of Cohere's API, and what the answer calls itself.
     let paths = [
-        ("/v1/rerank", true, "1"),
-        ("/v2/rerank", false, "2"),
-        ("/rerank", true, "1"),
-        ("/reranking", false, "1"),
-        ("/v1/reranking", false, "1"),
+        ("/v1/rerank", true, "1", "list"),
+        ("/v2/rerank", false, "2", "list"),
+        ("/rerank", true, "1", "rerank"),
+        ("/reranking", false, "1", "list"),
+        ("/v1/reranking", false, "1", "list"),
+        ("/invocations", true, "1", "list"),
     ];
-    for (path, echo, version) in paths {
+    for (path, echo, version, object) in paths {
         let answer = ok(&server, path, &body).await;
-        assert_eq!(keys(&answer.body), ["id", "meta", "model", "object", "results", "usage"], "{path}");
-        assert_eq!((&answer.body["object"], &answer.body["model"]), (&json!("list"), &json!("scripted")));
+        assert_eq!(keys(&answer.body), ["created", "id", "meta", "model", "object", "results", "usage"], "{path}");
+        assert_eq!((&answer.body["object"], &answer.body["model"]), (&json!(object), &json!("scripted")));
+        answer.header("x-inference-time").parse::<u64>().unwrap();
         assert_eq!(answer.body["id"], answer.header("x-request-id"));
         let meta = &answer.body["meta"];
         let named = "api_version billed_units cached_tokens none_helps none_relevant score_calibrated tokens warnings";
@@ -255,6 +257,9 @@ async fn health_and_models_are_served() {
     let ids: Vec<&str> = data.iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["scripted", "rerank-v3.5"]);
     assert!(data.iter().all(|model| model["root"] == "scripted" && model["object"] == "model"));
+    let one = server.get("/v1/models/rerank-v3.5").await;
+    assert_eq!((one.status, &one.body["id"], &one.body["model_type"]), (200, &json!("rerank-v3.5"), &json!("rerank")));
+    assert_eq!(server.get("/v1/models/org/other").await.status, 404);
     server.stop().await;
 }
 
@@ -336,12 +341,14 @@ async fn the_openapi_document_names_every_path() {
         "/",
         "/health",
         "/info",
+        "/invocations",
         "/openapi.json",
         "/ping",
         "/rerank",
         "/reranking",
         "/score",
         "/v1/models",
+        "/v1/models/{name}",
         "/v1/rerank",
         "/v1/reranking",
         "/v1/score",
@@ -351,7 +358,11 @@ async fn the_openapi_document_names_every_path() {
     assert_eq!(named, served);
     for path in named {
         let get = document["paths"][path].get("get").is_some();
-        let answer = if get { server.get(path).await } else { server.post(path, &json!({})).await };
+        let answer = if get {
+            server.get(&path.replace("{name}", "scripted")).await
+        } else {
+            server.post(path, &json!({})).await
+        };
         assert_eq!(answer.status, if get { 200 } else { 422 }, "{path}: {}", answer.body);
     }
     fn references(value: &Value, found: &mut Vec<String>) {

@@ -172,6 +172,21 @@ async fn cost_is_in_message_and_headers() {
     server.stop().await;
 }
 
+/// As over HTTP: an empty text must not cost the others their ranking.
+#[tokio::test]
+async fn empty_texts_come_last() {
+    let server = Scripted::default().serve().await;
+    let answer =
+        rank(&server, tei::RerankRequest { return_text: true, ..request("query", &["", "a query", " ", "zz"]) }).await;
+    let order: Vec<u32> = answer.ranks.iter().map(|rank| rank.index).collect();
+    assert_eq!(order, [1, 3, 0, 2]);
+    assert_eq!((answer.ranks[3].score.to_bits(), answer.ranks[3].text.as_deref()), (0, Some(" ")));
+    let streamed = vec![message("query", ""), message("query", "zz"), message("query", "a query")];
+    let order: Vec<u32> = stream(&server, streamed).await.unwrap().ranks.iter().map(|rank| rank.index).collect();
+    assert_eq!(order, [2, 1, 0]);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn bad_fields_are_named_in_the_terms_of_the_protocol() {
     let server = Scripted::default().serve().await;
@@ -179,7 +194,7 @@ async fn bad_fields_are_named_in_the_terms_of_the_protocol() {
     let rows = [
         (request("", &["a"]), "query"),
         (request("q", &[]), "texts"),
-        (request("q", &["a", " "]), "texts[1]"),
+        (request("q", &["", " "]), "texts[0]"),
         (request("q", &["a"; 21]), "texts"),
         (direction, "truncation_direction"),
     ];
@@ -193,7 +208,7 @@ async fn bad_fields_are_named_in_the_terms_of_the_protocol() {
     let rows = [
         (vec![], "messages"),
         (vec![message("q", "a"), message("", "b")], "messages[1].query"),
-        (vec![message("q", "a"), message("q", "")], "messages[1].text"),
+        (vec![message("q", ""), message("q", "")], "messages[0].text"),
         (vec![message("q", "a"), message(&"q".repeat(1_001), "b")], "messages[1].query"),
         (vec![message("q", "a"); 21], "messages"),
         // Together they are larger than a message may be.

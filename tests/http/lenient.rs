@@ -1,0 +1,69 @@
+//! What clients that cannot be changed need: empty documents, settings in place of fields that they do not send.
+
+use std::time::Duration;
+
+use rerankd::engine::methods;
+use rerankd::http::HttpOptions;
+use serde_json::{Value, json};
+
+use crate::common::Scripted;
+use crate::http::{options, serve, serve_with};
+use crate::shapes::{DOCUMENTS, ok};
+
+/// Clients send chunks as they are stored. One that was empty cost the others their ranking.
+#[tokio::test]
+async fn empty_documents_come_last() {
+    let server = serve(Scripted::default()).await;
+    let documents =
+        json!([DOCUMENTS[0], " ", DOCUMENTS[3], { "title": "", "text": "" }, { "title": DOCUMENTS[1], "text": "" }]);
+    let ask = |more: Value| {
+        let mut body = json!({ "query": "question", "documents": documents });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let answer = ok(&server, "/v1/rerank", &ask(json!({}))).await;
+    let order = answer.order();
+    assert_eq!((order[0], &order[3..]), (2, &[1, 3][..]), "{order:?}");
+    assert_eq!(answer.scores()[3..], [0.0, 0.0]);
+    assert_eq!(answer.body["results"][3]["document"], json!({ "text": "" }));
+    let warnings = answer.body["meta"]["warnings"].to_string();
+    assert!(warnings.contains("2 of documents are empty, the first is documents[1]"), "{warnings}");
+    assert_eq!(ok(&server, "/v1/rerank", &ask(json!({ "top_n": 4 }))).await.order().len(), 4);
+    let kept = ok(&server, "/v1/rerank", &ask(json!({ "rerankd_score_threshold": 0.0 }))).await;
+    assert_eq!(kept.order().len(), 3);
+    let details = ok(&server, "/v1/rerank", &ask(json!({ "rerankd_details": true, "raw_scores": true }))).await;
+    let mut arranged: Vec<u64> =
+        details.body["meta"]["context_order"].as_array().unwrap().iter().map(|index| index.as_u64().unwrap()).collect();
+    arranged.sort_unstable();
+    assert_eq!(arranged, [0, 2, 4]);
+    assert!(details.scores()[4] <= details.scores()[..3].iter().copied().fold(0.0, f64::min));
+    let texts = json!({ "query": "question", "texts": ["", DOCUMENTS[3], DOCUMENTS[0]], "return_text": true });
+    let bare = ok(&server, "/rerank", &texts).await;
+    assert_eq!((bare.order(), &bare.body[2]["text"]), (vec![1, 2, 0], &json!("")));
+    assert_eq!(bare.header("x-rerankd-warning"), "texts[0] is empty: it has the score 0");
+    let score = json!({ "text_1": "question", "text_2": ["", DOCUMENTS[3]] });
+    let scored = ok(&server, "/score", &score).await;
+    let entries = scored.body["data"].as_array().unwrap();
+    assert_eq!((entries.len(), &entries[0]["score"], &entries[0]["index"]), (2, &json!(0.0), &json!(0)));
+    assert!(entries[1]["score"].as_f64().unwrap() > 0.0 && entries[1]["index"] == 1);
+    server.stop().await;
+}
+
+/// A request without a word about time has that of the configuration, and an alias may stand for a method.
+#[tokio::test]
+async fn the_configuration_stands_for_what_clients_cannot_say() {
+    let method = methods::find("retriever");
+    let options =
+        HttpOptions { aliases: vec![("given".into(), method)], timeout: Some(Duration::from_millis(1)), ..options() };
+    let slow = Scripted { delay: Duration::from_millis(2), ..Scripted::default() };
+    let server = serve_with(slow, options).await;
+    let body = json!({ "query": "question", "documents": DOCUMENTS });
+    assert_eq!(server.post("/v1/rerank", &body).await.status, 504);
+    let patient = server.send("/v1/rerank", &[("x-request-timeout-ms", "60000")], body.to_string()).await;
+    assert_eq!(patient.status, 200, "{}", patient.body);
+    let named =
+        json!({ "query": "question", "documents": DOCUMENTS, "model": "given", "rerankd_scores": [1, 2, 3, 4] });
+    let named = server.send("/v1/rerank", &[("x-request-timeout-ms", "60000")], named.to_string()).await;
+    assert_eq!((named.order(), &named.body["model"]), (vec![3, 2, 1, 0], &json!("retriever")));
+    server.stop().await;
+}
