@@ -3,6 +3,7 @@
 
 mod identity;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::Call;
@@ -20,8 +21,17 @@ pub(crate) use identity::ModelIdentity;
 
 /// A server or an engine in this process.
 pub(crate) enum Backend {
-    Server { server: Box<connect::Server>, message_bytes: usize },
+    Server(Box<Remote>),
     Local(Box<Engine>),
+}
+
+/// A server that a command asks.
+pub(crate) struct Remote {
+    server: connect::Server,
+    /// Most bytes of an answer.
+    message_bytes: usize,
+    /// Whether it answered before: an address at which nobody ever was is a mistake, and not a server that starts again.
+    met: AtomicBool,
 }
 
 /// A backend that cannot answer.
@@ -71,26 +81,35 @@ impl From<ClientError> for Refusal {
 /// Longest wait for a server that is busy or away for a moment.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Asks again where the server says that the same request may be answered later, and where it is away after it said so: one busy
-/// moment must not end the work on a file. The answer comes with the time that it took itself.
-async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
-    ask: impl Fn() -> F,
-) -> Result<(T, Duration), ClientError> {
-    let (end, mut met) = (Instant::now() + PATIENCE, false);
-    loop {
-        let begun = Instant::now();
-        let error = match ask().await {
-            Ok(answer) => return Ok((answer, begun.elapsed())),
-            Err(error) => error,
-        };
-        let delay = match &error {
-            ClientError::Refused { input: false, retry, .. } => *retry,
-            ClientError::Unreachable { .. } if met => Some(client::UNTOLD),
-            _ => None,
-        };
-        let Some(delay) = delay.filter(|delay| Instant::now() + *delay < end) else { return Err(error) };
-        met = true;
-        tokio::time::sleep(delay).await;
+impl Remote {
+    /// Asks again where the server says that the same request may be answered later, and where it is away after it answered: one
+    /// busy moment, or a server that starts again, must not end the work on a file. The answer comes with the time that it took
+    /// itself.
+    async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        ask: impl Fn() -> F,
+    ) -> Result<(T, Duration), ClientError> {
+        let mut end = None;
+        loop {
+            let begun = Instant::now();
+            let error = match ask().await {
+                Ok(answer) => {
+                    self.met.store(true, Ordering::Relaxed);
+                    return Ok((answer, begun.elapsed()));
+                }
+                Err(error) => error,
+            };
+            let delay = match &error {
+                ClientError::Refused { input: false, retry, .. } => *retry,
+                ClientError::Unreachable { .. } if self.met.load(Ordering::Relaxed) => Some(client::UNTOLD),
+                _ => None,
+            };
+            // From the first refusal on: a request itself may have taken longer.
+            let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let Some(delay) = delay.filter(|delay| Instant::now() + *delay < end) else { return Err(error) };
+            self.met.store(true, Ordering::Relaxed);
+            tokio::time::sleep(delay).await;
+        }
     }
 }
 
@@ -104,10 +123,15 @@ fn check_task(asked: &Task, answered: v1::Task) -> Result<(), Refusal> {
 }
 
 impl Backend {
+    /// A server. Answers of more bytes are refused.
+    pub fn server(server: connect::Server, message_bytes: usize) -> Self {
+        Self::Server(Box::new(Remote { server, message_bytes, met: AtomicBool::new(false) }))
+    }
+
     /// Whether the generator can take prompts of this frame. Only an engine in this process can be asked.
     pub fn try_frame(&self, frame: Frame) -> Result<(), BackendError> {
         match self {
-            Self::Server { .. } => Err(BackendError::Unsuitable("a server has one frame".to_owned())),
+            Self::Server(_) => Err(BackendError::Unsuitable("a server has one frame".to_owned())),
             Self::Local(engine) => Ok(engine.generator()?.with_frame(Some(frame)).map(drop)?),
         }
     }
@@ -145,8 +169,9 @@ impl Backend {
     /// The same, and the time from the request to its answer. What passed before a busy server took the request is no part of it.
     pub async fn timed_rerank(&self, request: &RerankRequest) -> Result<(v1::RerankResponse, Duration), Refusal> {
         Ok(match self {
-            Self::Server { server, message_bytes } => {
-                patiently(|| client::rerank(server, request, *message_bytes, |_, _| {})).await?
+            Self::Server(remote) => {
+                let Remote { server, message_bytes, .. } = &**remote;
+                remote.patiently(|| client::rerank(server, request, *message_bytes, |_, _| {})).await?
             }
             Self::Local(engine) => {
                 let begun = Instant::now();
@@ -163,8 +188,9 @@ impl Backend {
         answers: bool,
     ) -> Result<v1::MeasureUtilityResponse, Refusal> {
         Ok(match self {
-            Self::Server { server, message_bytes } => {
-                let answer = patiently(|| client::utility(server, request, answers, *message_bytes)).await?.0;
+            Self::Server(remote) => {
+                let Remote { server, message_bytes, .. } = &**remote;
+                let answer = remote.patiently(|| client::utility(server, request, answers, *message_bytes)).await?.0;
                 check_task(&request.task, answer.task())?;
                 answer
             }
@@ -178,7 +204,7 @@ impl Backend {
     /// Judges pairs of texts, each text after the question. One verdict a pair, in their order.
     pub async fn entail(&self, pairs: Vec<TextPair>, question: &str) -> Result<Vec<v1::EntailmentVerdict>, Refusal> {
         Ok(match self {
-            Self::Server { server, .. } => patiently(|| client::entail(server, &pairs, question)).await?.0,
+            Self::Server(remote) => remote.patiently(|| client::entail(&remote.server, &pairs, question)).await?.0,
             Self::Local(engine) => client::local_verdicts(&engine.entail(&Call::local(), pairs, question).await?),
         })
     }
@@ -201,8 +227,9 @@ impl Backend {
         answers: bool,
     ) -> Result<v1::EvaluateRetrievalResponse, Refusal> {
         Ok(match self {
-            Self::Server { server, message_bytes } => {
-                let answer = patiently(|| client::evaluate(server, request, answers, *message_bytes)).await?.0;
+            Self::Server(remote) => {
+                let Remote { server, message_bytes, .. } = &**remote;
+                let answer = remote.patiently(|| client::evaluate(server, request, answers, *message_bytes)).await?.0;
                 check_task(&request.task, answer.task())?;
                 answer
             }
@@ -211,5 +238,25 @@ impl Backend {
                 client::local_evaluation(&report, request, answers, &engine.generator()?.info)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// A server that restarts between two lists of a file ended the command.
+    #[tokio::test]
+    async fn a_server_that_answered_once_may_be_away_for_a_moment() {
+        let away = || ClientError::Unreachable { address: "h:1".into(), problem: "refused".into() };
+        let answers = Mutex::new(vec![Ok(2), Err(away()), Ok(1), Err(away())]);
+        let ask = || async { answers.lock().unwrap().pop().unwrap() };
+        let Backend::Server(remote) = Backend::server("h:1".into(), 1) else { panic!() };
+        assert!(matches!(remote.patiently(ask).await, Err(ClientError::Unreachable { .. })), "nobody was ever there");
+        assert_eq!(remote.patiently(ask).await.unwrap().0, 1);
+        assert_eq!(remote.patiently(ask).await.unwrap().0, 2);
+        assert!(answers.lock().unwrap().is_empty());
     }
 }

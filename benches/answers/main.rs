@@ -3,7 +3,7 @@
 //! relevant passages first.
 //!
 //! `cargo bench --bench answers -- --data FILE --questions 40 --skip 60 --samples 5`. FILE holds labelled lists as
-//! `rerankd compare` reads them, gzipped, with `answers`. Prints JSON lines, and with `--out FILE` writes tables. `--moi 10`
+//! `rerankd compare` reads them, gzipped or not, with `answers`. Prints JSON lines, and with `--out FILE` writes tables. `--moi 10`
 //! adds the order of MOI as published (3 N whole random orders, its own objective) of the retriever's first ten passages, which
 //! takes minutes a question. `--methods query-generation,first` adds the orders of these methods. Without samples there is no DeltaSePer. `--whole 8` has all passages as a context for the first eight
 //! questions only: these contexts take most of the time.

@@ -3,7 +3,7 @@
 //! fewer passages, both of the same tokens; and the tokens and seconds that ranking and shortening take.
 //!
 //! `cargo bench --bench compress -- --data FILE --questions 40 --samples 5`. FILE holds labelled lists as `rerankd compare` reads
-//! them, gzipped, with `answers`. Prints JSON lines: means, and paired differences with their 95 % intervals over questions.
+//! them, gzipped or not, with `answers`. Prints JSON lines: means, and paired differences with their 95 % intervals over questions.
 //! Without samples there is no DeltaSePer.
 #![allow(
     clippy::unwrap_used,

@@ -43,6 +43,9 @@ struct Work {
     tokens: usize,
     /// Cells of its longest call.
     cells: usize,
+    /// Tokens of passages that were cut to fit the context.
+    #[serde(default)]
+    cut: usize,
     /// Kept apart from the rest.
     #[serde(skip)]
     seconds: f64,
@@ -75,6 +78,7 @@ impl Work {
         Self {
             tokens: self.tokens + other.tokens,
             cells: self.cells.max(other.cells),
+            cut: self.cut + other.cut,
             seconds: self.seconds + other.seconds,
         }
     }
@@ -96,10 +100,11 @@ async fn answered(
         passage_tokens: settings.passage_tokens,
         ..BeliefRequest::default()
     };
-    let usage = engine.sample(&Call::local(), request, None).await?.usage;
+    let sampled = engine.sample(&Call::local(), request, None).await?;
+    let (usage, cut) = (sampled.usage, sampled.cut.iter().sum());
     // What an earlier call evaluated is charged again: a question's cost does not depend on those before it.
     let tokens = usage.tokens + usage.cached_tokens;
-    Ok(Work { tokens, cells: tokens, seconds: usage.total_ms / 1e3 })
+    Ok(Work { tokens, cells: tokens, cut, seconds: usage.total_ms / 1e3 })
 }
 
 impl Analysis for EragCost {
@@ -209,6 +214,15 @@ impl Analysis for EragCost {
         let questions = costs.iter().filter(|cost| cost.sizes.iter().any(|size| size.passages == largest)).count();
         report.verdict = verdict(&curves, (largest, questions));
         report.notes = notes();
+        // The passages of one prompt share its context: the whole list is then shorter than what the labels read.
+        let unlike = |size: &Size| size.whole.cut > size.document.cut;
+        let unlike = costs.iter().filter(|cost| cost.sizes.iter().any(unlike)).count();
+        if unlike > 0 {
+            report.notes.push(format!(
+                "On {unlike} questions the whole list does not fit the context: its passages were cut, those of the labels less or not, \
+                 and the ratios of these sizes are too high. Give --passage-tokens, or a larger generator.context_cells."
+            ));
+        }
         Ok(report)
     }
 }
@@ -360,7 +374,7 @@ mod tests {
 
     #[test]
     fn calls_follow_each_other_and_the_longest_counts() {
-        let work = |tokens: usize| Work { tokens, cells: tokens, seconds: 1.0 };
+        let work = |tokens: usize| Work { cut: 0, tokens, cells: tokens, seconds: 1.0 };
         let both = [work(30), work(50), work(20)].into_iter().fold(Work::default(), Work::and);
         assert_eq!((both.tokens, both.cells), (100, 50));
         assert!((both.seconds - 3.0).abs() < 1e-12);

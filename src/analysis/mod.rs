@@ -40,7 +40,7 @@ use crate::engine::Engine;
 use crate::engine::rerank::Passage;
 use crate::evaluation::compare::data::{Data, Question, Sources};
 use crate::evaluation::journal::{BOUNDS, Journal, Record};
-use crate::evaluation::{EvaluationError, Event, unchanged, write};
+use crate::evaluation::{EvaluationError, Event, models, unchanged, write};
 use crate::metrics::resample::Statistics;
 
 /// Format of the results.
@@ -219,7 +219,7 @@ impl<'a> Context<'a> {
     pub fn engine(&self) -> Result<&'a Engine, Refusal> {
         match self.backend {
             Backend::Local(engine) => Ok(engine),
-            Backend::Server { .. } => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
+            Backend::Server(_) => Err(Refusal::Fatal(BackendError::Unsuitable(format!(
                 "{} needs what the protocol does not carry; run it without --server, where the model is",
                 self.analysis
             )))),
@@ -253,6 +253,7 @@ impl Settings {
                 json!(models.beside.iter().map(|(role, sha)| (role.name(), sha)).collect::<Vec<_>>()),
             ),
             ("prompts", json!(models.prompts)),
+            ("ranking", json!(models.ranking)),
             ("calibrations", json!(models.calibrated(None))),
             ("passages", json!(self.taken(analysis))),
             ("passage_tokens", json!(self.passage_tokens)),
@@ -288,13 +289,8 @@ pub(crate) async fn run(
     (folder, restart): (Option<&Path>, bool),
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
-    let models = backend.models().await?;
-    if analysis.needs().entailment && models.entailment.is_empty() {
-        return Err(EvaluationError::Input(format!(
-            "{} needs an entailment model, and none is configured",
-            analysis.name()
-        )));
-    }
+    let judged = analysis.needs().entailment.then(|| analysis.name());
+    let models = models(backend, judged).await?;
     let mut manifest = settings.manifest(analysis, &models);
     manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
@@ -317,12 +313,12 @@ pub(crate) async fn run(
                 (Value::Null, Some(problem))
             }
             Err(Refusal::Fatal(error)) => {
-                notify(Event::Stopped { done: lines.len() });
+                notify(Event::Stopped { id: &question.id, done: lines.len() });
                 return Err(error.into());
             }
         };
         if let Err(error) = unchanged::check(backend, &models, |models| settings.manifest(analysis, models)).await {
-            notify(Event::Stopped { done: lines.len() });
+            notify(Event::Stopped { id: &question.id, done: lines.len() });
             return Err(error.into());
         }
         let own = value.as_object_mut().and_then(|value| value.remove(TIMES)).unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::{Backend, BackendError};
 use crate::engine::methods::MethodRef;
 use crate::engine::models::Role;
-use crate::engine::prompt::{Frame, TEMPLATE_VERSION, YesNoPrompt};
+use crate::engine::prompt::{Frame, RANKING_VERSION, TEMPLATE_VERSION, YesNoPrompt};
 use crate::rpc::{client, v1};
 
 /// The models and prompts that results depend on.
@@ -28,6 +28,8 @@ pub(crate) struct ModelIdentity {
     pub entailment: String,
     /// Version of the prompts, and those of causal rerankers among them.
     pub prompts: String,
+    /// Version of what else decides a ranking. Servers that are older than these versions name none.
+    pub ranking: String,
     /// Whether what scores is a causal reranker.
     pub scores_as_reranker: bool,
     /// Ranking methods that are calibrated for the generator: that changes rankings and scores.
@@ -85,6 +87,7 @@ impl ModelIdentity {
             encoding: "f32".to_owned(),
             entailment: entailment.to_owned(),
             prompts: "prompts".to_owned(),
+            ranking: "ranking".to_owned(),
             scores_as_reranker: false,
             adapter: None,
             frame: Some(Frame::Chat),
@@ -146,8 +149,8 @@ impl Backend {
     /// The models that answer.
     pub async fn models(&self) -> Result<ModelIdentity, BackendError> {
         Ok(match self {
-            Self::Server { server, .. } => {
-                let info = client::server_info(server).await?;
+            Self::Server(remote) => {
+                let info = remote.patiently(|| client::server_info(&remote.server)).await?.0;
                 let generator = info.generator.unwrap_or_default();
                 let frame = frame_of(&generator);
                 let scorer_frame = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref()).and_then(frame_of);
@@ -173,6 +176,7 @@ impl Backend {
                         .collect(),
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts,
+                    ranking: info.ranking_version,
                     scores_as_reranker,
                     calibrations: info.calibrations,
                     scorer_calibrations: scorer_calibrations.unwrap_or_default(),
@@ -212,11 +216,8 @@ impl Backend {
                         .iter()
                         .map(|(role, scorer)| (*role, scorer.scores_sha256()))
                         .collect(),
-                    entailment: engine
-                        .models()
-                        .judge_if_any()
-                        .map(|judge| judge.model().sha256.clone())
-                        .unwrap_or_default(),
+                    entailment: engine.models().judge_sha256(),
+                    ranking: RANKING_VERSION.to_owned(),
                     prompts: prompts(TEMPLATE_VERSION, info.yes_no.name(), scorers),
                     scores_as_reranker: is_reranker(scorers.unwrap_or(info.yes_no.name())),
                     calibrations,

@@ -41,6 +41,8 @@ impl Stage {
 #[derive(Debug)]
 pub struct Tally {
     passages: AtomicU64,
+    /// Passages that were cut.
+    cut: AtomicU64,
     tokens: AtomicU64,
     cached_tokens: AtomicU64,
     /// Turns of models beside the generator, and computations on the caller's data.
@@ -68,6 +70,7 @@ impl Tally {
     pub fn new(trace: tracing::Span) -> Self {
         Self {
             passages: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
             cached_tokens: AtomicU64::new(0),
             turns: AtomicU64::new(0),
@@ -96,6 +99,11 @@ impl Tally {
     /// Adds passages.
     pub fn add_passages(&self, number: usize) {
         self.add(|tally| &tally.passages, wide(number));
+    }
+
+    /// Adds passages that were cut to fit.
+    pub fn add_cut(&self, number: usize) {
+        self.add(|tally| &tally.cut, wide(number));
     }
 
     /// Adds tokens that the generator evaluated.
@@ -165,6 +173,12 @@ impl Tally {
     #[must_use]
     pub fn passages(&self) -> u64 {
         self.passages.load(Ordering::Relaxed)
+    }
+
+    /// Passages of it that were cut to fit.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Tokens that the generator evaluated.

@@ -6,27 +6,32 @@ use crate::app;
 use crate::backend::{Backend, BackendError};
 use crate::config::Config;
 
-/// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models.
+/// Selects the server at `server`. If it is `None`, starts an engine in this process with the configured models, for
+/// measurements.
 pub(super) async fn open(
     server: Option<&String>,
     connection: &ConnectionArgs,
     config: &Config,
 ) -> Result<Backend, Failure> {
+    // An evaluation that was broken off and continued must give the results of one that was not, to the last digit.
+    let mut forgetful = config.clone();
+    forgetful.scheduler.warm = crate::warm::Options::default();
+    // The seconds of a method are then its own, and not those of a method that asked for the same vectors before.
+    if let Some(embedding) = &mut forgetful.rerankers.embedding {
+        embedding.cache_entries = 0;
+    }
+    open_for_work(server, connection, &forgetful).await
+}
+
+/// The same for work itself: an engine in this process keeps states of passages and vectors, as a server does.
+pub(super) async fn open_for_work(
+    server: Option<&String>,
+    connection: &ConnectionArgs,
+    config: &Config,
+) -> Result<Backend, Failure> {
     Ok(match server {
-        Some(address) => {
-            let server = Box::new(connection.server(address)?);
-            Backend::Server { server, message_bytes: config.server.message_bytes }
-        }
-        None => {
-            // An evaluation that was broken off and continued must give the results of one that was not, to the last digit.
-            let mut config = config.clone();
-            config.scheduler.warm = crate::warm::Options::default();
-            // The seconds of a method are then its own, and not those of a method that asked for the same vectors before.
-            if let Some(embedding) = &mut config.rerankers.embedding {
-                embedding.cache_entries = 0;
-            }
-            Backend::Local(Box::new(app::engine(&config).await?))
-        }
+        Some(address) => Backend::server(connection.server(address)?, config.server.message_bytes),
+        None => Backend::Local(Box::new(app::engine(config).await?)),
     })
 }
 

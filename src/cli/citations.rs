@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::connection::ConnectionArgs;
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
+use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::citations::{CitationRequest, check_citations};
 use crate::engine::rerank::Passage;
@@ -139,29 +140,29 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
     let server = args.server.as_ref().map(|address| args.connection.server(address)).transpose()?;
     let judge = if server.is_none() { app::judge(&config)? } else { None };
     let bar = output::progress(requests.len(), "answers");
-    let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok(()));
+    let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok::<(), Failure>(()));
     for (number, source, request) in requests {
         let checked = match (&server, &judge) {
             (Some(server), _) => {
                 let checked = client::check_citations(server, &request, config.server.message_bytes).await;
-                checked.map_err(Failure::from)
+                checked.map_err(Refusal::from)
             }
             (None, Some(judge)) => {
                 let checked = check_citations(&Call::local(), &config.limits, request, judge).await;
-                checked.map(client::local_citations).map_err(Failure::from)
+                checked.map(client::local_citations).map_err(Refusal::from)
             }
             (None, None) => return Err(no_model()),
         };
         bar.inc(1);
         match checked {
             Ok(answer) => answers.push((number, source, answer)),
-            // The other answers have verdicts all the same.
-            Err(Failure::Input(problem)) => {
+            // The other answers have verdicts all the same. Without a model none has.
+            Err(Refusal::Question(problem)) => {
                 refused += 1;
                 bar.suspend(|| output::complain(&format!("{name}:{number}: {problem}")));
             }
-            Err(failure) => {
-                ended = Err(failure);
+            Err(Refusal::Fatal(error)) => {
+                ended = Err(error.into());
                 break;
             }
         }

@@ -166,6 +166,9 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let finished = evaluation::run(&plan, &data, &backend, (&args.out, args.restart), show).await;
     following.finish();
     let finished = finished?;
+    for one in &finished.summary.warned {
+        output::complain(&format!("{}, {} questions: {}", one.ranking, one.questions, one.warning));
+    }
     if output::on_terminal() {
         output::print(&table(&finished.summary))?;
         output::complain(&format!("written: {}", finished.report.display()));

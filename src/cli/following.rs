@@ -40,9 +40,13 @@ impl Following {
             Event::Failed { id, problem } => {
                 self.bar.suspend(|| output::complain(&format!("question {id:?}: {problem}")));
             }
-            Event::Stopped { done } => {
+            Event::Stopped { id, done } => {
                 self.bar.finish_and_clear();
-                output::complain(&format!("{done} of {} questions are done; {}", self.questions, self.kept));
+                let questions = self.questions;
+                output::complain(&format!(
+                    "{done} of {questions} questions are done, stopped at {id:?}; {}",
+                    self.kept
+                ));
             }
             Event::Summarising => {
                 self.bar.finish_and_clear();

@@ -172,7 +172,8 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
     };
     let input = MeasureInput {
         question: document.question,
-        references: document.references,
+        // As the texts of verdicts are.
+        references: document.references.into_iter().map(|reference| reference.trim().to_owned()).collect(),
         with_context: responses("with", document.with)?,
         context_free: responses("without", document.without)?,
         pairing: if document.paired { Pairing::Paired } else { Pairing::Independent },

@@ -15,6 +15,7 @@ mod evaluate;
 mod fit;
 mod following;
 mod health;
+mod lists;
 mod measure;
 mod metrics;
 mod models;
@@ -69,6 +70,7 @@ enum Command {
     Citations(citations::CitationsArgs),
     Evaluate(evaluate::EvaluateArgs),
     Compare(compare::CompareArgs),
+    Lists(lists::ListsArgs),
     Analyse(analyse::AnalyseArgs),
     Distil(distil::DistilArgs),
     Metrics(metrics::MetricsArgs),
@@ -235,6 +237,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Citations(args) => citations::run(args, &settings).await,
         Command::Evaluate(args) => evaluate::run(args, &settings).await,
         Command::Compare(args) => Box::pin(compare::run(args, &settings)).await,
+        Command::Lists(args) => lists::run(&args),
         Command::Analyse(args) => analyse::run(args, &settings).await,
         Command::Distil(args) => distil::run(args, &settings).await,
         Command::Metrics(args) => metrics::run(&args),

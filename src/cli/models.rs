@@ -1,14 +1,16 @@
 //! `rerankd models`
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use super::{Failure, SettingsArgs, output};
 use crate::app;
-use crate::config::{self, Config};
-use crate::storage::catalog::{Entry, Role};
-use crate::storage::store::{Store, StoreError};
+use crate::config::{self, Config, Generator};
+use crate::storage::adopt::Wanted;
+use crate::storage::catalog::{Catalog, Entry, Role};
+use crate::storage::store::{Store, StoreError, write_atomically};
 
 /// List, fetch and verify models.
 #[derive(Debug, Args)]
@@ -35,6 +37,15 @@ enum Action {
         /// Names in the catalogue; without any, the models of the configuration.
         names: Vec<String>,
     },
+    /// Take up a model of the Hugging Face Hub: fetch its files, and write an entry with their sizes and hashes into your catalogue.
+    ///
+    /// The entry names the commit, so that every machine with this catalogue pulls the same bytes.
+    #[command(
+        after_help = "Examples:\n  rerankd models add Qwen/Qwen2.5-0.5B-Instruct-GGUF qwen2.5-0.5b-instruct-q8_0.gguf --to models.toml\n  \
+                      rerankd models add mixedbread-ai/mxbai-rerank-xsmall-v1 onnx/model.onnx tokenizer.json config.json --role reranker --to models.toml\n  \
+                      rerankd serve --set models.catalog=models.toml --model qwen2.5-0.5b-instruct-q8_0"
+    )]
+    Add(AddArgs),
     /// Hash the files in the store and compare them with the catalogue. What is damaged is fetched again by the next pull.
     #[command(after_help = "Example:\n  rerankd models verify")]
     Verify {
@@ -44,12 +55,88 @@ enum Action {
     },
 }
 
+#[derive(Debug, Args)]
+struct AddArgs {
+    /// The repository, and a commit, tag or branch of it.
+    #[arg(value_name = "OWNER/NAME[@REVISION]")]
+    repository: String,
+    /// The model's file in the repository, then those that must lie beside it, such as tokenizer.json.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// What the model is for. Embedding models are not taken: how they pool lies in folders of theirs, so give embedding.model the path
+    /// of the whole repository.
+    #[arg(long, default_value = "generator", value_parser = ["generator", "reranker", "entailment", "adapter"])]
+    role: String,
+    /// Name of the entry [default: the file's name of a GGUF file, the repository's of another one].
+    #[arg(long)]
+    name: Option<String>,
+    /// The licence, as an SPDX identifier or in words.
+    #[arg(long, default_value = "see the repository")]
+    licence: String,
+    /// The catalogue that gets the entry; it is made where it is missing [default: models.catalog, which exists].
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+impl AddArgs {
+    fn wanted(&self) -> Wanted {
+        let (repository, revision) = self.repository.rsplit_once('@').unwrap_or((&self.repository, "main"));
+        let file = self.files[0].rsplit('/').next().unwrap_or_default();
+        let own = file.strip_suffix(".gguf").or_else(|| repository.rsplit('/').next()).unwrap_or_default();
+        let roles = [Role::Generator, Role::Reranker, Role::Entailment, Role::Adapter];
+        let role = roles.into_iter().find(|role| role.to_string() == self.role).unwrap_or(Role::Generator);
+        Wanted {
+            name: self.name.clone().unwrap_or_else(|| own.to_lowercase()),
+            role,
+            licence: self.licence.clone(),
+            repository: repository.to_owned(),
+            revision: revision.to_owned(),
+            files: self.files.clone(),
+        }
+    }
+}
+
+/// Fetches the files, writes the entry, and measures a generator.
+async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
+    let missing = "--to: must name the catalogue that gets the entry, where models.catalog names none";
+    let to = args.to.clone().or_else(|| config.catalog.clone()).ok_or_else(|| Failure::Input(missing.to_owned()))?;
+    let at = |error: std::io::Error| Failure::Input(format!("{}: {error}", to.display()));
+    let text = match std::fs::read_to_string(&to) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(at(error)),
+    };
+    let wanted = args.wanted();
+    if wanted.repository.split('/').filter(|part| !part.is_empty() && !part.contains('@')).count() != 2 {
+        return Err(Failure::Input(format!("{:?}: must be OWNER/NAME, or OWNER/NAME@REVISION", args.repository)));
+    }
+    // A catalogue that would not be read is told before anything is fetched.
+    let own = if text.is_empty() { None } else { Some(to.as_path()) };
+    let catalog = Catalog::load(own).map_err(|error| Failure::Input(error.to_string()))?;
+    if catalog.find(&wanted.name).is_some() {
+        return Err(Failure::Input(format!("--name: {:?} is in this catalogue or in the built-in one", wanted.name)));
+    }
+    let entry = config.store.adopt(&wanted, output::progress_wanted()).await.map_err(failed)?;
+    let (name, path) = (entry.name.clone(), config.store.path_of(&entry));
+    let whole =
+        Catalog::with(&text, &to.display().to_string(), entry).map_err(|error| Failure::Input(error.to_string()))?;
+    write_atomically(&to, whole.as_bytes()).map_err(at)?;
+    output::print(&format!("{name}  {}\n", path.display()))?;
+    say(&format!("{name} is in {}; use it with --set models.catalog={}", to.display(), to.display()));
+    if wanted.role == Role::Generator {
+        // By its path: this process has the catalogue of before.
+        measure(config, &Generator { model: path.display().to_string(), ..config.generator.clone() }).await?;
+    }
+    Ok(())
+}
+
 pub(super) async fn run(args: ModelsArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
     match args.action {
         Action::List => list(&config.store),
         Action::Pull { names } => pull(&config, &names).await,
+        Action::Add(args) => add(&config, &args).await,
         Action::Verify { names } => verify(&config, &names),
     }
 }
@@ -78,14 +165,26 @@ async fn pull(config: &Config, names: &[String]) -> Result<(), Failure> {
         for (section, generator) in config.generators() {
             app::locate_adapter(section, generator, store).map_err(anyhow::Error::from)?;
         }
-        let scorer = config.scorer.iter().filter(|scorer| scorer.model != config.generator.model);
+        // A choice belongs to a file and to what it runs on.
+        let runs = |generator: &Generator| (generator.model.clone(), generator.gpu_layers);
+        let scorer = config.scorer.iter().filter(|scorer| runs(scorer) != runs(&config.generator));
         for generator in std::iter::once(&config.generator).chain(scorer) {
-            measure(config, &generator.model).await?;
+            measure(config, generator).await?;
         }
         return Ok(());
     }
     for entry in entries.iter().filter(|entry| entry.role == Role::Generator) {
-        measure(config, &entry.name).await?;
+        // By the settings with which it runs; by the generator's where it is not configured.
+        let (generator, scorer) = (Some(&config.generator), config.scorer.as_ref());
+        let mut own: Vec<&Generator> =
+            generator.into_iter().chain(scorer).filter(|section| section.model == entry.name).collect();
+        own.dedup_by_key(|section| section.gpu_layers);
+        if own.is_empty() {
+            own.push(&config.generator);
+        }
+        for settings in own {
+            measure(config, &Generator { model: entry.name.clone(), ..settings.clone() }).await?;
+        }
     }
     Ok(())
 }
@@ -98,8 +197,9 @@ fn is_dispensable(config: &Config, role: Role) -> bool {
 }
 
 /// Measures the tensor types of a generator. Steps and result go to standard error.
-async fn measure(config: &Config, model: &str) -> Result<(), Failure> {
+async fn measure(config: &Config, generator: &Generator) -> Result<(), Failure> {
     let bar = output::spinner("checking the tensor type");
+    let model = &generator.model;
     let (shown, name) = (bar.clone(), model.to_owned());
     let report = move |step: &str| {
         if output::progress_wanted() {
@@ -108,7 +208,7 @@ async fn measure(config: &Config, model: &str) -> Result<(), Failure> {
             say(&format!("{name}: {step}"));
         }
     };
-    let choice = app::measure_tensor_types(config, model, report).await;
+    let choice = app::measure_tensor_types(config, generator, report).await;
     bar.finish_and_clear();
     if let Some(choice) = choice? {
         let speed = |(encoding, rate): &(String, f64)| format!("{encoding} {rate:.0}");

@@ -300,7 +300,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
             "noise_variance": inner.noise_variance, "signal": inner.signal, "identifiable": inner.identifiable,
             "prior_dominated": inner.prior_dominated, "expected_tau": inner.expected_tau,
             "orientation": inner.orientation().as_str_name(), "anchor_correlation": inner.anchor_correlation,
-            "objective": inner.objective,
+            "objective": inner.objective, "converged": inner.converged,
         })
     });
     let design = answer.design.as_ref().map(|inner| {
@@ -312,7 +312,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
     let usage = answer.usage.as_ref().map(|inner| {
         json!({
             "tokens": inner.tokens, "naive_tokens": inner.naive_tokens, "cached_tokens": inner.cached_tokens,
-            "embedding_tokens": inner.embedding_tokens,
+            "embedding_tokens": inner.embedding_tokens, "pairs": inner.pairs,
             "steps": inner.steps, "tokenise_ms": inner.tokenise_ms, "queue_ms": inner.queue_ms,
             "score_ms": inner.score_ms, "fit_ms": inner.fit_ms, "total_ms": inner.total_ms,
         })

@@ -5,9 +5,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::rerank::{Format, RerankArgs};
-use super::{Failure, input, output};
-use crate::app;
-use crate::backend::{Backend, Refusal};
+use super::{Failure, backend, input, output};
+use crate::backend::Refusal;
 use crate::config::Config;
 use crate::engine::rerank::RerankRequest;
 use crate::files::trec;
@@ -29,13 +28,7 @@ pub(super) async fn run(
         return Err(Failure::Input(format!("{}: has no lists", input::name(file))));
     }
     // States of passages are kept: lists of one collection share them.
-    let backend = match &args.server {
-        Some(address) => {
-            let server = Box::new(args.connection.server(address)?);
-            Backend::Server { server, message_bytes: config.server.message_bytes }
-        }
-        None => Backend::Local(Box::new(app::engine(config).await?)),
-    };
+    let backend = backend::open_for_work(args.server.as_ref(), &args.connection, config).await?;
     let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
     let mut refused = 0;
     for (id, list) in lists {

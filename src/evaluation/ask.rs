@@ -24,6 +24,7 @@ struct SystemRanking {
     context_order: String,
     position_bias: Vec<f64>,
     tokens: u64,
+    warnings: Vec<String>,
 }
 
 pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> Result<Line, Refusal> {
@@ -133,6 +134,7 @@ async fn rerank(
         context_order: order_name(arranged.order()),
         position_bias: answer.position_bias.into_iter().next_back().map(|bias| bias.weights).unwrap_or_default(),
         tokens: answer.usage.map_or(0, |usage| usage.tokens),
+        warnings: answer.warnings,
     })
 }
 
@@ -173,5 +175,6 @@ fn ranked(system: SystemRanking, scores: Option<&v1::RankingScores>, name: &impl
         answer: scores.and_then(|scores| scores.answer.as_ref()).map(|answer| answer.text.clone()),
         position_bias: system.position_bias,
         rerank_tokens: system.tokens,
+        warnings: system.warnings,
     }
 }

@@ -14,6 +14,12 @@ use super::summary::Mean;
 use crate::numeric::real;
 
 pub(super) const SIZE: (u32, u32) = (720, 320);
+
+/// The size of a chart whose legend has so many lines. plotters places them 15 below one another, past the lower end as well.
+fn size_for(entries: usize) -> (u32, u32) {
+    let lines = u32::try_from(entries).unwrap_or(u32::MAX).min(1_000);
+    (SIZE.0, SIZE.1.max(90 + 15 * lines))
+}
 pub(super) const GREY: RGBColor = RGBColor(128, 128, 128);
 pub(super) const SERIES: [RGBColor; 12] = [
     RGBColor(76, 120, 168),
@@ -76,9 +82,9 @@ pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
     let all = || curves.iter().flat_map(|curve| curve.values.iter().copied());
     let longest = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(1);
     let (low, high) = bounds(all());
-    let mut svg = String::new();
+    let (mut svg, size) = (String::new(), size_for(curves.len()));
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         // Room for the legend beside the lines.
         let right = (real(longest) + 0.5) * if curves.len() > 1 { 1.4 } else { 1.0 };
         let mut chart = ChartBuilder::on(&root)
@@ -111,9 +117,8 @@ pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
                 .map_err(failed)?
                 .label(curve.name.clone())
                 .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(3)));
-            chart
-                .draw_series(points.into_iter().map(|point| Circle::new(point, 3, colour.filled())))
-                .map_err(failed)?;
+            let mark = marked(number, colour);
+            chart.draw_series(points.into_iter().map(|point| Circle::new(point, 3, mark))).map_err(failed)?;
         }
         if curves.len() > 1 {
             chart
@@ -125,7 +130,7 @@ pub(crate) fn lines(curves: &[Curve], axes: &Axes<'_>) -> anyhow::Result<String>
         }
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, size))
 }
 
 /// Bars between edges.
@@ -157,7 +162,7 @@ pub(crate) fn bars(edges: &[f64], counts: &[usize], axes: &Axes<'_>) -> anyhow::
         chart.draw_series(edges.windows(2).zip(counts).map(bar)).map_err(failed)?;
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, SIZE))
 }
 
 /// Points with their intervals over a logarithmic axis. What is below 1 stands at its left end, which is labelled 0.
@@ -166,9 +171,9 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
     let widest = points.iter().map(place).fold(1.0, f64::max).ceil();
     let ends = |point: &Point| point.bounds.map_or([point.y; 3], |(low, high)| [low, point.y, high]);
     let (low, high) = bounds(points.iter().flat_map(ends));
-    let mut svg = String::new();
+    let (mut svg, size) = (String::new(), size_for(points.len()));
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         // Room for the legend beside the points.
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
@@ -194,15 +199,16 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
             .map_err(failed)?;
         for (number, point) in points.iter().enumerate() {
             let colour = SERIES[number % SERIES.len()];
+            let mark = marked(number, colour);
             if let Some((from, to)) = point.bounds {
                 let bar = vec![(place(point), from), (place(point), to)];
                 chart.draw_series([PathElement::new(bar, colour.stroke_width(2))]).map_err(failed)?;
             }
             chart
-                .draw_series([Circle::new((place(point), point.y), 5, colour.filled())])
+                .draw_series([Circle::new((place(point), point.y), 5, mark)])
                 .map_err(failed)?
                 .label(point.name.clone())
-                .legend(move |(x, y)| Circle::new((x + 8, y), 5, colour.filled()));
+                .legend(move |(x, y)| Circle::new((x + 8, y), 5, mark));
         }
         if !points.is_empty() {
             chart
@@ -214,7 +220,7 @@ pub(crate) fn scatter(points: &[Point], axes: &Axes<'_>) -> anyhow::Result<Strin
         }
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, size))
 }
 
 /// Values with their intervals along the x axis, one below the other, each with its name at the left. The axis need not hold 0.
@@ -225,9 +231,9 @@ pub(crate) fn intervals(values: &[Interval], axes: &Axes<'_>) -> anyhow::Result<
     let span = (all().reduce(f64::max).unwrap_or(1.0) - least).max(1e-3);
     // Room for the names before the values.
     let (left, right) = (least - 0.6 * span, least + 1.05 * span);
-    let mut svg = String::new();
+    let (mut svg, size) = (String::new(), size_for(values.len()));
     {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
             .x_label_area_size(40)
@@ -258,12 +264,17 @@ pub(crate) fn intervals(values: &[Interval], axes: &Axes<'_>) -> anyhow::Result<
         }
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, size))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
 pub(super) fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("chart: {error}")
+}
+
+/// How the points of a series are filled: after the last colour the colours come again, as circles.
+fn marked(number: usize, colour: RGBColor) -> ShapeStyle {
+    if number < SERIES.len() { colour.filled() } else { colour.stroke_width(2) }
 }
 
 /// Least and greatest value including 0, with a margin.
@@ -274,8 +285,7 @@ pub(super) fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 /// Black becomes the text's colour, and the size follows the page.
-pub(super) fn themed(svg: &str) -> String {
-    let (width, height) = SIZE;
+pub(super) fn themed(svg: &str, (width, height): (u32, u32)) -> String {
     let fixed = format!("width=\"{width}\" height=\"{height}\" ");
     svg.replace("#000000", "currentColor").replacen(&fixed, "width=\"100%\" role=\"img\" ", 1)
 }
@@ -307,6 +317,15 @@ mod tests {
         assert!(svg.contains("a&lt;b") && svg.contains("<circle") && svg.contains("-2.000"), "{svg}");
         // One value, or values that are all the same, have a chart, too.
         assert!(intervals(&[interval("a", 0.5, None)], &axes).is_ok() && intervals(&[], &axes).is_ok());
+        // Of thirty methods the last names were below the chart.
+        let many: Vec<Point> = (0..30).map(|number| point(&format!("m{number}"), 10.0, None)).collect();
+        let svg = scatter(&many, &axes).unwrap();
+        let tall = svg.split("viewBox=\"0 0 720 ").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap();
+        let lowest = svg
+            .split("<text ")
+            .skip(1)
+            .map(|text| text.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse::<f64>().unwrap());
+        assert!(lowest.fold(0.0, f64::max) < tall && svg.contains("m29"), "{svg}");
         // A chart may be empty.
         assert!(lines(&[], &axes).is_ok() && bars(&[], &[], &axes).is_ok() && scatter(&[], &axes).is_ok());
     }

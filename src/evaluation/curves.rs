@@ -63,7 +63,7 @@ pub(crate) fn plot(curves: &[Plotted], axes: &Axes<'_>) -> anyhow::Result<String
         }
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, SIZE))
 }
 
 #[cfg(test)]

@@ -54,6 +54,9 @@ pub(crate) struct Query {
     pub passages: Vec<Passage>,
     /// Labels of the passages; `None` without judgements.
     pub provenance: Option<Vec<f64>>,
+    /// Labels of all documents that were judged for it, in a list or not; `None` without judgements.
+    #[serde(skip)]
+    pub judged: Option<Vec<f64>>,
     /// The lists of the systems.
     pub lists: Vec<List>,
     /// Why it cannot be evaluated.
@@ -78,6 +81,8 @@ pub(crate) struct Data {
     pub queries: Vec<Query>,
     /// Names of the lists that every question has.
     pub systems: Vec<String>,
+    /// Judged queries that no run has.
+    pub unlisted: usize,
 }
 
 impl Data {
@@ -131,10 +136,10 @@ impl Sources {
                 question: question.question,
                 references: question.answers,
                 passages: question.passages,
-                fault: None,
+                ..Query::default()
             });
         }
-        Ok(Data { queries, systems: vec![GIVEN.to_owned()] })
+        Ok(Data { queries, systems: vec![GIVEN.to_owned()], unlisted: 0 })
     }
 
     fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, EvaluationError> {
@@ -213,7 +218,8 @@ impl Sources {
             };
             assembled(query, text, &systems.iter().map(of).collect(), &corpus, labels)
         };
-        Ok(Data { queries: order.iter().map(assemble).collect(), systems })
+        let unlisted = judged.iter().flatten().filter(|(query, _)| !lists.contains_key(*query)).count();
+        Ok(Data { queries: order.iter().map(assemble).collect(), systems, unlisted })
     }
 }
 
@@ -250,6 +256,7 @@ fn assembled(
         }
         query.lists.push(list);
     }
+    query.judged = labels.map(|labels| labels.values().copied().collect());
     query.provenance = labels.map(|labels| {
         let label = |passage: &Passage| labels.get(passage.id.as_str()).copied();
         query.passages.iter().map(|passage| label(passage).unwrap_or(0.0).max(0.0)).collect()
@@ -271,7 +278,7 @@ struct QueryLine {
     #[serde(alias = "question", alias = "query")]
     text: String,
     #[serde(default, alias = "references")]
-    answers: Vec<String>,
+    answers: Option<Vec<String>>,
 }
 
 fn queries(path: &Path) -> Result<Vec<QueryText>, EvaluationError> {
@@ -283,7 +290,7 @@ fn queries(path: &Path) -> Result<Vec<QueryText>, EvaluationError> {
         let one = if line.trim_start().starts_with('{') {
             let line: QueryLine = serde_json::from_str(line).map_err(|error| bad(error.to_string()))?;
             let id = files::identifier(Some(line.id)).ok_or_else(|| bad("the id must not be null".into()))?;
-            QueryText { id, text: line.text, answers: line.answers }
+            QueryText { id, text: line.text, answers: line.answers.unwrap_or_default() }
         } else {
             let mut parts = line.split('\t').map(|part| part.trim().to_owned());
             let (id, text) = parts.next().zip(parts.next()).ok_or_else(|| bad("must be id, tab, text".into()))?;
@@ -301,10 +308,11 @@ fn queries(path: &Path) -> Result<Vec<QueryText>, EvaluationError> {
 struct DocumentLine {
     #[serde(alias = "_id", alias = "docid", alias = "doc_id")]
     id: serde_json::Value,
+    /// Programs write null for what is absent.
     #[serde(default)]
-    title: String,
-    #[serde(alias = "contents")]
-    text: String,
+    title: Option<String>,
+    #[serde(alias = "contents", deserialize_with = "Option::deserialize")]
+    text: Option<String>,
 }
 
 /// Title and text of the wanted documents. The file is read line by line, because a corpus may be larger than memory.
@@ -316,7 +324,7 @@ fn documents(path: &Path, wanted: &HashSet<&str>) -> Result<HashMap<String, (Str
         let document: DocumentLine = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
         let Some(id) = files::identifier(Some(document.id)) else { return Err(bad("the id must not be null".into())) };
         if wanted.contains(id.as_str()) {
-            texts.insert(id, (document.title, document.text));
+            texts.insert(id, (document.title.unwrap_or_default(), document.text.unwrap_or_default()));
             if texts.len() == wanted.len() {
                 break;
             }

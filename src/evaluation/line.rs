@@ -79,4 +79,7 @@ pub(crate) struct Ranked {
     /// Tokens that the generator evaluated for the ranking.
     #[serde(default)]
     pub rerank_tokens: u64,
+    /// Warnings of the ranking, such as a model that was not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }

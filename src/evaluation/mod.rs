@@ -21,6 +21,7 @@ pub(crate) mod report;
 pub(crate) mod summary;
 pub(crate) mod unchanged;
 mod verdict;
+mod warned;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -33,8 +34,8 @@ use self::line::Line;
 use self::methods::Ranker;
 pub(crate) use self::plan::Plan;
 use self::summary::Summary;
-use crate::backend::{Backend, BackendError, Refusal};
-use crate::engine::belief::MeasureOptions;
+use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
+use crate::engine::belief::{MeasureOptions, TextPair};
 use crate::engine::task::{Task, TaskKind};
 use crate::files::FileError;
 use crate::metrics::rank::Metric;
@@ -96,8 +97,8 @@ pub(crate) enum Event<'a> {
     Done(usize),
     /// A question was not evaluated.
     Failed { id: &'a str, problem: &'a str },
-    /// The evaluation stops with so many questions done. The same command continues it.
-    Stopped { done: usize },
+    /// The evaluation stops at this question, with so many done. The same command continues it.
+    Stopped { id: &'a str, done: usize },
     /// All questions are done and are being summarised.
     Summarising,
 }
@@ -131,7 +132,7 @@ pub(crate) async fn run(
     (folder, restart): (&Path, bool),
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
-    let models = backend.models().await?;
+    let models = models(backend, plan.asks_judge().then_some("this evaluation")).await?;
     let mut manifest = plan.manifest(&models);
     manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
     let expected: Result<Vec<(&str, String)>, EvaluationError> =
@@ -154,12 +155,12 @@ pub(crate) async fn run(
                 Line { id: query.id.clone(), data: query.fingerprint()?, error: Some(problem), ..Line::default() }
             }
             Err(Refusal::Fatal(error)) => {
-                notify(Event::Stopped { done: journal.done });
+                notify(Event::Stopped { id: &query.id, done: journal.done });
                 return Err(error.into());
             }
         };
         if let Err(error) = unchanged::check(backend, &models, |models| plan.manifest(models)).await {
-            notify(Event::Stopped { done: journal.done });
+            notify(Event::Stopped { id: &query.id, done: journal.done });
             return Err(error.into());
         }
         journal.append(&line, started.elapsed().as_secs_f64())?;
@@ -176,6 +177,24 @@ pub(crate) async fn run(
     let report = folder.join("report.html");
     write(&report, &report::html(plan, &summary, &lines, &data.queries, &manifest)?)?;
     Ok(Finished { summary, document, report })
+}
+
+/// The models of the backend, with the entailment model's file where `judged` needs it, which is the name of what does. A model that
+/// nobody could read at the start is loaded for that: its error says why it is not there, and what it is does not change under a run.
+pub(crate) async fn models(backend: &Backend, judged: Option<&str>) -> Result<ModelIdentity, EvaluationError> {
+    let models = backend.models().await?;
+    let Some(name) = judged.filter(|_| models.entailment.is_empty()) else { return Ok(models) };
+    let needs = |problem: String| EvaluationError::Input(format!("{name} needs an entailment model: {problem}"));
+    let pair = TextPair { premise: "A text.".into(), hypothesis: "A text.".into() };
+    backend.entail(vec![pair], "").await.map_err(|refusal| match refusal {
+        Refusal::Question(problem) => needs(problem),
+        Refusal::Fatal(error) => needs(error.to_string()),
+    })?;
+    let models = backend.models().await?;
+    if models.entailment.is_empty() {
+        return Err(needs("the server does not say which it has".to_owned()));
+    }
+    Ok(models)
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), EvaluationError> {

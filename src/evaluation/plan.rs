@@ -127,7 +127,7 @@ impl Plan {
     }
 
     /// Whether labels or orders depend on the entailment model.
-    fn asks_judge(&self) -> bool {
+    pub(super) fn asks_judge(&self) -> bool {
         let ranks = |ranker: &Ranker| ranker.0.is_some_and(|method| method.asks_judge());
         self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
     }
@@ -170,6 +170,8 @@ impl Plan {
         {
             manifest.insert("threshold_of".to_owned(), json!(Annotator::Provenance.name()));
         }
+        // The given order is no ranking of ours, but its context order is.
+        manifest.insert("ranking".to_owned(), json!(models.ranking));
         if let Some(calibrations) = models.calibrated(None) {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
         }
@@ -219,7 +221,7 @@ mod tests {
     /// Each question was reranked, refused and journaled as failed, and the corrected command asked for --restart.
     #[test]
     fn wrong_settings_are_refused_before_any_question() {
-        let data = Data { systems: vec!["list".to_owned()], queries: vec![Query::default()] };
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![Query::default()], ..Data::default() };
         let plain = || settings(GIVEN, &["llm-judgement"], Task::default());
         let refused = |settings: Settings| Plan::new(settings, &data).err().unwrap().to_string();
         assert!(Plan::new(plain(), &data).is_ok());
@@ -234,7 +236,7 @@ mod tests {
     #[test]
     fn the_task_and_its_labels_bind_the_results_and_choose_the_annotators() {
         let query = Query { references: vec!["REFUTES".to_owned()], ..Query::default() };
-        let data = Data { systems: vec!["list".to_owned()], queries: vec![query] };
+        let data = Data { systems: vec!["list".to_owned()], queries: vec![query], ..Data::default() };
         let plan = |kind: TaskKind, labels: &[&str]| {
             let labels = labels.iter().map(|&label| label.to_owned()).collect();
             Plan::new(settings(GIVEN, &[], Task { kind, labels }), &data)

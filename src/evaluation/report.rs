@@ -82,6 +82,7 @@ pub(super) fn html(
                     @if !summary.delta_seper.is_empty() { a href="#delta" { "DeltaSePer" } }
                     a href="#bias" { "Position bias" }
                     a href="#correlations" { "Correlations" }
+                    @if !summary.warned.is_empty() { a href="#warnings" { "Warnings" } }
                     a href="#failed" { "Failed questions" }
                     a href="#settings" { "Settings" }
                 }
@@ -91,6 +92,7 @@ pub(super) fn html(
                 (deltas(summary)?)
                 (bias(summary)?)
                 (correlations(summary))
+                @if !summary.warned.is_empty() { (warned(summary)) }
                 (failed(summary))
                 (settings(manifest))
             }
@@ -358,6 +360,16 @@ fn bias(summary: &Summary) -> Result<Markup, EvaluationError> {
         figure("Fitted position weights of the longest prompts scored", &svg, &curve_table("fits", &curves))
     };
     Ok(html! { h2 id="bias" { "Position bias" } (body) })
+}
+
+fn warned(summary: &Summary) -> Markup {
+    html! {
+        h2 id="warnings" { "Warnings" }
+        div.wide { table {
+            thead { tr { th { "of" } th { "questions" } th.text { "the first of its kind" } } }
+            tbody { @for one in &summary.warned { tr { td { (one.ranking) } td { (one.questions) } td.long { (one.warning) } } } }
+        } }
+    }
 }
 
 fn failed(summary: &Summary) -> Markup {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Plan;
 use super::line::{Line, Ranked};
+use super::warned::{self, Warned};
 use crate::engine::evaluate::Annotator;
 use crate::metrics::agreement::Correlation;
 use crate::metrics::input::correlated;
@@ -156,6 +157,8 @@ pub(crate) struct Summary {
     pub delta_seper: Vec<Histogram>,
     pub utility_by_rank: Vec<Curve>,
     pub position_bias: Vec<Bias>,
+    /// What the rankings of each system warned of, and what labels and answers did.
+    pub warned: Vec<Warned>,
     pub cost: Cost,
 }
 
@@ -260,6 +263,11 @@ impl Summary {
                 .flat_map(|column| plan.annotators.iter().map(|annotator| curve(column, *annotator, &good)))
                 .collect(),
             position_bias: columns.iter().flat_map(bias).collect(),
+            warned: columns
+                .iter()
+                .flat_map(|column| warned::of(column.name, column.rows.iter().map(|row| row.warnings.as_slice())))
+                .chain(warned::of("labels and answers", good.iter().map(|line| line.warnings.as_slice())))
+                .collect(),
             cost: Cost {
                 tokens: good.iter().map(|line| line.tokens).sum(),
                 naive_tokens: good.iter().map(|line| line.naive_tokens).sum(),

@@ -146,6 +146,7 @@ mod tests {
             correlations: Vec::new(),
             comparisons: differences.iter().enumerate().map(comparison).collect(),
             delta_seper: Vec::new(),
+            warned: Vec::new(),
             utility_by_rank: Vec::new(),
             position_bias: Vec::new(),
             cost: Cost { tokens: 0, naive_tokens: 0, judged_pairs: 0, seconds: 0.0, timed: 0 },

@@ -1,18 +1,16 @@
-//! What rankings warned of, so that a row is not read without it.
+//! What answers warned of, so that a row is not read without it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::ask::Line;
-
 /// Characters of a warning that are told.
 const LENGTH: usize = 300;
 /// Kinds of warnings of a row that are told; the rarer ones are counted together.
 const KINDS: usize = 5;
 
-/// A kind of warning of one row.
+/// A kind of warning of one row or system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Warned {
     /// The row's name.
@@ -30,11 +28,6 @@ fn kind(warning: &str) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("0")
 }
 
-/// The warnings of these rows, the most frequent kinds of each first.
-pub(super) fn of<'a>(rows: impl Iterator<Item = &'a str>, lines: &[&Line]) -> Vec<Warned> {
-    rows.flat_map(|row| of_row(row, lines)).collect()
-}
-
 fn cut(warning: &str) -> String {
     match warning.char_indices().nth(LENGTH) {
         Some((end, _)) => format!("{}…", &warning[..end]),
@@ -42,12 +35,12 @@ fn cut(warning: &str) -> String {
     }
 }
 
-fn of_row(row: &str, lines: &[&Line]) -> Vec<Warned> {
+/// The warnings of the answers of `row`, one list a question: the most frequent kinds first.
+pub(super) fn of<'a>(row: &str, answers: impl Iterator<Item = &'a [String]>) -> Vec<Warned> {
     // Of each kind the first text, and the questions.
     let mut kinds: BTreeMap<String, (&str, usize)> = BTreeMap::new();
-    for outcome in lines.iter().filter_map(|line| line.rows.get(row)) {
-        let own: BTreeMap<String, &str> =
-            outcome.warnings.iter().rev().map(|text| (kind(text), text.as_str())).collect();
+    for warnings in answers {
+        let own: BTreeMap<String, &str> = warnings.iter().rev().map(|text| (kind(text), text.as_str())).collect();
         for (kind, text) in own {
             kinds.entry(kind).or_insert((text, 0)).1 += 1;
         }
@@ -66,17 +59,14 @@ fn of_row(row: &str, lines: &[&Line]) -> Vec<Warned> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ask::Outcome;
     use super::*;
 
-    fn line(warnings: &[&str]) -> Line {
-        let outcome =
-            Outcome { warnings: warnings.iter().map(|text| (*text).to_owned()).collect(), ..Outcome::default() };
-        Line { rows: BTreeMap::from([("moi".to_owned(), outcome)]), ..Line::default() }
+    fn line(warnings: &[&str]) -> Vec<String> {
+        warnings.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    fn told(lines: &[Line]) -> Vec<(usize, String)> {
-        let all = of(["given", "moi"].into_iter(), &lines.iter().collect::<Vec<_>>());
+    fn told(lines: &[Vec<String>]) -> Vec<(usize, String)> {
+        let all = of("moi", lines.iter().map(Vec::as_slice));
         assert!(all.iter().all(|one| one.ranking == "moi"));
         all.into_iter().map(|one| (one.questions, one.warning)).collect()
     }

@@ -202,7 +202,10 @@ pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
     if let Some(problem) = repeated {
         return Err(FileError(format!("{}: {problem}", super::name(path))));
     }
-    let tag = text.lines().find_map(|line| line.split_ascii_whitespace().nth(5)).filter(|_| !text.starts_with('{'));
+    let tag = text
+        .lines()
+        .find_map(|line| line.split_ascii_whitespace().nth(5))
+        .filter(|_| !text.trim_ascii_start().starts_with('{'));
     Ok(Run { tag: tag.map_or_else(|| super::stem(path), str::to_owned), queries })
 }
 
@@ -249,6 +252,8 @@ mod tests {
             run(r#" {"q1": {"b": 0.5, "a": 1}}"#, path()).unwrap().queries,
             [("q1", vec![("a", 1.0), ("b", 0.5)])]
         );
+        // A word of it was taken for the run's name.
+        assert_eq!(run(r#" {"q1": {"a": 1, "b": 2, "c": 3}}"#, path()).unwrap().tag, "f");
     }
 
     #[test]

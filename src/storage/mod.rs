@@ -9,6 +9,7 @@
 //! - `.profiles/`: position-bias profiles and calibrations
 //! - `.pull-*` and `.encodings/.encode-*`: files in the making
 
+pub mod adopt;
 pub mod calibrations;
 pub mod catalog;
 pub mod fetch;

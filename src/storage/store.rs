@@ -15,7 +15,7 @@ use super::scratch::{self, Scratch};
 const RECEIPTS: &str = ".receipts";
 
 /// How the names of folders begin that files are fetched into.
-const SCRATCH: &str = ".pull-";
+pub(super) const SCRATCH: &str = ".pull-";
 
 /// Why a model cannot be used or fetched.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +74,14 @@ pub enum StoreError {
         /// The error of the operating system.
         error: std::io::Error,
     },
+    /// A model that cannot be taken up.
+    #[error("model {name:?}: {problem}")]
+    Unusable {
+        /// The model.
+        name: String,
+        /// Why.
+        problem: String,
+    },
     /// Every source failed.
     #[error("model {name:?} cannot be fetched: {problems}")]
     NoSource {
@@ -128,6 +136,11 @@ impl Store {
     #[must_use]
     pub const fn catalog(&self) -> &Catalog {
         &self.catalog
+    }
+
+    /// Access to the Hub.
+    pub(super) const fn hub(&self) -> &Hub {
+        &self.hub
     }
 
     /// The path of the model file of an entry, whether it was fetched or not.

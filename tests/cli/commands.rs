@@ -25,7 +25,7 @@ fn error(output: &Output) -> String {
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 18] = [
+    let commands: [&[&str]; 20] = [
         &["compress"],
         &["evaluate"],
         &["metrics"],
@@ -34,11 +34,13 @@ fn every_command_has_help_with_an_example() {
         &["serve"],
         &["rerank"],
         &["fit"],
+        &["lists"],
         &["calibrate"],
         &["position-bias"],
         &["models"],
         &["models", "list"],
         &["models", "pull"],
+        &["models", "add"],
         &["models", "verify"],
         &["health"],
         &["token"],

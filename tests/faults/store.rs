@@ -70,6 +70,12 @@ async fn answer(mut stream: TcpStream, content: &[u8], fault: Fault, tag: &str) 
         let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
         return;
     }
+    if head.starts_with("get /api/models/") {
+        let body = "{\"sha\": \"c0ffee\", \"siblings\": []}";
+        let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+        let _ = stream.write_all(text.as_bytes()).await;
+        return;
+    }
     let backwards: Vec<u8> = content.iter().rev().copied().collect();
     let content = if head.contains("second") { &backwards } else { content };
     let content = if fault == Fault::Short { &content[..content.len() / 2] } else { content };
@@ -155,6 +161,55 @@ async fn a_file_of_the_hub_is_fetched_verified_and_kept() {
     assert_eq!(left_behind(store.root()).len(), 1);
     assert!(matches!(store.locate("toy", Role::Entailment), Err(StoreError::WrongRole { .. })));
     assert!(matches!(store.locate("nobody", Role::Generator), Err(StoreError::Unknown { .. })));
+}
+
+/// An entry was written by hand, with sizes and hashes.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = content(90_000);
+    let hub = hub(bytes.clone(), Fault::None).await;
+    let catalogue = folder.path().join("own/models.toml");
+    let flags = |store: &str| {
+        let store = format!("models.store={}", folder.path().join(store).display());
+        let endpoint = format!("models.hub_endpoint={}", hub.address);
+        ["--set", &store, "--set", &endpoint, "--set", "generator.reencode=false"].map(str::to_owned)
+    };
+    let run = |store: &str, arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).chain(flags(store)).collect();
+        tokio::task::block_in_place(|| crate::program::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    let to = catalogue.to_str().unwrap();
+    let add = ["models", "add", "us/Toy@v1", "onnx/model.onnx", "second.json", "--role", "reranker", "--to", to];
+    let added = run("first", &add);
+    assert!(added.status.success(), "{}", crate::program::error(&added));
+    assert!(String::from_utf8_lossy(&added.stdout).starts_with("toy  "), "{added:?}");
+    let generator = run("first", &["models", "add", "us/other", "Toy.GGUF.gguf", "--licence", "MIT", "--to", to]);
+    assert!(generator.status.success(), "{}", crate::program::error(&generator));
+    let entries = Catalog::load(Some(&catalogue)).unwrap();
+    let (model, other) = (entries.find("toy").unwrap(), entries.find("toy.gguf").unwrap());
+    assert_eq!(
+        (model.role, model.file.as_str(), model.companions[0].file.as_str()),
+        (Role::Reranker, "model.onnx", "second.json")
+    );
+    assert_eq!((model.bytes, other.licence.as_str(), other.role), (90_000, "MIT", Role::Generator));
+    // The commit, and not the tag, which may be moved.
+    assert!(model.sources[0].to_string().contains("us/Toy@c0ffee onnx/model.onnx"), "{}", model.sources[0]);
+    assert!(model.companions[0].sha256 != model.sha256);
+    let own = format!("models.catalog={to}");
+    let pulled = run("second", &["models", "pull", "toy", "--set", &own]);
+    assert!(pulled.status.success(), "{}", crate::program::error(&pulled));
+    assert_eq!(std::fs::read(folder.path().join("second/toy/model.onnx")).unwrap(), bytes);
+    // Nothing is fetched for a name that is there, nor written for a file that is not.
+    let asked = hub.requests.load(Ordering::SeqCst);
+    let again = run("first", &add);
+    assert_eq!((again.status.code(), hub.requests.load(Ordering::SeqCst)), (Some(2), asked));
+    let before = std::fs::read(&catalogue).unwrap();
+    let missing = run("first", &["models", "add", "us/toy", "missing.gguf", "--to", to]);
+    assert!(missing.status.code() == Some(1) && crate::program::error(&missing).contains("missing.gguf"));
+    assert_eq!(std::fs::read(&catalogue).unwrap(), before);
+    assert_eq!(run("first", &["models", "add", "toy", "x.gguf", "--to", to]).status.code(), Some(2));
+    assert_eq!(run("first", &["models", "add", "us/toy", "x.gguf"]).status.code(), Some(2), "no catalogue");
 }
 
 #[tokio::test]

@@ -56,6 +56,20 @@ async fn a_server_that_was_asked_nothing_shows_zeros() {
     }
 }
 
+/// Cut passages were in answers alone.
+#[tokio::test]
+async fn cut_passages_are_counted() {
+    let observable = start(Scripted::default()).await;
+    let truncation = v1::Truncation { max_passage_tokens: 4, ..v1::Truncation::default() };
+    let method = v1::Method::QueryGeneration.into();
+    let request = v1::RerankRequest { method, truncation: Some(truncation), ..wire("alpha gamma?", &PASSAGES) };
+    let answer = observable.server.client().await.rerank(request).await.unwrap().into_inner();
+    let cut = answer.results.iter().filter(|result| result.tokens_cut > 0).count();
+    assert!(cut > 0);
+    let page = observable.scrape_until("it is counted", |page| page.sum("rerankd_passages_cut_total", &[]) > 0.0).await;
+    assert_eq!(page.sum("rerankd_passages_cut_total", &[]), cut as f64);
+}
+
 #[tokio::test]
 async fn an_answered_request_counts_once_with_its_stages_and_tokens() {
     let observable = start(Scripted::default()).await;

@@ -354,7 +354,7 @@ async fn a_server_never_measures_and_runs_what_pull_chose() {
     let steps = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = Arc::clone(&steps);
     let report = move |step: &str| seen.lock().unwrap().push(step.to_owned());
-    let choice = rerankd::app::measure_tensor_types(&config, &model, report.clone()).await.unwrap().unwrap();
+    let choice = rerankd::app::measure_tensor_types(&config, &config.generator, report.clone()).await.unwrap().unwrap();
     let measured: Vec<&str> = choice.tokens_per_second.iter().map(|(encoding, _)| encoding.as_str()).collect();
     assert_eq!(measured, ["as shipped", "BF16", "F16"]);
     println!("{:?}", choice.tokens_per_second);
@@ -371,7 +371,7 @@ async fn a_server_never_measures_and_runs_what_pull_chose() {
         assert!(steps.lock().unwrap().contains(&planned), "{planned}: {steps:?}");
     }
     let steps_of_first = steps.lock().unwrap().len();
-    let again = rerankd::app::measure_tensor_types(&config, &model, report).await.unwrap().unwrap();
+    let again = rerankd::app::measure_tensor_types(&config, &config.generator, report).await.unwrap().unwrap();
     assert_eq!((again.encoding, steps.lock().unwrap().len()), (choice.encoding.clone(), steps_of_first));
     let engine = rerankd::app::engine(&config).await.unwrap();
     assert_eq!(

@@ -89,7 +89,7 @@ pub(crate) fn estimates(series: &[Series], axes: &Axes<'_>) -> anyhow::Result<St
         }
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, SIZE))
 }
 
 /// A number of an axis, without digits that it does not need.
@@ -138,7 +138,7 @@ pub(crate) fn columns(columns: &[Column], axes: &Axes<'_>) -> anyhow::Result<Str
         }
         root.present().map_err(failed)?;
     }
-    Ok(themed(&svg))
+    Ok(themed(&svg, SIZE))
 }
 
 #[cfg(test)]

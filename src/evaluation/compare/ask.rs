@@ -55,6 +55,9 @@ pub(super) struct Outcome {
     /// From the request to its answer.
     #[serde(default)]
     pub seconds: f64,
+    /// Whether a calibration was applied to the scores.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub calibrated: bool,
     /// What the answer warned of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -188,6 +191,7 @@ async fn ask(settings: &Settings, backend: &Backend, question: &Question, row: M
         naive_tokens,
         other_tokens,
         seconds,
+        calibrated: answer.score_calibrated,
         warnings,
         error,
     })

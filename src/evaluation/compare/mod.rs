@@ -18,7 +18,6 @@ mod scorer;
 pub(crate) mod summary;
 pub(crate) mod tables;
 mod verdict;
-mod warned;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -29,7 +28,7 @@ use self::ask::Line;
 use self::data::Data;
 use self::summary::Summary;
 use super::journal::{BOUNDS, Journal};
-use super::{EvaluationError, Event, distinct, unchanged, write};
+use super::{EvaluationError, Event, distinct, models, unchanged, write};
 use crate::backend::{Backend, BackendError, ModelIdentity};
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::opening::Opening;
@@ -115,6 +114,7 @@ impl Settings {
             ("generator_sha256", json!(models.generator)),
             ("generator_encoding", json!(models.encoding)),
             ("prompts", json!(models.prompts)),
+            ("ranking", json!(models.ranking)),
             ("methods", json!(names)),
             ("passage_tokens", json!(self.passage_tokens)),
             ("seed", json!(self.seed)),
@@ -195,7 +195,8 @@ pub(crate) async fn run(
         // Frames are compared alone: a calibration belongs to one, and its fusion weight would change the rows of that one.
         backend.without_calibrations()?;
     }
-    let models = backend.models().await?;
+    let judged = settings.methods.iter().find(|method| method.asks_judge());
+    let models = models(backend, judged.map(|method| method.name())).await?;
     settings.check_frames(&models, backend)?;
     settings.check_scorer(&models)?;
     let settings = &settings.of_models(&models)?;
@@ -211,7 +212,8 @@ pub(crate) async fn run(
     if settings.latency_budget_ms.is_some()
         && let Err(error) = ask::warm_up(settings, backend, &data.questions[kept.done()..]).await
     {
-        notify(Event::Stopped { done: kept.done() });
+        let id = data.questions.get(kept.done()).map_or("", |question| question.id.as_str());
+        notify(Event::Stopped { id, done: kept.done() });
         return Err(error.into());
     }
     for question in &data.questions[kept.done()..] {
@@ -223,7 +225,7 @@ pub(crate) async fn run(
         let line = match asked.await {
             Ok(line) => line,
             Err(error) => {
-                notify(Event::Stopped { done: kept.done() });
+                notify(Event::Stopped { id: &question.id, done: kept.done() });
                 return Err(error.into());
             }
         };

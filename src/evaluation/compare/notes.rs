@@ -63,7 +63,12 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     ]);
     // No calibration is applied to a request with an opening, and none in this process where frames are compared.
     let calibrated = |row: &MethodRow| matches!(row.variant, Variant::Configured | Variant::Generator);
-    notes.extend(settings.rows().filter(calibrated).filter_map(|row| {
+    // One that was learnt beside other models is stored, and not applied.
+    let applied = |row: &MethodRow| {
+        let name = row.name();
+        summary.groups.iter().flat_map(|group| &group.rows).any(|one| one.calibrated && one.name == name)
+    };
+    notes.extend(settings.rows().filter(calibrated).filter(applied).filter_map(|row| {
         let by_scorer = models.scorer.is_some() && row.is_scored_by_scorer();
         let own = if by_scorer { &models.scorer_calibrations } else { &models.calibrations };
         let one = own.iter().find(|one| one.method == row.method.name())?;

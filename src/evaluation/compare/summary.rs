@@ -12,10 +12,10 @@ use super::gains::{self, Gain, OtherGains};
 use super::quality::{self, Quality};
 use super::rows::MethodRow;
 use super::verdict::{self, Verdict};
-use super::warned::{self, Warned};
 use super::{BM25, GIVEN, Settings, prompts, scorer};
 use crate::engine::prompt::Frame;
 use crate::evaluation::summary::{Failed, Mean, mean_of};
+use crate::evaluation::warned::{self, Warned};
 use crate::metrics::multiple::holm_of;
 use crate::metrics::never;
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
@@ -79,6 +79,9 @@ pub(crate) struct Row {
     pub(super) asked: Option<MethodRow>,
     /// `None` for a row without scores.
     pub quality: Option<Quality>,
+    /// Whether a calibration was applied to scores of it.
+    #[serde(skip)]
+    pub(super) calibrated: bool,
     /// Questions that the method refused.
     pub refused: usize,
     /// The measures of rankings, and the value of each question; `None` where the question does not count or was refused.
@@ -98,6 +101,7 @@ impl Row {
             others: Vec::new(),
             asked: None,
             quality: None,
+            calibrated: false,
             refused: 0,
             by_question: Vec::new(),
         }
@@ -201,7 +205,11 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     let (prompts, scorer) =
         (prompts::verdict(&rows, &settings.frames, level), scorer::verdict(&rows, &settings.statistics));
     let names = rows.iter().map(|row| row.name.as_str());
-    let warned = warned::of(names, &asked.iter().map(|(_, line)| *line).collect::<Vec<_>>());
+    let warnings = |row| {
+        let outcomes = asked.iter().filter_map(|(_, line)| line.rows.get(row));
+        warned::of(row, outcomes.map(|outcome| outcome.warnings.as_slice()))
+    };
+    let warned = names.flat_map(warnings).collect();
     Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts, scorer, warned }
 }
 
@@ -279,7 +287,8 @@ fn row(settings: &Settings, name: &str, asked: &[Asked<'_>]) -> Row {
     measures.push(mean_of(&cost(|outcome| outcome.seconds), statistics));
     let beside: Vec<_> = asked.iter().map(|one| one.0).zip(answered.iter().copied()).collect();
     let quality = quality::of(&beside, settings);
-    Row { measures, quality, refused, by_question, ..Row::named(name) }
+    let calibrated = outcomes.iter().flatten().any(|outcome| outcome.calibrated);
+    Row { measures, quality, calibrated, refused, by_question, ..Row::named(name) }
 }
 
 fn number(tokens: u64) -> f64 {

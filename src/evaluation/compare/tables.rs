@@ -4,8 +4,8 @@ use super::GIVEN;
 use super::gains::{Gain, OtherGains};
 use super::quality::{Order, Tau};
 use super::summary::{Group, MEASURES, Measure, Row};
-use super::warned::Warned;
 use crate::evaluation::summary::Mean;
+use crate::evaluation::warned::Warned;
 use crate::metrics::resample::format_p_value;
 
 /// A cell: a value, and its interval where it has one.

@@ -1,0 +1,103 @@
+//! Takes up files of the Hugging Face Hub that no catalogue has: they are fetched once, and what they are is pinned in an entry.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::catalog::{Companion, Entry, Role, Source};
+use super::scratch::{self, Scratch};
+use super::store::{SCRATCH, Store, StoreError, hash};
+use super::{catalog, fetch};
+
+/// Files of a repository, as a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Name of the new entry.
+    pub name: String,
+    /// Its purpose.
+    pub role: Role,
+    /// SPDX identifier or a short statement.
+    pub licence: String,
+    /// `owner/name`.
+    pub repository: String,
+    /// Commit, tag or branch. The entry has the commit.
+    pub revision: String,
+    /// Paths in the repository: the model's file, then those that must lie beside it.
+    pub files: Vec<String>,
+}
+
+impl Store {
+    /// Fetches the files into the store. Returns the entry with their sizes and hashes, for a catalogue.
+    ///
+    /// # Errors
+    /// [`StoreError`]: a name that the catalogue has or that is no file name, two files of one name, a file that cannot be fetched.
+    pub async fn adopt(&self, wanted: &Wanted, progress: bool) -> Result<Entry, StoreError> {
+        let unusable = |problem: String| StoreError::Unusable { name: wanted.name.clone(), problem };
+        if self.catalog().find(&wanted.name).is_some() {
+            return Err(unusable("the catalogue has a model of this name".to_owned()));
+        }
+        let mut names: Vec<&str> = wanted.files.iter().map(|file| base(file)).collect();
+        if let Some(name) = names.iter().chain([&wanted.name.as_str()]).find(|name| !catalog::is_plain(name)) {
+            return Err(unusable(format!("{name:?} is no plain file name")));
+        }
+        names.sort_unstable();
+        let twice = names.windows(2).find_map(|pair| match pair {
+            [one, other] if one == other => Some(*one),
+            _ => None,
+        });
+        if let Some(name) = twice {
+            return Err(unusable(format!("two files are called {name:?}")));
+        }
+        let folder = self.root().join(&wanted.name);
+        std::fs::create_dir_all(&folder).map_err(|error| StoreError::file(&folder, error))?;
+        scratch::remove_abandoned(self.root(), SCRATCH);
+        let scratch = Scratch::new_in(self.root(), SCRATCH).map_err(|error| StoreError::file(self.root(), error))?;
+        let no_source = |problems: String| StoreError::NoSource { name: wanted.name.clone(), problems };
+        let at = |problem: String| no_source(format!("hub {}@{}: {problem}", wanted.repository, wanted.revision));
+        let commit = fetch::commit(&wanted.repository, &wanted.revision, self.hub()).await.map_err(at)?;
+        let mut parts = Vec::with_capacity(wanted.files.len());
+        // The model's file comes last, so that it exists only together with its companions.
+        for file in wanted.files.iter().rev() {
+            let (repository, revision) = (wanted.repository.clone(), commit.clone());
+            let source = Source::Hub { repository, revision, file: file.clone() };
+            let unknown =
+                Companion { file: base(file).to_owned(), bytes: u64::MAX, sha256: String::new(), sources: Vec::new() };
+            let fetched = fetch::fetch(&source, &unknown, scratch.path(), self.hub(), progress).await;
+            let fetched = fetched.map_err(|problem| no_source(format!("{source}: {problem}")))?;
+            parts.push(self.place(&fetched, &folder.join(&unknown.file), source)?);
+        }
+        parts.reverse();
+        let mut parts = parts.into_iter();
+        let Some(Companion { file, bytes, sha256, sources }) = parts.next() else {
+            return Err(unusable("no file is named".to_owned()));
+        };
+        Ok(Entry {
+            name: wanted.name.clone(),
+            role: wanted.role,
+            file,
+            bytes,
+            sha256,
+            licence: wanted.licence.clone(),
+            notes: String::new(),
+            sources,
+            companions: parts.collect(),
+            target: None,
+        })
+    }
+
+    /// Moves a fetched file to its place. Returns what it is.
+    fn place(&self, fetched: &Path, target: &Path, source: Source) -> Result<Companion, StoreError> {
+        let sha256 = hash(fetched)?;
+        let failed = |error| StoreError::file(target, error);
+        let handle = File::open(fetched).map_err(failed)?;
+        let bytes = handle.metadata().map_err(failed)?.len();
+        handle.sync_all().and_then(|()| std::fs::rename(fetched, target)).map_err(failed)?;
+        self.identify(target)?;
+        let file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Companion { file, bytes, sha256, sources: vec![source] })
+    }
+}
+
+/// The name of a file without its folders.
+fn base(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
