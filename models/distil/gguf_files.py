@@ -88,13 +88,18 @@ def copy(reader, path, *, metadata, tensors):
     `tensors` gives (name, data, type): data as stored, in the type of GGML.
     """
     writer = gguf.GGUFWriter(None, architecture_of(reader))
+    # A key of the file says it, and is copied with the others.
+    writer.data_alignment = int(reader.alignment)
     changed = dict(metadata)
     for field in reader.fields.values():
         if field.name == "general.architecture" or field.name.startswith("GGUF."):
             continue
         kind = field.types[0]
         inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(field.name, changed.pop(field.name, field.contents()), kind, sub_type=inner)
+        value = changed.pop(field.name, field.contents())
+        # The writer takes no array without elements, which says nothing.
+        if kind != gguf.GGUFValueType.ARRAY or len(value) > 0:
+            writer.add_key_value(field.name, value, kind, sub_type=inner)
     for key, value in changed.items():
         kind = gguf.GGUFValueType.STRING if isinstance(value, str) else gguf.GGUFValueType.FLOAT32
         writer.add_key_value(key, value, kind)

@@ -144,7 +144,9 @@ def lora_state(wrapped):
     """The LoRA's weights by name, as numpy arrays."""
     import peft
 
-    return {name: value.detach().cpu().numpy() for name, value in peft.get_peft_model_state_dict(wrapped).items()}
+    # Otherwise a config.json that happens to lie beside the base decides whether the embeddings belong to the adapter.
+    state = peft.get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+    return {name: value.detach().cpu().numpy() for name, value in state.items()}
 
 
 @torch.no_grad()

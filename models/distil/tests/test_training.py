@@ -350,6 +350,33 @@ class Distillation(unittest.TestCase):
         self.assertEqual((scale, a.shape, b.shape), (2.0, (2, 8), (4, 2)))
         self.assertTrue((b @ a == -3.0).all())
 
+    def test_a_file_keeps_its_own_alignment(self):
+        """The key was copied, and the tensors lay where another alignment puts them."""
+        writer = gguf.GGUFWriter(self.path("aligned.gguf"), "llama")
+        writer.add_custom_alignment(64)
+        values = {name: numpy.full((3, 8), number, dtype=numpy.float32) for number, name in enumerate("abc")}
+        for name, value in values.items():
+            writer.add_tensor(name, value)
+        gguf_files.write(writer, self.path("aligned.gguf"))
+        reader = gguf_files.reader(self.path("aligned.gguf"))
+        tensors = [(tensor.name, tensor.data, tensor.tensor_type) for tensor in reader.tensors]
+        gguf_files.copy(reader, self.path("copied.gguf"), metadata={}, tensors=tensors)
+        copied = gguf.GGUFReader(self.path("copied.gguf"))
+        self.assertEqual(copied.alignment, 64)
+        for tensor in copied.tensors:
+            self.assertTrue((tensor.data == values[tensor.name]).all(), tensor.name)
+
+    def test_a_configuration_beside_the_base_is_nothing_to_the_adapter(self):
+        """Where its vocabulary has another size, peft counted the embeddings to the adapter, and no adapter was written."""
+        folder = pathlib.Path(self.path("beside"))
+        folder.mkdir()
+        base = folder / "student.gguf"
+        base.write_bytes(pathlib.Path(self.path("student.gguf")).read_bytes())
+        (folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 7}))
+        wrapped = network.with_lora(network.load(str(base), 2), 4, 8.0, 0.0, ["q_proj"])
+        names = network.lora_state(wrapped)
+        self.assertTrue(names and all("lora_" in name for name in names), list(names))
+
     def test_layers_are_dropped(self):
         program = [sys.executable, str(HERE / "prune_layers.py"), "--drop", "1-2", self.path("student.gguf"), self.path("short.gguf")]
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
