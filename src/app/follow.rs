@@ -7,12 +7,23 @@ use crate::engine::models::ServedGenerator;
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::profiles::{ProfileError, ProfileFile};
 
-/// Calls `reload` whenever the stamp of a file changes, and again while it returns false, until the task is aborted. Its argument is
+/// What became of an attempt to read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// Its content is in use, or there is no file.
+    Taken,
+    /// Its content cannot be used. Where possible the file was set aside.
+    Refused,
+    /// The system did not let us read it.
+    Unread,
+}
+
+/// Calls `reload` whenever the stamp of a file changes, and again while it cannot be read, until the task is aborted. Its argument is
 /// whether it was just called for the same file.
 async fn follow(
     interval: Duration,
     stamp: impl Fn() -> Option<(SystemTime, u64)> + Send + Sync + 'static,
-    reload: impl Fn(bool) -> bool + Send + Sync + 'static,
+    reload: impl Fn(bool) -> Read + Send + Sync + 'static,
 ) {
     let (stamp, reload) = (Arc::new(stamp), Arc::new(reload));
     // The file may have changed since the engine loaded it, so the first check always reloads it.
@@ -20,16 +31,22 @@ async fn follow(
     loop {
         tokio::time::sleep(interval).await;
         // Off the reactor: a volume that stops answering would hold its thread.
-        let stamp = Arc::clone(&stamp);
-        let Ok(now) = tokio::task::spawn_blocking(move || stamp()).await else { continue };
+        let stamped = Arc::clone(&stamp);
+        let Ok(now) = tokio::task::spawn_blocking(move || stamped()).await else { continue };
         // What was there and is gone counts as a change; what never was is not looked for.
         if now == seen && !unread {
             continue;
         }
         // A file that could not be read may be read later without a change of it.
-        let (again, reload) = (unread && now == seen, Arc::clone(&reload));
-        unread = !tokio::task::spawn_blocking(move || reload(again)).await.unwrap_or(false);
-        seen = now;
+        let (again, reload, stamped) = (unread && now == seen, Arc::clone(&reload), Arc::clone(&stamp));
+        let read = tokio::task::spawn_blocking(move || {
+            let read = reload(again);
+            (read, read == Read::Refused && stamped().is_none())
+        });
+        let (read, aside) = read.await.unwrap_or((Read::Unread, false));
+        unread = read == Read::Unread;
+        // A file that was set aside is not gone by anyone's wish: what is in use stays in use.
+        seen = now.filter(|_| !aside);
     }
 }
 
@@ -40,16 +57,15 @@ pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFi
     follow(interval, move || stamped.stamp(), move |again| load_profiles(&generator, &file, again)).await;
 }
 
-/// Replaces the calibrated profiles by those of `file`. False where the system did not let us read it.
-/// Of an attempt that fails again there is no line in the log.
-pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -> bool {
+/// Replaces the calibrated profiles by those of `file`. Of an attempt that fails again there is no line in the log.
+pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -> Read {
     let bias = &generator.position_bias;
     match file.load() {
         Ok(profiles) => {
             if bias.recalibrate(profiles) {
                 tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
             }
-            true
+            Read::Taken
         }
         Err(problem) => {
             let unread = matches!(problem, ProfileError::File { .. });
@@ -60,7 +76,7 @@ pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, aga
                     bias.report(problem.to_string());
                 }
             }
-            !unread
+            if unread { Read::Unread } else { Read::Refused }
         }
     }
 }
@@ -72,22 +88,21 @@ pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFi
     follow(interval, move || stamped.stamp(), move |again| load_ranking(&generator, &file, again)).await;
 }
 
-/// Replaces the calibrations of ranking methods by those of `file`. False where the system did not let us read it.
-/// Of an attempt that fails again there is no line in the log.
-pub(super) fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool) -> bool {
+/// Replaces the calibrations of ranking methods by those of `file`. Of an attempt that fails again there is no line in the log.
+pub(super) fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool) -> Read {
     match file.load() {
         Ok(calibrations) => {
             if generator.calibrations.replace(calibrations) {
                 tracing::info!(path = %file.path().display(), "calibrations of ranking methods reloaded");
             }
-            true
+            Read::Taken
         }
         Err(problem) => {
             let unread = matches!(problem, ProfileError::File { .. });
             if !(unread && again) {
                 tracing::error!(%problem, "calibrations of ranking methods not used");
             }
-            !unread
+            if unread { Read::Unread } else { Read::Refused }
         }
     }
 }
@@ -106,7 +121,10 @@ mod tests {
         let (calls, seen) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&there));
         let counted = Arc::clone(&calls);
         let stamp = move || seen.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1));
-        let reload = move |_| counted.fetch_add(1, Ordering::Relaxed) < 9;
+        let reload = move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Read::Taken
+        };
         let following = tokio::spawn(follow(Duration::from_millis(1), stamp, reload));
         let reached = |calls: Arc<AtomicUsize>, count| async move {
             while calls.load(Ordering::Relaxed) < count {
@@ -122,6 +140,24 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 2);
     }
 
+    /// A damaged file was set aside, and the next look found no file and dropped what was in use.
+    #[tokio::test]
+    async fn a_file_that_is_set_aside_is_no_change() {
+        let there = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let (calls, moved) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&there));
+        let counted = Arc::clone(&calls);
+        let stamp = move || there.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1));
+        let reload = move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            moved.store(false, Ordering::Relaxed);
+            Read::Refused
+        };
+        let following = tokio::spawn(follow(Duration::from_millis(1), stamp, reload));
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        following.abort();
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
     /// A file that could not be read once was not read again until it changed.
     #[tokio::test]
     async fn a_file_that_could_not_be_read_is_read_again() {
@@ -130,7 +166,7 @@ mod tests {
         let stamp = || Some((SystemTime::UNIX_EPOCH, 1));
         let reload = move |again| {
             noted.lock().unwrap().push(again);
-            counted.fetch_add(1, Ordering::Relaxed) == 2
+            if counted.fetch_add(1, Ordering::Relaxed) == 2 { Read::Taken } else { Read::Unread }
         };
         let following = tokio::spawn(follow(Duration::from_millis(1), stamp, reload));
         let third = async {

@@ -220,6 +220,8 @@ async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
     std::fs::write(file.path(), "{").unwrap();
     wait_until(|| !position_bias.problems().is_empty()).await;
     assert!(position_bias.problems()[0].contains("set aside"), "{:?}", position_bias.problems());
+    // They were dropped at the next look, because the file that was set aside is gone.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(strict().await.1.original_indices, arranged.original_indices, "the earlier profiles stay in use");
     following.abort();
     server.stop().await;
