@@ -32,7 +32,10 @@ pub(super) struct Active {
     scoring: Timed,
     /// Whether the plan has samples. Cached, because it is read in every step and computing it scans all nodes.
     has_samples: bool,
+    /// Log-probabilities by node. What is not evaluated yet is NaN.
     scores: Vec<Vec<f64>>,
+    /// Whether one that was evaluated is not a number.
+    broken: bool,
     samples: HashMap<NodeId, Growing>,
     distributions: HashMap<NodeId, Vec<f32>>,
     missing: Vec<usize>,
@@ -78,6 +81,7 @@ impl Active {
             scoring,
             has_samples: job.plan.has_samples(),
             scores: counts.iter().map(|&count| vec![f64::NAN; count]).collect(),
+            broken: false,
             samples: HashMap::new(),
             distributions: HashMap::new(),
             missing: counts,
@@ -142,6 +146,7 @@ impl Active {
     pub fn score(&mut self, node: NodeId, index: usize, log_probability: f64) {
         let first = self.job.plan.first_scored(node);
         self.scores[node.0][index - first] = log_probability;
+        self.broken |= !log_probability.is_finite();
         self.missing[node.0] -= 1;
         if self.missing[node.0] == 0 {
             self.tell(|scores| Event::Scored(node, scores[node.0].clone()));
@@ -217,15 +222,15 @@ impl Active {
         }
     }
 
-    /// Whether a score is not a number.
+    /// Whether a score that was evaluated is not a number.
     pub fn is_broken(&self) -> bool {
-        self.scores.iter().flatten().any(|score| !score.is_finite())
+        self.broken
     }
 
     /// Sends the result to the caller, or an error if a score is not finite.
     pub fn finish(self, now: Instant) {
         self.scoring.record_tokens(self.evaluated, self.cached);
-        let broken = self.is_broken();
+        let broken = self.broken || self.missing.iter().any(|&missing| missing > 0);
         let samples: HashMap<NodeId, Sample> =
             self.samples.into_iter().map(|(node, growing)| (node, growing.sample)).collect();
         let outcome = Outcome {

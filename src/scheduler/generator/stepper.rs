@@ -350,6 +350,7 @@ impl<'a> Stepper<'a> {
     }
 
     fn abandon(&mut self, index: usize, reason: ScheduleError) {
+        self.distrust(index);
         let mut active = self.active.swap_remove(index);
         self.forget(active.walk.remaining());
         for kept in active.walk.adopted() {

@@ -32,7 +32,7 @@ pub(super) struct Work {
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
-    /// Tokens to evaluate of each passage. Vectors that were kept when the list was tokenised cost nothing.
+    /// Tokens of each passage that count against the budget of a turn, as the list was planned: none where its vector was kept.
     costs: Vec<usize>,
     /// Those of the open ones.
     pub left: usize,
@@ -136,19 +136,21 @@ impl Work {
     fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
         let (mut chosen, mut tokens) = (Vec::new(), 0);
         let (turn, most) = of_batch(model.info().batch);
-        // Passages that were kept when the list came cost nothing.
+        // Passages that are kept cost nothing. The cache may have dropped one since the list was planned.
         let (mut new, mut cost) = (0, 0);
         while new < turn
             && let Some(&index) = self.open.last()
         {
-            if new > 0 && cost + self.costs[index] > most {
+            let length = self.passages[index].ids.len();
+            let own = if model.is_known(&self.passages[index]) { 0 } else { length };
+            if new > 0 && cost + own > most {
                 break;
             }
             self.open.pop();
             chosen.push(index);
-            tokens += self.passages[index].ids.len();
-            new += usize::from(self.costs[index] > 0);
-            cost += self.costs[index];
+            tokens += length;
+            new += usize::from(own > 0);
+            cost += own;
             self.left = self.left.saturating_sub(self.costs[index]);
         }
         let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();

@@ -150,6 +150,32 @@ fn states_behind_scores_that_are_no_numbers_are_dropped() {
     assert_eq!(bench.observed.cleared.load(Ordering::SeqCst), 1, "once");
 }
 
+/// A caller that left after the first score that is no number left its states, and the opening, to the next request.
+#[test]
+fn what_a_broken_request_made_is_dropped_when_its_caller_leaves() {
+    let broken = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (seen, honest) = (Arc::clone(&broken), overlap_script());
+    let script: Arc<crate::scripted::Script> =
+        Arc::new(
+            move |before: &[Token], token: Token| {
+                if seen.load(Ordering::SeqCst) { f64::NAN } else { honest(before, token) }
+            },
+        );
+    let bench = bench_of(PLENTY, Duration::from_millis(1), vec![], &script);
+    let long = plan(&["a", "bcdef", "fedcb"], "?x", 30);
+    bench.runtime.block_on(async {
+        let call = Call::local();
+        let run = bench.scheduler.run(Arc::clone(&long), &call, None);
+        assert!(tokio::time::timeout(Duration::from_millis(120), run).await.is_err());
+    });
+    bench.settled_cells();
+    assert_eq!(bench.scheduler.stats().abandoned.load(Ordering::SeqCst), 1, "it left in the middle");
+    broken.store(false, Ordering::SeqCst);
+    let next = plan(&["a"], "?x", 30);
+    let outcome = bench.run(&next).unwrap();
+    assert_eq!((&outcome.scores, outcome.cached_tokens), (&directly(&next), 0));
+}
+
 /// They stayed, and every later answer from the same passage failed, too.
 #[test]
 fn states_behind_draws_that_cannot_be_made_are_dropped() {
