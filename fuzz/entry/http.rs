@@ -10,8 +10,18 @@ use tower_service::Service;
 use super::server::{DEADLINE_MILLISECONDS, Server, lock};
 
 /// New paths come last: the inputs that are kept name a path by its place.
-pub const PATHS: [&str; 9] =
-    ["/v1/rerank", "/v2/rerank", "/rerank", "/reranking", "/v1/reranking", "/score", "/v1/score", "/", "/invocations"];
+pub const PATHS: [&str; 10] = [
+    "/v1/rerank",
+    "/v2/rerank",
+    "/rerank",
+    "/reranking",
+    "/v1/reranking",
+    "/score",
+    "/v1/score",
+    "/",
+    "/invocations",
+    "/v1/ranking",
+];
 
 static SERVER: LazyLock<Mutex<Server<Router>>> = LazyLock::new(|| {
     Server::new(|engine, admission| {

@@ -17,6 +17,20 @@ use crate::peers::{ComputeCost, characters};
 /// A warning beside a bare list; one header for each.
 const WARNING: HeaderName = HeaderName::from_static("x-rerankd-warning");
 
+/// What holds the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Envelope {
+    /// That of Cohere, Jina, vLLM and llama-server.
+    List,
+    /// The same with the name that infinity's client wants.
+    Rerank,
+    /// NVIDIA NIM's, with log-odds.
+    Rankings,
+}
+
+/// Scores nearer to 0 and 1 have the log-odds of this one: those of an empty document would be no number.
+const LEAST: f64 = 1e-9;
+
 /// What an answer says of itself.
 pub(super) struct About<'a> {
     /// The request's id.
@@ -25,8 +39,8 @@ pub(super) struct About<'a> {
     pub model: &'a str,
     /// The version of Cohere's API.
     pub version: &'a str,
-    /// What the answer calls itself.
-    pub object: &'a str,
+    /// What holds the results.
+    pub envelope: Envelope,
 }
 
 /// A response with a JSON body.
@@ -47,6 +61,9 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
     if asked.tei {
         return tei(asked, ranked, compute);
     }
+    if about.envelope == Envelope::Rankings {
+        return rankings(asked, ranked, about, compute);
+    }
     let results = items(asked, ranked, "relevance_score");
     let warnings = warnings(asked, ranked);
     let mut meta = json!({
@@ -65,12 +82,28 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
     }
     let body = json!({
         "id": about.id,
-        "object": about.object,
+        "object": if about.envelope == Envelope::Rerank { "rerank" } else { "list" },
         "created": seconds(),
         "model": about.model,
         "usage": usage(&ranked.usage),
         "meta": meta,
         "results": results,
+    });
+    with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute)
+}
+
+/// The answer in NVIDIA NIM's shape.
+fn rankings(asked: &Asked, ranked: &Reranked, about: &About<'_>, compute: &str) -> Response {
+    let mut items = items(asked, ranked, "logit");
+    for item in items.iter_mut().filter(|_| !asked.raw_scores) {
+        let score = item["logit"].as_f64().unwrap_or_default().clamp(LEAST, 1.0 - LEAST);
+        item["logit"] = (score / (1.0 - score)).ln().into();
+    }
+    let body = json!({
+        "rankings": items,
+        "model": about.model,
+        "usage": usage(&ranked.usage),
+        "warnings": warnings(asked, ranked),
     });
     with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute)
 }

@@ -41,6 +41,7 @@ use crate::engine::Engine;
 use crate::engine::methods::MethodRef;
 use crate::engine::rerank::RerankRequest;
 use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
+use answer::Envelope;
 use model::{Choice, Names};
 use problem::{Problem, Shape};
 use record::{Received, Recorder};
@@ -103,26 +104,24 @@ enum Kind {
         echo: bool,
         /// The version of Cohere's API that the answer states.
         version: &'static str,
-        /// What the answer calls itself. infinity's client takes nothing but `rerank`.
-        object: &'static str,
+        /// What holds the results.
+        envelope: Envelope,
     },
     /// Scores pairs.
     Score,
 }
 
-/// `object` of the answers of Jina and llama-server, and of infinity.
-const LIST: &str = "list";
-const RERANK: &str = "rerank";
-
-static ROUTES: [Route; 9] = [
-    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1", object: LIST } },
-    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1", object: LIST } },
-    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2", object: LIST } },
-    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1", object: RERANK } },
-    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1", object: LIST } },
-    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1", object: LIST } },
+static ROUTES: [Route; 10] = [
+    Route { path: "/", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
+    Route { path: "/v1/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
+    Route { path: "/v2/rerank", kind: Kind::Rerank { echo: false, version: "2", envelope: Envelope::List } },
+    Route { path: "/rerank", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::Rerank } },
+    Route { path: "/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
+    Route { path: "/v1/reranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::List } },
+    // NVIDIA NIM.
+    Route { path: "/v1/ranking", kind: Kind::Rerank { echo: false, version: "1", envelope: Envelope::Rankings } },
     // As containers are called on SageMaker, beside `/ping`.
-    Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", object: LIST } },
+    Route { path: "/invocations", kind: Kind::Rerank { echo: true, version: "1", envelope: Envelope::List } },
     Route { path: "/score", kind: Kind::Score },
     Route { path: "/v1/score", kind: Kind::Score },
 ];
@@ -217,7 +216,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
     let (limits, options) = (*http.engine.limits(), http.options.clone());
     let reader = request::Reader { own: *shape, options, limits, names: http.names(), generators };
     match route.kind {
-        Kind::Rerank { echo, version, object } => {
+        Kind::Rerank { echo, version, envelope } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
             *shape = asked_in;
             let asked = asked?;
@@ -230,7 +229,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
                 milliseconds = ranked.usage.total_ms,
                 "reranked"
             );
-            let about = answer::About { id: call.id(), model: &model, version, object };
+            let about = answer::About { id: call.id(), model: &model, version, envelope };
             let write = || answer::reranked(&asked, &ranked, &about, &http.engine.compute());
             let returned: usize = asked.request.passages.iter().map(|passage| passage.text.len()).sum();
             // Their characters are counted, too.
@@ -281,7 +280,7 @@ impl Http {
     }
 
     fn names(&self) -> Names {
-        Names::of(&self.engine, &self.options.aliases)
+        Names::of(&self.engine, &self.options.aliases, self.options.method)
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Names {
     pub aliases: Vec<(String, Option<MethodRef>)>,
     /// Models beside the generator, each with the method that asks it.
     pub beside: Vec<(String, MethodRef)>,
+    /// The method of bodies that name none; `None` for the engine's default.
+    pub configured: Option<MethodRef>,
 }
 
 /// The alias that every name is which no model has: some clients always send one of their own.
@@ -41,7 +43,7 @@ pub(super) struct Choice {
 
 impl Names {
     /// The names of a server's models and these `aliases`.
-    pub fn of(engine: &Engine, aliases: &[(String, Option<MethodRef>)]) -> Self {
+    pub fn of(engine: &Engine, aliases: &[(String, Option<MethodRef>)], configured: Option<MethodRef>) -> Self {
         let generators = engine.models().generators();
         let names = |model: &GeneratorModel| {
             let stated = model.get().ok().map(|served| served.info.name.clone());
@@ -60,7 +62,7 @@ impl Names {
         let loading = generators.iter().any(|model| model.get().is_err());
         let asking = methods::all().filter(|method| method.beside().is_some());
         let beside = asking.filter_map(|method| Some((engine.model_of(method)?, method))).collect();
-        Self { scoring, answering, loading, aliases: aliases.to_vec(), beside }
+        Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured }
     }
 
     /// All of them, each once with the name of the model that it stands for.
@@ -84,10 +86,12 @@ impl Names {
         all
     }
 
-    /// The model that a method asks: one beside the generator, or the generator that scores.
+    /// The model that an alias's method asks: one beside the generator, the generator that answers, or the one that scores.
     fn stands_for(&self, method: Option<MethodRef>) -> &str {
+        let method = method.or(self.configured);
         let beside = self.beside.iter().find(|(_, asking)| Some(*asking) == method).map(|(name, _)| name);
-        beside.or_else(|| self.scoring.first()).map_or("", String::as_str)
+        let answering = method.filter(|method| method.reads_own_answer()).and_then(|_| self.answering.first());
+        beside.or(answering).or_else(|| self.scoring.first()).map_or("", String::as_str)
     }
 
     /// The model that a name stands for, as [`Names::choose`] takes it.
@@ -116,13 +120,14 @@ impl Names {
         of(name).or_else(|| of(ANY).filter(|_| !self.loading))
     }
 
-    /// What a body chooses. `configured` is the method of bodies that name none.
+    /// What a body chooses.
     ///
     /// # Errors
     /// [`Problem::NoModel`] for a model that is not served: an answer never names a model that did not run. For the same reason a
     /// method that does not ask the named model is invalid. [`EngineError::Unavailable`] while it cannot be known.
-    pub fn choose(&self, object: &Object<'_, '_>, configured: Option<MethodRef>) -> Result<Choice, Problem> {
+    pub fn choose(&self, object: &Object<'_, '_>) -> Result<Choice, Problem> {
         let given = |field: &str| Ok::<_, EngineError>(object.word(field)?.filter(|name| !name.is_empty()));
+        let configured = self.configured;
         let named = given(METHOD)?
             .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}"))))
             .transpose()?;
@@ -183,12 +188,14 @@ mod tests {
             aliases: vec![("rerank-v3.5".into(), None), ("fast".into(), methods::find("embedding"))],
             beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
             loading: false,
+            configured: None,
         }
     }
 
     fn chosen(body: &str, configured: &str) -> Result<(&'static str, &'static str), String> {
         let object = Object::read(body, "", &["model", METHOD]).unwrap();
-        match names().choose(&object, methods::find(configured)) {
+        let names = Names { configured: methods::find(configured), ..names() };
+        match names.choose(&object) {
             Ok(Choice { method, scorer }) => Ok((method.map_or("", |method| method.name()), scorer)),
             Err(Problem::NoModel { asked, served }) => Err(format!("no model {asked} of {}", served.join(", "))),
             Err(Problem::Engine(error)) => Err(error.to_string()),
@@ -233,7 +240,7 @@ mod tests {
         }
         let loading = Names { loading: true, ..names() };
         let object = Object::read(r#"{"model": "large.gguf"}"#, "", &["model", METHOD]).unwrap();
-        let refused = loading.choose(&object, None).unwrap_err();
+        let refused = loading.choose(&object).unwrap_err();
         assert_eq!(refused, Problem::Engine(EngineError::Unavailable), "its file may state this name");
     }
 
@@ -241,10 +248,11 @@ mod tests {
     fn any_name_may_be_an_alias_and_a_models_own_name_is_none() {
         let mut names = names();
         names.aliases.push((ANY.to_owned(), None));
+        names.configured = methods::find("moi");
         assert!(names.all().iter().all(|(name, _)| *name != ANY));
         let chosen = |names: &Names, body: &str| {
             let object = Object::read(body, "", &["model", METHOD]).unwrap();
-            names.choose(&object, methods::find("moi")).map(|choice| choice.method.map(|method| method.name()))
+            names.choose(&object).map(|choice| choice.method.map(|method| method.name()))
         };
         assert_eq!(chosen(&names, r#"{"model": "reranker"}"#), Ok(Some("moi")));
         assert_eq!(chosen(&names, r#"{"model": "bge"}"#), Ok(Some("cross-encoder")));
@@ -267,5 +275,10 @@ mod tests {
             (Ok("small"), Ok("large"), Ok("bge"))
         );
         assert!(matches!(names.root("gpt"), Err(Problem::NoModel { .. })));
+        // An alias without a method stands for what the configured one asks.
+        for (configured, root) in [("cross-encoder", "bge"), ("answer-likelihood", "large"), ("moi", "small")] {
+            names.configured = methods::find(configured);
+            assert_eq!(names.root("rerank-v3.5"), Ok(root), "{configured}");
+        }
     }
 }

@@ -45,7 +45,7 @@ mod tests {
                 path
             })
             .collect();
-        assert_eq!(described.len(), 9, "{described:?}");
+        assert_eq!(described.len(), 10, "{described:?}");
     }
 
     /// The headers of answers: those that text-embeddings-inference gives with its lists, the warnings, and the request's id.
@@ -72,7 +72,8 @@ mod tests {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
         let described =
             |schema: &str, field: &str| !document["components"]["schemas"][schema]["properties"][field].is_null();
-        let apart = ["documents", "return_documents", "rank_fields", "max_chunks_per_doc", "texts", "return_text"];
+        let apart =
+            ["passages", "documents", "return_documents", "rank_fields", "max_chunks_per_doc", "texts", "return_text"];
         for field in COMMON.into_iter().chain(RANKING).chain(own::FIELDS) {
             let (one, other) = (described("RerankRequest", field), described("TeiRerankRequest", field));
             assert!(if apart.contains(&field) { one != other } else { one && other }, "{field}");

@@ -54,7 +54,7 @@ impl Reader {
         let instructions = instruction::NAMES.into_iter().chain([own::INSTRUCTION]);
         let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions.clone()).collect();
         let object = whole(body, &wanted)?;
-        let choice = self.names.choose(&object, self.options.method)?;
+        let choice = self.names.choose(&object)?;
         let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
         let Some(sides) = given else {
             return Err(EngineError::invalid(missing(&object), "must be set").into());

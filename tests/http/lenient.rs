@@ -49,6 +49,32 @@ async fn empty_documents_come_last() {
     server.stop().await;
 }
 
+/// NVIDIA NIM's clients send passages, and read log-odds.
+#[tokio::test]
+async fn passages_are_ranked_with_log_odds() {
+    let server = serve(Scripted::default()).await;
+    let passages: Vec<Value> = DOCUMENTS.iter().map(|text| json!({ "text": text })).collect();
+    let mut body = json!({ "query": { "text": "question" }, "passages": passages, "truncate": "END" });
+    let scores = ok(&server, "/v1/rerank", &body).await;
+    body["passages"].as_array_mut().unwrap().push(json!({ "text": "" }));
+    let answer = ok(&server, "/v1/ranking", &body).await;
+    let rankings = answer.body["rankings"].as_array().unwrap();
+    let found: Vec<(u64, f64)> = rankings
+        .iter()
+        .map(|ranking| (ranking["index"].as_u64().unwrap(), ranking["logit"].as_f64().unwrap()))
+        .collect();
+    let order: Vec<u64> = found.iter().map(|(index, _)| *index).collect();
+    let plain: Vec<u64> = scores.order().into_iter().chain([4]).collect();
+    assert_eq!(order, plain);
+    for ((_, logit), score) in found.iter().zip(scores.scores()) {
+        assert!((1.0 / (1.0 + (-logit).exp()) - score).abs() < 1e-9);
+    }
+    assert!(found[4].1 < -20.0 && answer.body["warnings"][0].as_str().unwrap().starts_with("passages[4] is empty"));
+    let refused = server.post("/v1/ranking", &json!({ "query": "q", "passages": [5] })).await;
+    assert_eq!((refused.status, refused.body["error"]["param"].as_str()), (422, Some("passages[0]")));
+    server.stop().await;
+}
+
 /// A request without a word about time has that of the configuration, and an alias may stand for a method.
 #[tokio::test]
 async fn the_configuration_stands_for_what_clients_cannot_say() {

@@ -349,6 +349,7 @@ async fn the_openapi_document_names_every_path() {
         "/score",
         "/v1/models",
         "/v1/models/{name}",
+        "/v1/ranking",
         "/v1/rerank",
         "/v1/reranking",
         "/v1/score",
