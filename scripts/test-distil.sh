@@ -9,7 +9,8 @@ environment=${DISTIL_ENVIRONMENT:-target/distil}
 
 stamp=$environment/requirements.txt
 mark=$environment/made-by-test-distil
-if [ -n "$(ls -A "$environment" 2>/dev/null)" ] && [ ! -e "$stamp" ] && [ ! -e "$mark" ]; then
+made_here() { [ -e "$mark" ] || { [ -e "$stamp" ] && [ -e "$environment/pyvenv.cfg" ]; }; }
+if [ -n "$(ls -A "$environment" 2>/dev/null)" ] && ! made_here; then
   echo "test-distil: $environment: is not an environment of this script; name another one in DISTIL_ENVIRONMENT" >&2
   exit 2
 fi

@@ -99,9 +99,6 @@ pub(super) fn run(args: &ListsArgs) -> Result<(), Failure> {
         depth: args.depth,
         limit: args.limit,
     };
-    if args.depth == 0 {
-        return Err(Failure::Input("--depth: must be at least 1".into()));
-    }
     let data = sources.load()?;
     let written = written(&data, args.relevance_threshold, args.unjudged)?;
     for line in &written.lines {
@@ -232,6 +229,13 @@ mod tests {
         assert_eq!((first.retriever_score, second.retriever_score), (Some(3.5), Some(2.5)));
         assert_eq!(super::written(&data, 1.5, false).unwrap().lines[0].matches("\"relevant\":1").count(), 1);
         assert_eq!(super::written(&data, 0.5, true).unwrap().lines.len(), 2);
+    }
+
+    #[test]
+    fn lists_of_no_documents_are_refused() {
+        let (_folder, sources) = folder(true);
+        let refused = Sources { depth: 0, ..sources }.load().err().unwrap().to_string();
+        assert_eq!(refused, "--depth: must be at least 1");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{Failure, SettingsArgs, output};
 use crate::app;
 use crate::config::{self, Config, Generator};
 use crate::storage::adopt::Wanted;
-use crate::storage::catalog::{Catalog, Entry, Role};
+use crate::storage::catalog::{Catalog, CatalogError, Entry, Role};
 use crate::storage::store::{Store, StoreError, write_atomically};
 
 /// List, fetch and verify models.
@@ -116,10 +116,12 @@ async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
     if catalog.find(&wanted.name).is_some() {
         return Err(Failure::Input(format!("--name: {:?} is in this catalogue or in the built-in one", wanted.name)));
     }
+    let with = |entry| Catalog::with(&text, &to.display().to_string(), entry);
+    let unusable = |error: CatalogError| Failure::Input(error.to_string());
+    with(Entry::stand_in(&wanted.name, wanted.role)).map_err(unusable)?;
     let entry = config.store.adopt(&wanted, output::progress_wanted()).await.map_err(failed)?;
     let (name, path) = (entry.name.clone(), config.store.path_of(&entry));
-    let whole =
-        Catalog::with(&text, &to.display().to_string(), entry).map_err(|error| Failure::Input(error.to_string()))?;
+    let whole = with(entry).map_err(unusable)?;
     write_atomically(&to, whole.as_bytes()).map_err(at)?;
     output::print(&format!("{name}  {}\n", path.display()))?;
     say(&format!("{name} is in {}; use it with --set models.catalog={}", to.display(), to.display()));

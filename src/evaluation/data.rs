@@ -100,6 +100,9 @@ impl Data {
 impl Sources {
     /// Reads the files.
     pub fn load(&self) -> Result<Data, EvaluationError> {
+        if self.depth == 0 {
+            return Err(EvaluationError::Input("--depth: must be at least 1".to_owned()));
+        }
         let mut data = match (&self.data, self.runs.is_empty()) {
             (Some(file), true) if !file.is_dir() => self.read_questions(file)?,
             (Some(folder), true) => {

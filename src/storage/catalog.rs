@@ -124,6 +124,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// An entry without a file, to learn whether a catalogue takes one of this name.
+    #[must_use]
+    pub fn stand_in(name: &str, role: Role) -> Self {
+        Self {
+            name: name.to_owned(),
+            role,
+            file: name.to_owned(),
+            bytes: 0,
+            sha256: "0".repeat(64),
+            licence: String::new(),
+            notes: String::new(),
+            sources: Vec::new(),
+            companions: Vec::new(),
+            target: None,
+        }
+    }
+
     /// All files of the model: its own first, then the companions.
     pub fn files(&self) -> impl Iterator<Item = Companion> + '_ {
         let own = Companion {

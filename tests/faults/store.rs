@@ -204,6 +204,12 @@ async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
     let asked = hub.requests.load(Ordering::SeqCst);
     let again = run("first", &add);
     assert_eq!((again.status.code(), hub.requests.load(Ordering::SeqCst)), (Some(2), asked));
+    // Nor for a catalogue that takes no entry: a list that is written inline.
+    let inline = folder.path().join("inline.toml");
+    std::fs::write(&inline, "model = []\n").unwrap();
+    let refused = run("first", &["models", "add", "us/toy", "x.gguf", "--to", inline.to_str().unwrap()]);
+    assert_eq!((refused.status.code(), hub.requests.load(Ordering::SeqCst)), (Some(2), asked));
+    assert!(crate::program::error(&refused).contains("inline.toml"), "{refused:?}");
     let before = std::fs::read(&catalogue).unwrap();
     let missing = run("first", &["models", "add", "us/toy", "missing.gguf", "--to", to]);
     assert!(missing.status.code() == Some(1) && crate::program::error(&missing).contains("missing.gguf"));

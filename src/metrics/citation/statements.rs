@@ -83,14 +83,20 @@ fn places(text: &str) -> Vec<Range<usize>> {
     }
     // Marks alone, as a line of dashes, and the marks of list items are no statements.
     pieces.retain(|piece| text[piece.clone()].contains(char::is_alphanumeric));
-    let (marks, mut places): (Vec<Range<usize>>, Vec<Range<usize>>) =
-        pieces.into_iter().partition(|piece| is_item_mark(&text[piece.clone()]));
-    // A number on the last line may be the answer, unless the lines before it are numbered: then it is an item that was cut.
-    if let [only] = marks.as_slice()
-        && places.last().is_none_or(|place| place.end < only.start)
-    {
-        places.push(only.clone());
+    let (mut places, mut mark, mut is_list): (Vec<Range<usize>>, Option<Range<usize>>, bool) =
+        (Vec::new(), None, false);
+    for piece in pieces {
+        // What stands behind a mark on its line is the item, though it may look like a mark: "1. A."
+        let is_item = mark.take().is_some_and(|mark| !text[mark.start..piece.start].contains(['\n', '\r']));
+        is_list |= is_item;
+        if !is_item && is_item_mark(&text[piece.clone()]) {
+            mark = Some(piece);
+        } else {
+            places.push(piece);
+        }
     }
+    // A number on the last line may be the answer, unless it stands in a list: then it is an item that was cut.
+    places.extend(mark.filter(|_| !is_list));
     places
 }
 

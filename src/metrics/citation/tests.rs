@@ -81,6 +81,10 @@ fn marks_of_list_items_are_no_statements() {
     is("1. It rained [1].\n2. It stopped [2].\n3.", &[("It rained.", &[1]), ("It stopped.", &[2])]);
     is("So many wheels:\n12. [1]", &[("So many wheels:", &[]), ("12.", &[1])]);
     is("42.", &[("42.", &[])]);
+    is("So many:\n12.\nLamps:\n42. [2]", &[("So many:", &[]), ("Lamps:", &[]), ("42.", &[2])]);
+    // Items that look like marks: they were all lost.
+    is("1. A. [1]\n2. B. [2]", &[("A.", &[1]), ("B.", &[2])]);
+    is("1. 12.\n2. 13. [2]\n3.", &[("12.", &[]), ("13.", &[2])]);
 }
 
 /// A stop behind a citation ends a sentence, whatever stands before the citation.

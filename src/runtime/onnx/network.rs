@@ -83,7 +83,7 @@ impl Network {
     /// premise.
     fn encode(&self, pair: &TextPair) -> Result<Encoding, ModelError> {
         let failed = |error: tokenizers::Error| ModelError::Decode(error.to_string());
-        let (premise, hypothesis) = (&*pair.premise, &*pair.hypothesis);
+        let (premise, hypothesis) = (cut(&pair.premise), cut(&pair.hypothesis));
         match self.tokenizer.encode((premise, hypothesis), true) {
             Ok(encoding) => Ok(encoding),
             Err(_) => {
@@ -104,6 +104,16 @@ impl Network {
             }
         }
     }
+}
+
+/// Bytes of a text that are tokenised: many times what any model reads. The pairs of a request hold each of its texts many times, and
+/// the whole of a long one was tokenised for each.
+const TOKENISED: usize = 64 << 10;
+
+/// The beginning of a text that is tokenised.
+fn cut(text: &str) -> &str {
+    let end = (0..=TOKENISED.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or_default()]
 }
 
 /// The parameters of a step that all sessions share.
@@ -203,4 +213,16 @@ fn tokenizer(path: &std::path::Path, most_tokens: usize) -> Result<(Tokenizer, i
     tokenizer.with_padding(None);
     let pad = ["[PAD]", "<pad>"].iter().find_map(|token| tokenizer.token_to_id(token)).unwrap_or(0);
     Ok((tokenizer, i64::from(pad)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_tokenised_in_part() {
+        assert_eq!((cut("a\u{e9}"), cut("")), ("a\u{e9}", ""));
+        let long = "\u{20ac}".repeat(TOKENISED);
+        assert!(cut(&long).len() > TOKENISED - 3 && cut(&long).len() <= TOKENISED);
+    }
 }
