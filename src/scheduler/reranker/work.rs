@@ -32,7 +32,7 @@ pub(super) struct Work {
     known: usize,
     /// Passages without a score, the next one last. Filled when all passages are tokenised.
     open: Vec<usize>,
-    /// Tokens of each passage that count against the budget of a turn, as the list was planned: none where its vector was kept.
+    /// Tokens that each passage adds to `left`, as the list was planned: none where its vector was kept.
     costs: Vec<usize>,
     /// Those of the open ones.
     pub left: usize,
