@@ -45,8 +45,9 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
     };
     // The last digits of a vector depend on the other texts of its step.
     let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
+    let model = model.completed_by(store.catalog());
     let settings = model.own_settings();
-    let (model, library, gpu_layers) = (model.clone(), config.entailment.library.clone(), config.generator.gpu_layers);
+    let (library, gpu_layers) = (config.entailment.library.clone(), config.generator.gpu_layers);
     let loader: Loader = Box::new(move |serve| {
         let unusable =
             |error: StoreError| ModelError::Unusable { path: model.model.clone(), problem: error.to_string() };
@@ -62,6 +63,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
             Role::Embedding => PassageNetwork::Embedding {
                 query_prefix: model.query_prefix.clone(),
                 passage_prefix: model.passage_prefix.clone(),
+                pooling: model.pooling,
                 cache_entries,
             },
             _ => PassageNetwork::CrossEncoder,

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::storage::catalog::{Catalog, Pooling};
+
 /// Shortest maximum length that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 32;
 
@@ -23,6 +25,8 @@ pub struct PassageModel {
     pub query_prefix: String,
     /// Text before every passage; empty for a cross-encoder.
     pub passage_prefix: String,
+    /// How the vectors of the tokens become one; `None` where the model's files say it, and for a cross-encoder.
+    pub pooling: Option<Pooling>,
     /// Texts whose vectors are kept; 0 for a cross-encoder.
     pub cache_entries: usize,
 }
@@ -32,12 +36,31 @@ impl PassageModel {
     /// quantises over the whole batch depend on the batch.
     #[must_use]
     pub fn own_settings(&self) -> String {
-        let Self { most_tokens, batch, query_prefix, passage_prefix, .. } = self;
-        if query_prefix.is_empty() && passage_prefix.is_empty() && (*most_tokens, *batch) == (USUAL_TOKENS, 0) {
+        let Self { most_tokens, batch, query_prefix, passage_prefix, pooling, .. } = self;
+        let usual = query_prefix.is_empty() && passage_prefix.is_empty() && pooling.is_none();
+        if usual && (*most_tokens, *batch) == (USUAL_TOKENS, 0) {
             return String::new();
         }
+        let pooling = pooling.map_or_else(String::new, |pooling| format!(":{}", pooling.name()));
         // The length tells where the first prefix ends. The text is hashed and stored: it must not change.
-        format!("{}:{query_prefix}{passage_prefix}:{most_tokens}:{batch}", query_prefix.len())
+        format!("{}:{query_prefix}{passage_prefix}:{most_tokens}:{batch}{pooling}", query_prefix.len())
+    }
+
+    /// These settings, and where they say nothing those of the catalogue's entry.
+    #[must_use]
+    pub fn completed_by(&self, catalog: &Catalog) -> Self {
+        let mut whole = self.clone();
+        if let Some(entry) = catalog.find(&self.model) {
+            whole.pooling = whole.pooling.or(entry.pooling);
+            for (own, known) in
+                [(&mut whole.query_prefix, &entry.query_prefix), (&mut whole.passage_prefix, &entry.passage_prefix)]
+            {
+                if own.is_empty() {
+                    own.clone_from(known);
+                }
+            }
+        }
+        whole
     }
 }
 
@@ -55,6 +78,8 @@ struct Section {
     query_prefix: String,
     #[serde(default)]
     passage_prefix: String,
+    #[serde(default)]
+    pooling: String,
     max_tokens: usize,
     threads: usize,
     batch: usize,
@@ -95,6 +120,11 @@ impl Section {
                 faults.push(format!("{section}.{key}: must be between {least} and {most}, is {value}"));
             }
         }
+        let pooling = Pooling::NAMES.iter().find(|(name, _)| *name == self.pooling).map(|(_, pooling)| *pooling);
+        if pooling.is_none() && !self.pooling.is_empty() {
+            let names = Pooling::NAMES.map(|(name, _)| name).join(", ");
+            faults.push(format!("{section}.pooling: must be empty or one of {names}, is {:?}", self.pooling));
+        }
         (!self.model.is_empty()).then_some(PassageModel {
             model: self.model,
             most_tokens: self.max_tokens,
@@ -102,6 +132,7 @@ impl Section {
             batch: self.batch,
             query_prefix: self.query_prefix,
             passage_prefix: self.passage_prefix,
+            pooling,
             cache_entries: self.cache_entries,
         })
     }
@@ -109,6 +140,7 @@ impl Section {
 
 #[cfg(test)]
 mod tests {
+    use super::Pooling;
     use crate::config::Config;
 
     fn load(flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
@@ -139,7 +171,9 @@ mod tests {
         let reranker = load(&[("reranker.model", "x")]).unwrap().rerankers.reranker.unwrap();
         assert_eq!(reranker.own_settings(), "");
         let (query, passage) = ("embedding.query_prefix", "embedding.passage_prefix");
-        let changed: [&[(&str, &str)]; 6] = [
+        let changed: [&[(&str, &str)]; 8] = [
+            &[("embedding.pooling", "cls")],
+            &[("embedding.pooling", "mean")],
             &[(query, "a")],
             &[(passage, "a")],
             &[(query, "a"), (passage, "ab")],
@@ -151,11 +185,33 @@ mod tests {
         assert!(told.len() == changed.len() && !told.contains(""), "{told:?}");
     }
 
+    /// An entry of the catalogue says how its model was trained; what the operator says goes before it.
+    #[test]
+    fn the_catalogue_completes_what_is_not_set() {
+        let config = load(&[]).unwrap();
+        let whole = |flags: &[(&str, &str)]| {
+            let model = load(flags).unwrap().rerankers.embedding.unwrap();
+            model.completed_by(config.store.catalog())
+        };
+        let model = "bge-small-en-v1.5";
+        let known = whole(&[("embedding.model", model)]);
+        assert_eq!(known.pooling, Some(Pooling::First));
+        assert!(known.query_prefix.starts_with("Represent this sentence"));
+        assert_eq!(known.passage_prefix, "");
+        let own =
+            whole(&[("embedding.model", model), ("embedding.pooling", "mean"), ("embedding.query_prefix", "q: ")]);
+        assert_eq!((own.pooling, &*own.query_prefix), (Some(Pooling::Mean), "q: "));
+        let file = load(&[("embedding.model", "/a/file.onnx")]).unwrap().rerankers.embedding.unwrap();
+        assert_eq!(file.completed_by(config.store.catalog()), file);
+        assert_ne!(known.own_settings(), file.own_settings(), "a copy of the file without its prefix is another model");
+    }
+
     #[test]
     fn values_out_of_range_are_faults_of_their_key() {
-        let flags = [("reranker.max_tokens", "8"), ("embedding.batch", "1000")];
+        let flags = [("reranker.max_tokens", "8"), ("embedding.batch", "1000"), ("embedding.pooling", "max")];
         let faults = load(&flags).unwrap_err();
-        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert_eq!(faults[2], "embedding.pooling: must be empty or one of mean, cls, last-token, is \"max\"");
         assert_eq!(faults[0], "reranker.max_tokens: must be between 32 and 131072, is 8");
         assert!(faults[1].starts_with("embedding.batch: "));
         // A cross-encoder has no prefixes.

@@ -71,16 +71,13 @@ impl Store {
             return Err(unusable("no file is named".to_owned()));
         };
         Ok(Entry {
-            name: wanted.name.clone(),
-            role: wanted.role,
             file,
             bytes,
             sha256,
             licence: wanted.licence.clone(),
-            notes: String::new(),
             sources,
             companions: parts.collect(),
-            target: None,
+            ..Entry::stand_in(&wanted.name, wanted.role)
         })
     }
 

@@ -35,6 +35,31 @@ impl std::fmt::Display for Role {
     }
 }
 
+/// How an embedding model makes one vector from those of the tokens of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Pooling {
+    /// Their mean.
+    #[serde(rename = "mean")]
+    Mean,
+    /// That of the first token.
+    #[serde(rename = "cls")]
+    First,
+    /// That of the last token.
+    #[serde(rename = "last-token")]
+    Last,
+}
+
+impl Pooling {
+    /// All of them, by the names of the configuration.
+    pub const NAMES: [(&str, Self); 3] = [("mean", Self::Mean), ("cls", Self::First), ("last-token", Self::Last)];
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, pooling)| *pooling == self).map_or("", |(name, _)| name)
+    }
+}
+
 /// Where a file can be fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
@@ -121,6 +146,15 @@ pub struct Entry {
     /// The machines it runs on, as `architecture-system`; every machine when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// How an embedding model is pooled where its files do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
+    /// Text before every query, for an embedding model that was trained with one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub query_prefix: String,
+    /// Text before every passage.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub passage_prefix: String,
 }
 
 impl Entry {
@@ -138,6 +172,9 @@ impl Entry {
             sources: Vec::new(),
             companions: Vec::new(),
             target: None,
+            pooling: None,
+            query_prefix: String::new(),
+            passage_prefix: String::new(),
         }
     }
 
@@ -221,6 +258,10 @@ impl Catalog {
             if !names.insert(name) {
                 return Err(invalid(format!("model {name:?}: the name occurs twice")));
             }
+            let embeds = entry.pooling.is_some() || !entry.query_prefix.is_empty() || !entry.passage_prefix.is_empty();
+            if embeds && entry.role != Role::Embedding {
+                return Err(invalid(format!("model {name:?}: pooling and prefixes belong to the role embedding")));
+            }
             let is_parts = |source: &Source| matches!(source, Source::Parts { .. });
             let badly_split = |source: &Source| match source {
                 Source::Parts { parts } => parts.is_empty() || parts.iter().any(is_parts),
@@ -299,6 +340,9 @@ mod tests {
         assert!(error(&format!("{good}{good}")).contains("\"x\": the name occurs twice"));
         assert!(error(&good.replace("'x.gguf'", "'../x.gguf'")).contains("plain file names"));
         assert!(error(&good.replace("role='generator'", "role='poet'")).contains("poet"));
+        assert!(error(&format!("{good}pooling='max'")).contains("max"));
+        assert!(error(&format!("{good}pooling='cls'")).contains("belong to the role embedding"));
+        assert!(error(&format!("{good}query_prefix='q'")).contains("belong to the role embedding"));
         for parts in ["", "{kind='parts',parts=[{kind='hub',repository='a/b',revision='1',file='x'}]}"] {
             let split = good.replace("sources=[]", &format!("sources=[{{kind='parts',parts=[{parts}]}}]"));
             assert!(error(&split).contains("parts must be files"), "{}", error(&split));

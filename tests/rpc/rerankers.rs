@@ -188,6 +188,11 @@ async fn an_embedding_model_gives_the_cosine() {
     let response = rerank(&prefixed, request(v1::Method::Embedding, &passages)).await.unwrap();
     assert_close(TOLERANCE, &utilities(&response), &expected("prefixed"));
     prefixed.stop().await;
+    // The key goes before the file.
+    let keyed = serve(&[model, ("embedding.pooling", "cls")]).await;
+    let response = rerank(&keyed, request(v1::Method::Embedding, &passages)).await.unwrap();
+    assert_close(TOLERANCE, &utilities(&response), &expected("first"));
+    keyed.stop().await;
     // The same network, whose folder asks for the first token, with its files above the folder `onnx`.
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(copy.path().join("1_Pooling")).unwrap();

@@ -13,22 +13,13 @@ use super::encoder::{Encoder, beside, json};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates};
 use crate::runtime::passages::{shorten, shorten_query};
+use crate::storage::catalog::Pooling;
 
-/// How the vectors of the tokens become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pooling {
-    Mean,
-    First,
-    Last,
-}
-
-impl Pooling {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean pooling",
-            Self::First => "first token",
-            Self::Last => "last token",
-        }
+const fn described(pooling: Pooling) -> &'static str {
+    match pooling {
+        Pooling::Mean => "mean pooling",
+        Pooling::First => "first token",
+        Pooling::Last => "last token",
     }
 }
 
@@ -111,8 +102,8 @@ pub(super) struct Embedder {
 impl Embedder {
     pub fn load(
         settings: &PassageSettings,
-        query_prefix: &str,
-        passage_prefix: &str,
+        (query_prefix, passage_prefix): (&str, &str),
+        pooling: Option<Pooling>,
         cache_entries: usize,
     ) -> Result<Self, ModelError> {
         let unusable =
@@ -121,7 +112,10 @@ impl Embedder {
         let path = beside(&settings.network, "modules.json");
         check_modules(&json::<Vec<Module>>(&path)?).map_err(|problem| unusable(&path, problem))?;
         let path = beside(&settings.network, "1_Pooling").join("config.json");
-        let pooling = json::<PoolingConfig>(&path)?.pooling().map_err(|problem| unusable(&path, problem))?;
+        let pooling = match pooling {
+            Some(pooling) => pooling,
+            None => json::<PoolingConfig>(&path)?.pooling().map_err(|problem| unusable(&path, problem))?,
+        };
         let names = encoder.outputs();
         let named = |wanted: &str| names.iter().position(|name| name == wanted);
         let output = named("sentence_embedding").or(named("last_hidden_state")).or(named("token_embeddings"));
@@ -131,7 +125,7 @@ impl Embedder {
         let pooled = encoder.run(&[&probe], |outputs, _| Ok(vec![is_pooled(outputs, output)?]));
         let pooled = pooled.map_err(|error| unusable(&settings.network, error.to_string()))?;
         let pooled = pooled.first() == Some(&true);
-        let how = if pooled { "pooled by the network" } else { pooling.name() };
+        let how = if pooled { "pooled by the network" } else { described(pooling) };
         let architecture = Some(&*encoder.config.model_type).filter(|name| !name.is_empty()).unwrap_or("encoder");
         let info = RerankerInfo {
             name: settings.name.clone(),

@@ -18,6 +18,7 @@ use ort::environment::Environment;
 use crate::model::ModelError;
 use crate::model::entailment::Entailment;
 use crate::model::reranker::Reranker;
+use crate::storage::catalog::Pooling;
 use cross_encoder::CrossEncoder;
 use embedding::Embedder;
 use network::Network;
@@ -51,6 +52,8 @@ pub enum PassageNetwork {
         query_prefix: String,
         /// Text before every passage.
         passage_prefix: String,
+        /// How the vectors of the tokens become one; `None` where the files beside it say it.
+        pooling: Option<Pooling>,
         /// Texts whose vectors are kept.
         cache_entries: usize,
     },
@@ -115,8 +118,8 @@ pub fn with_passage_model(
 ) -> Result<(), ModelError> {
     match &settings.kind {
         PassageNetwork::CrossEncoder => serve(&mut CrossEncoder::load(settings)?),
-        PassageNetwork::Embedding { query_prefix, passage_prefix, cache_entries } => {
-            serve(&mut Embedder::load(settings, query_prefix, passage_prefix, *cache_entries)?);
+        PassageNetwork::Embedding { query_prefix, passage_prefix, pooling, cache_entries } => {
+            serve(&mut Embedder::load(settings, (query_prefix, passage_prefix), *pooling, *cache_entries)?);
         }
     }
     Ok(())
