@@ -103,7 +103,7 @@ impl Embedder {
     pub fn load(
         settings: &PassageSettings,
         (query_prefix, passage_prefix): (&str, &str),
-        pooling: Option<Pooling>,
+        chosen: Option<Pooling>,
         cache_entries: usize,
     ) -> Result<Self, ModelError> {
         let unusable =
@@ -112,7 +112,7 @@ impl Embedder {
         let path = beside(&settings.network, "modules.json");
         check_modules(&json::<Vec<Module>>(&path)?).map_err(|problem| unusable(&path, problem))?;
         let path = beside(&settings.network, "1_Pooling").join("config.json");
-        let pooling = match pooling {
+        let pooling = match chosen {
             Some(pooling) => pooling,
             None => json::<PoolingConfig>(&path)?.pooling().map_err(|problem| unusable(&path, problem))?,
         };
@@ -125,6 +125,10 @@ impl Embedder {
         let pooled = encoder.run(&[&probe], |outputs, _| Ok(vec![is_pooled(outputs, output)?]));
         let pooled = pooled.map_err(|error| unusable(&settings.network, error.to_string()))?;
         let pooled = pooled.first() == Some(&true);
+        if let Some(chosen) = chosen.filter(|_| pooled) {
+            let (model, pooling) = (&settings.name, chosen.name());
+            tracing::warn!(model, pooling, "the network gives one vector a text; the pooling is not used");
+        }
         let how = if pooled { "pooled by the network" } else { described(pooling) };
         let architecture = Some(&*encoder.config.model_type).filter(|name| !name.is_empty()).unwrap_or("encoder");
         let info = RerankerInfo {
