@@ -25,3 +25,18 @@ fn a_server_is_not_killed_before_it_can_have_stopped() {
     let grace = helpers.split_once("define \"rerankd.grace\"").unwrap().1;
     assert!(number(grace, "add .Values.preStopSeconds (default 0 $server.lame_duck_seconds) $drain") >= 10);
 }
+
+/// README.md of the chart is written by scripts/chart-readme.py. Edited by hand, it said what its source did not, and CI found
+/// out after half an hour. What the script makes of values.yaml is checked by `make test-helm`.
+#[test]
+fn the_readme_of_the_chart_has_the_text_of_its_source() {
+    let page = file("helm/rerankd/README.md");
+    let source = file("helm/rerankd/README.in.md");
+    for part in source.split("<!-- values -->") {
+        assert!(page.contains(part), "helm/rerankd/README.md is not up to date: run scripts/chart-readme.py");
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `")).collect::<Vec<_>>();
+    for line in file("helm/rerankd/values.yaml").lines().filter_map(|line| line.trim().strip_prefix("# -- ")) {
+        assert!(rows.iter().any(|row| row.contains(line)), "no row says: {line}");
+    }
+}
