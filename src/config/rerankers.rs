@@ -120,9 +120,9 @@ impl Section {
                 faults.push(format!("{section}.{key}: must be between {least} and {most}, is {value}"));
             }
         }
-        let pooling = Pooling::NAMES.iter().find(|(name, _)| *name == self.pooling).map(|(_, pooling)| *pooling);
+        let pooling = Pooling::find(&self.pooling);
         if pooling.is_none() && !self.pooling.is_empty() {
-            let names = Pooling::NAMES.map(|(name, _)| name).join(", ");
+            let names = Pooling::ALL.map(Pooling::name).join(", ");
             faults.push(format!("{section}.pooling: must be empty or one of {names}, is {:?}", self.pooling));
         }
         (!self.model.is_empty()).then_some(PassageModel {

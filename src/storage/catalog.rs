@@ -37,26 +37,51 @@ impl std::fmt::Display for Role {
 
 /// How an embedding model makes one vector from those of the tokens of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "&'static str")]
 pub enum Pooling {
     /// Their mean.
-    #[serde(rename = "mean")]
     Mean,
     /// That of the first token.
-    #[serde(rename = "cls")]
     First,
     /// That of the last token.
-    #[serde(rename = "last-token")]
     Last,
 }
 
 impl Pooling {
-    /// All of them, by the names of the configuration.
-    pub const NAMES: [(&str, Self); 3] = [("mean", Self::Mean), ("cls", Self::First), ("last-token", Self::Last)];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Mean, Self::First, Self::Last];
 
-    /// Its name in the configuration.
+    /// Its name in the configuration and in a catalogue.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, pooling)| *pooling == self).map_or("", |(name, _)| name)
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::First => "cls",
+            Self::Last => "last-token",
+        }
+    }
+
+    /// The pooling of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pooling| pooling.name() == name)
+    }
+}
+
+impl TryFrom<String> for Pooling {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::find(&name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("pooling: must be one of {names}, is {name:?}")
+        })
+    }
+}
+
+impl From<Pooling> for &'static str {
+    fn from(pooling: Pooling) -> Self {
+        pooling.name()
     }
 }
 
@@ -340,7 +365,8 @@ mod tests {
         assert!(error(&format!("{good}{good}")).contains("\"x\": the name occurs twice"));
         assert!(error(&good.replace("'x.gguf'", "'../x.gguf'")).contains("plain file names"));
         assert!(error(&good.replace("role='generator'", "role='poet'")).contains("poet"));
-        assert!(error(&format!("{good}pooling='max'")).contains("max"));
+        let unknown = error(&format!("{good}pooling='max'"));
+        assert!(unknown.contains("pooling: must be one of mean, cls, last-token, is \"max\""), "{unknown}");
         assert!(error(&format!("{good}pooling='cls'")).contains("belong to the role embedding"));
         assert!(error(&format!("{good}query_prefix='q'")).contains("belong to the role embedding"));
         for parts in ["", "{kind='parts',parts=[{kind='hub',repository='a/b',revision='1',file='x'}]}"] {

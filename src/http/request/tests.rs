@@ -3,16 +3,8 @@
 use super::*;
 use crate::engine::methods;
 
-const LIMITS: Limits = Limits {
-    passages: 100,
-    query_bytes: 1_000,
-    passage_bytes: 1_000,
-    orders: 10,
-    tokens: 1_000,
-    pairs: 10,
-    truncate: true,
-    permit_wait: None,
-};
+const LIMITS: Limits =
+    Limits { passages: 100, passage_bytes: 1_000, orders: 10, tokens: 1_000, pairs: 10, ..Limits::WIDE };
 
 fn reader() -> Reader {
     let options = HttpOptions { method: methods::find("moi"), ..HttpOptions::default() };
@@ -61,7 +53,7 @@ fn a_body_of_every_peer_is_read() {
     assert_eq!((jina.request.truncate, jina.request.passage_tokens), (Some(false), Some(9)));
     let vllm = read(
         r#"{"query": "q", "documents": {"content": "a"}, "use_activation": false, "truncation_side": "left",
-            "truncate_prompt_tokens": -1, "rerankd_method": "retriever"}"#,
+            "truncate_prompt_tokens": -1, "max_tokens_per_doc": 0, "rerankd_method": "retriever"}"#,
     );
     assert!(vllm.raw_scores && vllm.request.cut_side == CutSide::Beginning && vllm.request.passage_tokens.is_none());
     assert_eq!(vllm.request.method, methods::find("retriever"));
@@ -124,7 +116,7 @@ fn faults_are_named_in_the_shape_of_the_body() {
         (r#"{"query": "q", "documents": ["a"], "top_n": -1}"#, "top_n: must be a whole number of 0 or more"),
         (r#"{"query": "q", "documents": ["a"], "top_n": "2"}"#, "top_n: must be"),
         (r#"{"query": "q", "documents": ["a"], "top_n": 1.5}"#, "top_n: must be"),
-        (r#"{"query": "q", "documents": ["a"], "max_tokens_per_doc": 0}"#, "max_tokens_per_doc: must be"),
+        (r#"{"query": "q", "documents": ["a"], "max_tokens_per_doc": -1}"#, "max_tokens_per_doc: must be"),
         (r#"{"query": "q", "documents": ["a"], "truncate_prompt_tokens": -2}"#, "truncate_prompt_tokens: must be"),
         (r#"{"query": "q", "documents": ["a"], "truncation_side": "up"}"#, "truncation_side: must be left"),
         (r#"{"query": "q", "documents": ["a"], "rank_fields": "text"}"#, "rank_fields: must be a list"),
