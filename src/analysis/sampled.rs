@@ -17,6 +17,7 @@ use crate::metrics::agreement::Correlation;
 use crate::metrics::input::correlated;
 use crate::metrics::never;
 use crate::metrics::resample::Statistics;
+use crate::numeric::rounded;
 use crate::rpc::v1;
 
 /// Most tokens of an answer. References are names, numbers and short phrases.
@@ -106,9 +107,9 @@ pub(super) fn correlation(kind: Correlation, left: &[f64], right: &[f64], statis
     }
 }
 
-/// The pairs of numbers of which both are there.
+/// The pairs of numbers of which both are there, with ties where they differ by rounding alone.
 pub(super) fn pairs(both: impl Iterator<Item = (Option<f64>, Option<f64>)>) -> (Vec<f64>, Vec<f64>) {
-    both.filter_map(|(left, right)| left.zip(right)).unzip()
+    both.filter_map(|(left, right)| Some((rounded(left?), rounded(right?)))).unzip()
 }
 
 /// Whether the interval of a difference lies above 0, over enough questions ([`side`]).

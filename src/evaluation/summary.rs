@@ -13,7 +13,7 @@ use crate::metrics::agreement::Correlation;
 use crate::metrics::input::correlated;
 use crate::metrics::never;
 use crate::metrics::resample::{Compared, Statistics, mean_interval};
-use crate::numeric::{mean, real};
+use crate::numeric::{mean, real, rounded};
 
 /// Bars of the histogram of DeltaSePer over [-1, 1].
 const BARS: usize = 20;
@@ -298,7 +298,8 @@ fn studied(
     statistics: &Statistics,
 ) -> Study {
     let both = column.metric(annotator, metric).into_iter().zip(column.end_to_end(target));
-    let (left, right): (Vec<f64>, Vec<f64>) = both.filter_map(|(left, right)| left.zip(right)).unzip();
+    let tied = both.filter_map(|(left, right)| Some((rounded(left?), rounded(right?))));
+    let (left, right): (Vec<f64>, Vec<f64>) = tied.unzip();
     let coefficient = |kind: Correlation| {
         let correlated = correlated(kind, &left, &right, statistics.correlation_intervals(), &never);
         Coefficient {

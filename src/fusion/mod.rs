@@ -9,7 +9,7 @@ pub mod calibration;
 pub mod platt;
 pub mod settled;
 
-use crate::numeric::{mean, real, standard_deviation};
+use crate::numeric::{mean, mid_ranks, real, standard_deviation};
 
 /// How each side is scaled before it is weighed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +94,7 @@ pub fn fuse(scaling: Scaling, weight: f64, model: Side<'_>, retriever: Side<'_>)
     model.iter().zip(&retriever).map(|(m, r)| weight * m + (1.0 - weight) * r).collect()
 }
 
-/// A side without range, or with nothing above its floor, is 0 throughout.
+/// A side without range, or with nothing above its floor, is one value throughout: 0, but for reciprocal ranks.
 fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
     // No scaling depends on the unit. Within [-1, 1] no sum or square of finite scores overflows.
     let largest = side.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
@@ -115,11 +115,9 @@ fn scaled(scaling: Scaling, side: Side<'_>) -> Vec<f64> {
         Scaling::MinMax => between(scores.iter().copied().fold(f64::INFINITY, f64::min)),
         Scaling::Standard => standardised(scores, None),
         Scaling::ReciprocalRank => {
-            let mut fused = vec![0.0; scores.len()];
-            for (rank, passage) in crate::numeric::descending(scores).into_iter().enumerate() {
-                fused[passage] = 1.0 / (61.0 + real(rank));
-            }
-            fused
+            // Equal scores share their mean rank: a side that does not tell passages apart must not decide between them.
+            let from_below = mid_ranks(scores);
+            from_below.into_iter().map(|rank| 1.0 / (61.0 + real(scores.len()) - rank)).collect()
         }
     }
 }
@@ -177,7 +175,7 @@ mod tests {
     fn a_side_that_says_nothing_changes_nothing() {
         let flat = [3.0; 3];
         let (model, retriever) = (Side { scores: &MODEL, floor: Some(NULL) }, Side::retriever(&flat));
-        for scaling in [Scaling::MinMax, Scaling::Standard, Scaling::Floor] {
+        for scaling in [Scaling::MinMax, Scaling::Standard, Scaling::Floor, Scaling::ReciprocalRank] {
             assert_eq!(descending(&fuse(scaling, 0.5, model, retriever)), descending(&MODEL), "{scaling:?}");
         }
         // No passage is better than none: only the retriever speaks.

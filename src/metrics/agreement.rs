@@ -11,7 +11,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-use crate::numeric::{pearson, real};
+use crate::numeric::{mid_ranks, pearson, real, same};
 
 /// Longest untied list whose p-value is exact.
 const EXACT: usize = 33;
@@ -84,28 +84,6 @@ fn student(r: f64, n: usize) -> f64 {
         return 0.0;
     }
     StudentsT::new(0.0, 1.0, degrees).map_or(f64::NAN, |distribution| (2.0 * distribution.sf(t)).min(1.0))
-}
-
-/// Ranks from 1; equal values share the mean of their ranks.
-pub(super) fn mid_ranks(values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&l, &r| values[l].total_cmp(&values[r]));
-    let mut ranks = vec![0.0; values.len()];
-    let mut before = 0;
-    // The total order distinguishes 0 from -0, `same` does not. Both sort next to each other, so a group stays contiguous.
-    for group in order.chunk_by(|&l, &r| same(values[l], values[r])) {
-        let middle = real(2 * before + group.len() + 1) / 2.0;
-        for &index in group {
-            ranks[index] = middle;
-        }
-        before += group.len();
-    }
-    ranks
-}
-
-#[expect(clippy::float_cmp, reason = "a tie is equality")]
-fn same(left: f64, right: f64) -> bool {
-    left == right
 }
 
 /// Sums over groups of c equal values: c(c-1)/2, c(c-1)(c-2), c(c-1)(2c+5).

@@ -6,8 +6,7 @@
 //! - AUC: the probability that a relevant passage has a higher number than one that is not, ties counted half
 //!   (Mann and Whitney). It needs only the order of the numbers. 0.5 is chance, 1 is best.
 
-use super::agreement::mid_ranks;
-use crate::numeric::{mean, real};
+use crate::numeric::{mean, mid_ranks, real};
 
 /// Most bins of [`calibration_error`].
 const BINS: usize = 10;

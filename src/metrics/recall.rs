@@ -13,7 +13,7 @@
 //! ideal from the list, as `nDCG(ideal='list')` of [`super::rank`] does. A value that would divide by 0 is not defined.
 
 use super::agreement::{Agreement, Correlation};
-use crate::numeric::{Interrupt, real};
+use crate::numeric::{Interrupt, real, rounded};
 
 /// F of `positives` in the top `k`, of `all` positives of the query; not defined where the denominator is 0.
 #[must_use]
@@ -175,12 +175,6 @@ pub fn over_alphas(
         every.push(Chosen { alpha, agreement, samples: values.len() });
     }
     Some(every)
-}
-
-/// To twelve decimals. Lists of one value (3 of 6 and 2 of 4) must tie for a rank correlation in spite of rounding errors.
-#[must_use]
-pub fn rounded(value: f64) -> f64 {
-    (value * 1e12).round() / 1e12
 }
 
 #[cfg(test)]

@@ -59,6 +59,38 @@ pub fn descending(values: &[f64]) -> Vec<usize> {
     order
 }
 
+/// Ranks from 1; equal values share the mean of their ranks.
+#[must_use]
+pub fn mid_ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&l, &r| values[l].total_cmp(&values[r]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut before = 0;
+    // The total order distinguishes 0 from -0, `same` does not. Both sort next to each other, so a group stays contiguous.
+    for group in order.chunk_by(|&l, &r| same(values[l], values[r])) {
+        let middle = real(2 * before + group.len() + 1) / 2.0;
+        for &index in group {
+            ranks[index] = middle;
+        }
+        before += group.len();
+    }
+    ranks
+}
+
+/// Whether two values tie.
+#[must_use]
+#[expect(clippy::float_cmp, reason = "a tie is equality")]
+pub fn same(left: f64, right: f64) -> bool {
+    left == right
+}
+
+/// To twelve decimals. Values that are equal but for rounding (3 of 6 and 2 of 4, or 5/6 as the mean of two numbers and of three)
+/// must tie for a rank correlation.
+#[must_use]
+pub fn rounded(value: f64) -> f64 {
+    (value * 1e12).round() / 1e12
+}
+
 /// Values that never rise from one place of `ranking` to the next, so that they sort as it does. They do already where it is by value.
 #[must_use]
 pub fn lowered(values: &[f64], ranking: &[usize]) -> Vec<f64> {

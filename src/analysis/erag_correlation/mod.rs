@@ -23,6 +23,7 @@ use crate::engine::evaluate::{Annotator, EvaluateRequest, default_metrics};
 use crate::evaluation::EvaluationError;
 use crate::evaluation::compare::data::Question;
 use crate::metrics::rank::{Grading, Metric, Ranking};
+use crate::numeric::rounded;
 
 /// What labels passages: eRAG's measures of answers, then the paper's baselines.
 const ANNOTATORS: [Annotator; 7] = [
@@ -71,12 +72,12 @@ impl Labelled {
         let labels = self.labels.get(annotator.name())?.get(..first)?;
         // Provenance has the data's grades. The labels of the other annotators lie in [0, 1].
         let threshold = if annotator == Annotator::Provenance { threshold } else { Grading::ERAG.threshold };
-        metric.of(&Ranking::of_labels(labels), Grading { threshold, graded: true })
+        metric.of(&Ranking::of_labels(labels), Grading { threshold, graded: true }).map(rounded)
     }
 
     /// A measure of the answer from the first passages.
     fn quality(&self, measure: Annotator, cutoff: Option<usize>) -> Option<f64> {
-        self.quality.get(measure.name())?.get(self.at(cutoff)?).copied()
+        self.quality.get(measure.name())?.get(self.at(cutoff)?).copied().map(rounded)
     }
 }
 

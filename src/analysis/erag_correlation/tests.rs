@@ -140,3 +140,22 @@ fn changed_results_are_refused() {
     let error = EragCorrelation.report(&answers, &settings()).unwrap_err().to_string();
     assert!(error.contains("\"q1\""), "{error}");
 }
+
+/// AP is 5/6, 5/6, 1 and 1/2 of these labels, the first two by sums of other numbers: five pairs are ordered as the answers are, one
+/// is tied.
+#[test]
+fn equal_values_tie_in_spite_of_rounding() {
+    let of = |f1: [f64; 6], quality: f64| {
+        let labels = |annotator: &Annotator| json!(if *annotator == Annotator::TokenF1 { f1 } else { [0.0; 6] });
+        let labels: BTreeMap<&str, Value> = ANNOTATORS.iter().map(|one| (one.name(), labels(one))).collect();
+        json!({ "cutoffs": [6], "labels": labels,
+            "quality": { "token-f1": [quality], "containment": [0.0], "exact-match": [0.0], "rouge-l": [0.0] } })
+    };
+    let report = report(&[
+        of([1.0, 0.0, 1.0, 0.0, 0.0, 0.0], 0.6),
+        of([1.0, 1.0, 0.0, 0.0, 0.0, 1.0], 0.4),
+        of([1.0, 0.0, 0.0, 0.0, 0.0, 0.0], 0.8),
+        of([0.0, 1.0, 0.0, 0.0, 0.0, 0.0], 0.2),
+    ]);
+    near(figure(&report, "tau-b of AP by token-f1 with token-f1"), 5.0 / 30.0_f64.sqrt());
+}

@@ -7,8 +7,9 @@ use crate::evaluation::summary::Mean;
 use crate::metrics::agreement::Correlation;
 use crate::metrics::never;
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
-use crate::metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas, rounded};
+use crate::metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas};
 use crate::metrics::resample::Statistics;
+use crate::numeric::rounded;
 
 /// A measure and the answer's quality by list, one place a sample; `None` where the measure is not defined.
 type Places = Vec<Placed>;

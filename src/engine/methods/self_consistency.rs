@@ -27,7 +27,7 @@ use crate::engine::rerank::RerankRequest;
 use crate::engine::{EngineError, Limits};
 use crate::fit::design::{Design, factorial, orders};
 use crate::metrics::lexical::words;
-use crate::numeric::pearson;
+use crate::numeric::real;
 
 /// Orders that are answered with; fewer where there are fewer.
 const ORDERS: usize = 30;
@@ -156,14 +156,16 @@ fn consensus(answers: &[Answer]) -> Vec<bool> {
     normalised.iter().map(|text| best.is_some_and(|(_, _, first)| *text == normalised[first])).collect()
 }
 
-/// Correlation of standing in the first half, rounded up, with agreement; 0 where either is the same in all orders.
+/// Correlation (phi) of standing in the first half, rounded up, with agreement; 0 where either is the same in all orders. From counts,
+/// so that passages with the same counts tie: the seed decides in which order sums of deviations are rounded.
 fn utilities(passages: usize, orders: &[Vec<usize>], agrees: &[bool]) -> Vec<f64> {
-    let truth = |holds: bool| f64::from(u8::from(holds));
-    let agreement: Vec<f64> = agrees.iter().map(|&agrees| truth(agrees)).collect();
+    let (all, agreeing) = (real(orders.len()), real(agrees.iter().filter(|agrees| **agrees).count()));
     let correlation = |passage: usize| {
-        let early = |order: &Vec<usize>| order[..passages.div_ceil(2)].contains(&passage);
-        let early: Vec<f64> = orders.iter().map(|order| truth(early(order))).collect();
-        pearson(&early, &agreement).unwrap_or(0.0)
+        let is_early = |order: &[usize]| order[..passages.div_ceil(2)].contains(&passage);
+        let early = || orders.iter().zip(agrees).filter(|(order, _)| is_early(order));
+        let (count, both) = (real(early().count()), real(early().filter(|(_, agrees)| **agrees).count()));
+        let scale = (count * (all - count) * agreeing * (all - agreeing)).sqrt();
+        if scale > 0.0 { (all * both - count * agreeing) / scale } else { 0.0 }
     };
     (0..passages).map(correlation).collect()
 }
@@ -202,5 +204,13 @@ mod tests {
         assert_eq!(utilities(4, &orders, &[true; 4]), [0.0; 4]);
         assert_eq!(utilities(2, &[vec![0, 1], vec![1, 0]], &[false, true]), [-1.0, 1.0]);
         assert_eq!(utilities(1, &[], &[]), [0.0]);
+    }
+
+    /// Passages 0 and 1 are early in four orders each, of which three agree: phi is 2/8 for both.
+    #[test]
+    fn equal_correlations_tie() {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].map(Vec::from);
+        let utilities = utilities(3, &orders, &[true, true, true, true, false, false]);
+        assert_eq!(utilities, [0.25, 0.25, -0.5]);
     }
 }
