@@ -13,8 +13,8 @@ pub(super) struct RawHttp {
     listen: String,
     method: String,
     model_aliases: String,
-    timeout_ms: u32,
-    latency_budget_ms: u32,
+    timeout_ms: u64,
+    latency_budget_ms: u64,
 }
 
 /// Settings of HTTP/JSON and of tei.v1.
@@ -62,12 +62,20 @@ impl RawHttp {
                 break;
             }
         }
+        let mut milliseconds = |key: &str, value: u64| {
+            u32::try_from(value).unwrap_or_else(|_| {
+                faults.push(format!("http.{key}: must be at most {}, is {value}", u32::MAX));
+                0
+            })
+        };
+        let timeout = milliseconds("timeout_ms", self.timeout_ms);
+        let budget = milliseconds("latency_budget_ms", self.latency_budget_ms);
         Http {
             listen,
             method,
             aliases,
-            timeout: (self.timeout_ms > 0).then(|| Duration::from_millis(self.timeout_ms.into())),
-            latency_budget_ms: Some(self.latency_budget_ms).filter(|budget| *budget > 0),
+            timeout: (timeout > 0).then(|| Duration::from_millis(timeout.into())),
+            latency_budget_ms: Some(budget).filter(|budget| *budget > 0),
         }
     }
 }
@@ -102,6 +110,25 @@ mod tests {
         assert!(faults.is_empty() && http.listen.is_some(), "{faults:?}");
         let aliases = [("rerank-v3.5".to_owned(), None), ("fast".to_owned(), methods::find("embedding"))];
         assert_eq!((http.method.unwrap().name(), http.aliases.as_slice()), ("moi", &aliases[..]));
+    }
+
+    /// The parser of the section ended at them, without the key's name and before every other fault.
+    #[test]
+    fn milliseconds_beyond_their_range_are_named() {
+        let faults = super::super::Config::from_parts(
+            None,
+            &[],
+            &[
+                ("http.timeout_ms".to_owned(), "4294967296".to_owned()),
+                ("http.latency_budget_ms".to_owned(), "5000000000".to_owned()),
+                ("limits.passages".to_owned(), "0".to_owned()),
+            ],
+        )
+        .unwrap_err()
+        .faults;
+        let named = |key: &str| faults.iter().any(|fault| fault.starts_with(key));
+        assert!(named("http.timeout_ms: must be at most 4294967295, is 4294967296"), "{faults:?}");
+        assert!(named("http.latency_budget_ms: ") && named("limits.passages: "), "{faults:?}");
     }
 
     #[test]

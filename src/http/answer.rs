@@ -130,12 +130,24 @@ fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let mut response = with_cost(response, asked, ranked, compute);
     // A bare list has no other place for them.
     for warning in warnings(asked, ranked) {
-        let line: String = warning.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        if let Ok(value) = HeaderValue::from_str(&line) {
+        if let Ok(value) = HeaderValue::from_str(&in_a_header(&warning)) {
             response.headers_mut().append(WARNING, value);
         }
     }
     response
+}
+
+/// A text as the value of a header, which has letters of ASCII alone: others as Rust escapes them.
+fn in_a_header(text: &str) -> String {
+    let line = text.replace(char::is_control, " ");
+    line.chars().fold(String::new(), |mut value, letter| {
+        if letter.is_ascii() {
+            value.push(letter);
+        } else {
+            value.extend(letter.escape_unicode());
+        }
+        value
+    })
 }
 
 /// The results, and after them the empty documents where all are wanted or places are left.
@@ -216,4 +228,17 @@ fn tokens(usage: &Usage) -> usize {
 
 fn usage(usage: &Usage) -> Value {
     json!({ "prompt_tokens": tokens(usage), "total_tokens": tokens(usage), "completion_tokens": 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generator's answer, or a folder's name, in a warning. The line was left out as a whole.
+    #[test]
+    fn a_warning_with_letters_beyond_ascii_stays_in_its_header() {
+        let value = in_a_header("gave \"Zürich\"\r\nX: 1");
+        assert_eq!(value, "gave \"Z\\u{fc}rich\"  X: 1");
+        assert!(HeaderValue::from_str(&value).is_ok());
+    }
 }

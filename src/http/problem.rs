@@ -214,11 +214,20 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
         EngineError::Unavailable | EngineError::Cancelled => Some(RETRY_UNAVAILABLE),
         _ => None,
     };
+    let key = match &error {
+        EngineError::Budget { .. } => Some("limits.tokens_per_request, or the request's own budget"),
+        EngineError::Pairs { .. } => Some("limits.pairs_per_request"),
+        _ => None,
+    };
     let field = match error {
         EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } => Some(field),
         _ => None,
     };
-    let message = if internal { "internal error; see the server's log".to_owned() } else { message };
+    let message = match key {
+        _ if internal => "internal error; see the server's log".to_owned(),
+        Some(key) => format!("{message} ({key})"),
+        None => message,
+    };
     Facts { status, class, tei, message, field, retry_after }
 }
 

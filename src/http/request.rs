@@ -32,7 +32,7 @@ pub(super) const COMMON: [&str; 11] = [
     "truncate_prompt_tokens",
 ];
 
-pub(super) const RANKING: [&str; 13] = [
+pub(super) const RANKING: [&str; 14] = [
     "query",
     "documents",
     "passages",
@@ -46,6 +46,7 @@ pub(super) const RANKING: [&str; 13] = [
     "truncation_direction",
     instruction::NAMES[0],
     instruction::NAMES[1],
+    instruction::NAMES[2],
 ];
 
 /// What reading a body needs to know of the server.
@@ -190,10 +191,12 @@ impl Reader {
         query: &str,
         choice: &Choice,
     ) -> Result<Option<usize>, EngineError> {
-        let alone = match object.count("max_tokens_per_doc", 1)? {
+        let alone = match object.count("max_tokens_per_doc", 0)? {
             Some(count) => Some(count),
-            None => object.count("max_doc_length", 1)?,
+            None => object.count("max_doc_length", 0)?,
         };
+        // 0 is vLLM's default, which clients send that write every field.
+        let alone = alone.filter(|count| *count > 0);
         let whole = match object.integer("truncate_prompt_tokens")? {
             // As long as the model allows, which is so without a bound.
             None | Some(-1) => None,

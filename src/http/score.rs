@@ -52,7 +52,7 @@ impl Reader {
     pub fn score(&self, body: &[u8]) -> Result<AskedScores, Problem> {
         let names = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2", "truncation_direction"];
         let instructions = instruction::NAMES.into_iter().chain([own::INSTRUCTION]);
-        let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions.clone()).collect();
+        let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions).collect();
         let object = whole(body, &wanted)?;
         let choice = self.names.choose(&object)?;
         let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
@@ -90,8 +90,8 @@ impl Reader {
             pairs.push(Pair { query: query.clone(), text: document.joined(), truncate, passage_tokens, cut_side });
         }
         // A caller of a causal reranker would take the scores for those of its instruction.
-        let mut given = instructions.filter(|name| object.has(name));
-        let warning = given.next().map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
+        let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
+        let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
         let blanks = Blanks::take(&mut pairs, |pair| &pair.text);
         let warnings = warning.into_iter().chain(blanks.warning(sides.1)).collect();
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, warnings, blanks, sides, one_query })
@@ -112,16 +112,8 @@ fn missing(object: &Object<'_, '_>) -> &'static str {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits {
-        passages: 100,
-        query_bytes: 1_000,
-        passage_bytes: 1_000,
-        orders: 10,
-        tokens: 1_000,
-        pairs: 10,
-        truncate: true,
-        permit_wait: None,
-    };
+    const LIMITS: Limits =
+        Limits { passages: 100, passage_bytes: 1_000, orders: 10, tokens: 1_000, pairs: 10, ..Limits::WIDE };
     use crate::engine::Limits;
     use crate::http::HttpOptions;
     use crate::http::model::Names;
@@ -173,6 +165,9 @@ mod tests {
             let asked = read(&format!(r#"{{"{name}": "Find code.", "text_1": "q", "text_2": "a"}}"#)).unwrap();
             assert!(asked.warnings[0].starts_with(&format!("{name} has no effect")));
         }
+        let body = r#"{"chat_template_kwargs": {"instruction": "Find code."}, "text_1": "q", "text_2": "a"}"#;
+        let warned = read(body).unwrap().warnings;
+        assert!(warned[0].starts_with("chat_template_kwargs.instruction has no effect"), "{warned:?}");
         assert!(read(r#"{"text_1": "q", "text_2": "a"}"#).unwrap().warnings.is_empty());
     }
 
