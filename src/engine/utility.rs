@@ -201,11 +201,19 @@ impl UtilityRequest {
             return Err(EngineError::invalid(field, format!("{number} contexts to measure, at most {most} allowed")));
         }
         check_orders("subsets", &self.subsets, self.passages.len())?;
-        self.task.check()?;
         if number == 0 {
             return Err(EngineError::invalid("measure_list", "no context to measure"));
         }
         // Before the options become a part of a key.
+        self.check_settings()
+    }
+
+    /// Refuses settings that hold for every question.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field.
+    pub(crate) fn check_settings(&self) -> Result<(), EngineError> {
+        self.task.check()?;
         self.sampling.check()?;
         self.measure.check()
     }

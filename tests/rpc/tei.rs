@@ -172,6 +172,21 @@ async fn cost_is_in_message_and_headers() {
     server.stop().await;
 }
 
+/// A model beside the generator scores one list after the other; the time of the slowest one was told.
+#[tokio::test]
+async fn times_of_lists_that_are_scored_in_turn_are_added() {
+    let delay = Duration::from_millis(20);
+    let (engine, observed, queue_length) = Scripted::default().engine().await;
+    let engine = common::with_slow_reranker(&engine, "slow", delay);
+    let tei = TeiOptions { method: methods::find("cross-encoder") };
+    let options = ServerOptions { tei, ..ServerOptions::default() };
+    let server = common::serve_with(engine, observed, queue_length, options).await;
+    let messages = ["a", "b", "c", "d"].map(|query| message(query, "text")).to_vec();
+    let metadata = stream(&server, messages).await.unwrap().metadata.unwrap();
+    assert!(metadata.inference_time_ns >= 4 * 20_000_000, "{metadata:?}");
+    server.stop().await;
+}
+
 /// As over HTTP: an empty text must not cost the others their ranking.
 #[tokio::test]
 async fn empty_texts_come_last() {

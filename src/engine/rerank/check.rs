@@ -41,27 +41,39 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
             return invalid(path("id"), format!("{} occurs twice", quoted(&passage.id)));
         }
     }
-    if request.score_threshold.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
-        return invalid("score_threshold".into(), "must lie between 0 and 1".into());
-    }
-    if request.latency_budget_ms.is_some_and(|budget| !(budget.is_finite() && budget > 0.0)) {
-        return invalid("latency_budget_ms".into(), "must be a finite number above 0".into());
-    }
-    let method = request.method();
-    if request.latency_budget_ms.is_some() && !method.takes_latency_budget() {
-        let problem = format!("is measured at the speed of the generator, and {} asks another model", method.name());
-        return invalid("latency_budget_ms".into(), problem);
-    }
     request.opening.check(limits)?;
-    // Whether the generator is such a reranker is known when its prompts are put together.
-    let taken = method.takes_opening() || (request.opening.examples.is_empty() && method.knows_rerankers());
-    if !request.opening.is_built_in() && !taken {
-        let problem =
-            format!("{} does not take it: its prompts have words of their own, or it has none", method.name());
-        return invalid(request.opening.field().into(), problem);
-    }
-    request.fusion.check()?;
+    request.check_options()?;
     request.inline.as_ref().map_or(Ok(()), |inline| inline.check(limits))?;
-    request.compression.map_or(Ok(()), |compression| compression.check())?;
-    method.check(request, limits)
+    request.method().check(request, limits)
+}
+
+impl RerankRequest {
+    /// Refuses options that no list could be reranked with. For commands, which would find them with every list.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field at fault.
+    pub(crate) fn check_options(&self) -> Result<(), EngineError> {
+        let invalid = |field: &str, problem: String| Err(EngineError::invalid(field, problem));
+        if self.score_threshold.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
+            return invalid("score_threshold", "must lie between 0 and 1".into());
+        }
+        if self.latency_budget_ms.is_some_and(|budget| !(budget.is_finite() && budget > 0.0)) {
+            return invalid("latency_budget_ms", "must be a finite number above 0".into());
+        }
+        let method = self.method();
+        if self.latency_budget_ms.is_some() && !method.takes_latency_budget() {
+            let problem =
+                format!("is measured at the speed of the generator, and {} asks another model", method.name());
+            return invalid("latency_budget_ms", problem);
+        }
+        // Whether the generator is such a reranker is known when its prompts are put together.
+        let taken = method.takes_opening() || (self.opening.examples.is_empty() && method.knows_rerankers());
+        if !self.opening.is_built_in() && !taken {
+            let problem =
+                format!("{} does not take it: its prompts have words of their own, or it has none", method.name());
+            return invalid(self.opening.field(), problem);
+        }
+        self.fusion.check()?;
+        self.compression.map_or(Ok(()), |compression| compression.check())
+    }
 }

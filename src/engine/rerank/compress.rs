@@ -144,8 +144,10 @@ impl Engine {
         let (model, limits, request) = (Arc::clone(model), *self.limits(), request.clone());
         let _timed = call.stage(Stage::Tokenise);
         let started = Instant::now();
+        // It asks which passages are kept.
+        let lane = model.scheduler.lane();
         let work = move |call: &Call| Compressor::new(call, model, limits, options, &request);
-        let mut compressor = call.compute(work).await?;
+        let mut compressor = call.compute_in(lane, work).await?;
         compressor.tokenise_ms = milliseconds(started);
         Ok(Some(compressor))
     }

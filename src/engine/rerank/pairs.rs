@@ -103,7 +103,7 @@ impl Engine {
         }
         // The other models work on one list at a time.
         let at_once = if asks { AT_ONCE } else { 1 };
-        let (quota, mut waiting, mut running) = (Quota::default(), lists.into_iter(), VecDeque::new());
+        let (quota, mut waiting, mut running) = (Quota::of(lists.len()), lists.into_iter(), VecDeque::new());
         loop {
             for list in waiting.by_ref().take(at_once - running.len()) {
                 let (engine, call, quota) = (self.clone(), call.clone(), quota.clone());
@@ -119,7 +119,7 @@ impl Engine {
                 let (score, utility, tokens_cut) = (passage.score, passage.utility, passage.tokens_cut);
                 outcome.scores[list.pairs[passage.index]] = PairScore { score, utility, tokens_cut };
             }
-            outcome.usage.extend(&ranked.usage);
+            outcome.usage.extend(&ranked.usage, at_once > 1);
             let unread = ranked.passages.iter().filter(|passage| passage.stage == Stage::Retriever).count();
             // Where none was read, the ranking says so itself.
             if unread > 0 && unread < ranked.passages.len() && !outcome.warnings.iter().any(|warning| warning == UNREAD)

@@ -6,11 +6,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What the lists of one request have taken together. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Quota {
+    /// Lists that may still ask the generator, beside one.
+    others: Arc<AtomicUsize>,
     tokens: Arc<AtomicUsize>,
     pairs: Arc<AtomicUsize>,
 }
 
 impl Quota {
+    /// Of so many lists.
+    pub fn of(lists: usize) -> Self {
+        Self { others: Arc::new(AtomicUsize::new(lists.saturating_sub(1))), ..Self::default() }
+    }
+
+    /// Says that one list asks no more of the generator. Whether it was the last one.
+    pub fn asks_no_more(&self) -> bool {
+        self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+
     /// Tokens planned so far.
     pub fn planned(&self) -> usize {
         self.tokens.load(Ordering::Relaxed)
@@ -29,5 +41,19 @@ impl Quota {
     /// Adds pairs of texts. Returns the sum.
     pub fn add_pairs(&self, pairs: usize) -> usize {
         self.pairs.fetch_add(pairs, Ordering::Relaxed).saturating_add(pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first list that was judged gave back what all of them had reserved: others were admitted as if nothing were ahead of them.
+    #[test]
+    fn the_last_list_that_asks_no_more_is_told() {
+        assert!(Quota::default().asks_no_more(), "a request of one list");
+        let all = Quota::of(3);
+        let lists = [all.clone(), all.clone(), all];
+        assert_eq!(lists.map(|list| list.asks_no_more()), [false, false, true]);
     }
 }

@@ -30,8 +30,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds the cost of another list of the same request. Lists wait for the generator, and are scored, at the same time.
-    pub(super) fn extend(&mut self, other: &Self) {
+    /// Adds the cost of another list of the same request. Lists wait for the generator, and are scored, at the same time if they are
+    /// scored `together`, and one after the other otherwise.
+    pub(super) fn extend(&mut self, other: &Self, together: bool) {
+        let time = |one: f64, other: f64| if together { one.max(other) } else { one + other };
         self.tokens += other.tokens;
         self.pairs += other.pairs;
         self.signal_tokens += other.signal_tokens;
@@ -39,8 +41,8 @@ impl Usage {
         self.cached_tokens += other.cached_tokens;
         self.steps += other.steps;
         self.tokenise_ms += other.tokenise_ms;
-        self.queue_ms = self.queue_ms.max(other.queue_ms);
-        self.score_ms = self.score_ms.max(other.score_ms);
+        self.queue_ms = time(self.queue_ms, other.queue_ms);
+        self.score_ms = time(self.score_ms, other.score_ms);
         self.fit_ms += other.fit_ms;
     }
 

@@ -11,8 +11,9 @@ impl Driver<'_> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
-        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too.
-        if let Some(model) = self.model.as_ref().filter(|_| self.reserved == 0) {
+        // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
+        // request still read.
+        if let Some(model) = self.model.as_ref().filter(|_| self.reserved == 0 && self.quota.asks_no_more()) {
             model.scheduler.settle(self.call);
         }
         let judged = self.models.judge()?.judge(pairs, self.call).await?;

@@ -216,6 +216,12 @@ impl Scheduler {
         call.take_back(&self.ledger, usize::MAX);
     }
 
+    /// Lane of work that looks for states of passages: with a disk it waits for a volume, which may be slow.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        if self.store.as_deref().is_some_and(Store::writes) { Lane::Disk } else { Lane::Request }
+    }
+
     fn fits(&self, call: &Call, own: usize, ahead: usize) -> Result<(), ScheduleError> {
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Ok(self.stats.pace.admit(own, ahead, time, self.longest_wait)?)
@@ -287,9 +293,7 @@ impl Scheduler {
             let known = store.known(&costed, &keys, &held);
             Ok::<_, ScheduleError>((costed.cost(), Walk::least(&costed), (keys, held), known))
         };
-        let waits = self.store.as_deref().is_some_and(Store::writes);
-        let lane = if waits { Lane::Disk } else { Lane::Request };
-        let (cost, (cells, sequences), (keys, held), known) = call.compute_in(lane, walk).await?;
+        let (cost, (cells, sequences), (keys, held), known) = call.compute_in(self.lane(), walk).await?;
         let expected = cost.tokens.saturating_sub(known);
         for (what, needed, available) in
             [("cells", cells, capacity.cells), ("sequences", sequences, capacity.sequences)]
