@@ -140,12 +140,20 @@ impl Backend {
     /// its cache is. `None` for a server, which does not tell.
     pub fn bounds(&self) -> Result<Option<serde_json::Value>, BackendError> {
         let Self::Local(engine) = self else { return Ok(None) };
-        let (limits, generator) = (engine.limits(), engine.generator()?);
+        let limits = engine.limits();
+        let mut models = serde_json::Map::new();
+        for model in engine.models().generators() {
+            let served = model.get()?;
+            let of_cells = serde_json::json!({ "cells": served.info.cell_type, "context": served.context()? });
+            models.insert(model.role().name().to_owned(), of_cells);
+        }
         Ok(Some(serde_json::json!({
-            "cell_bytes": generator.info.cell_bytes,
-            "context": generator.context()?,
+            "models": models,
             "tokens": limits.tokens,
+            "orders": limits.orders,
             "passages": limits.passages,
+            "passage_bytes": limits.passage_bytes,
+            "query_bytes": limits.query_bytes,
             "pairs": limits.pairs,
             "truncate": limits.truncate,
         })))

@@ -93,6 +93,7 @@ async fn engine() -> Engine {
         compute: "cpu".into(),
         adapter: None,
         cell_bytes: None,
+        cell_type: "f16",
     };
     let load = Box::new(|serve: &mut dyn FnMut(&mut dyn Entailment)| {
         serve(&mut ScriptedEntailment {

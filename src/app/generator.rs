@@ -295,6 +295,7 @@ fn info_without_adapter(
         compute,
         adapter: None,
         cell_bytes: vocabulary.cell_numbers().map(|numbers| settings.cache_type.bytes(numbers)),
+        cell_type: settings.cache_type.name(),
     }
 }
 

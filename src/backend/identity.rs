@@ -24,6 +24,9 @@ pub(crate) struct ModelIdentity {
     pub scorer_frame: Option<Frame>,
     /// The models that score passages beside the generator: role and `scores_sha256`.
     pub beside: Vec<(Role, String)>,
+    /// The generator's calibrated position profiles, which decide how contexts are ordered. `None` where that does not matter
+    /// ([`Backend::profiles`]).
+    pub profiles: Option<Vec<String>>,
     /// SHA-256 of the entailment model's file; empty where none is configured.
     pub entailment: String,
     /// Version of the prompts, and those of causal rerankers among them.
@@ -64,6 +67,16 @@ fn scored_by(sha256: &str, encoding: &str, adapter: Option<String>) -> String {
     adapter.map_or_else(|| file.clone(), |adapter| format!("{file} with {adapter}"))
 }
 
+/// Calibrated profiles in a manifest.
+fn calibrated(profiles: &[v1::PositionProfile]) -> Vec<String> {
+    let calibrated = profiles.iter().filter(|profile| profile.origin() == v1::ProfileOrigin::Calibrated);
+    let text = |profile: &v1::PositionProfile| {
+        let v1::PositionProfile { passages, observations, means, standard_errors, .. } = profile;
+        format!("{} {passages} {observations} {means:?} {standard_errors:?}", profile.subject().as_str_name())
+    };
+    calibrated.map(text).collect()
+}
+
 /// Whether this is the prompt of a causal reranker, by the name that a server gives it.
 fn is_reranker(prompt: &str) -> bool {
     !["", YesNoPrompt::Generic.name()].contains(&prompt)
@@ -93,6 +106,7 @@ impl ModelIdentity {
             frame: Some(Frame::Chat),
             scorer: None,
             scorer_frame: None,
+            profiles: None,
             beside: vec![(Role::Embedding, "an embedding model".to_owned())],
             calibrations: Vec::new(),
             scorer_calibrations: Vec::new(),
@@ -146,6 +160,17 @@ impl ModelIdentity {
 }
 
 impl Backend {
+    /// The generator's calibrated position profiles, for [`ModelIdentity`]. Unlike that, they need a generator that is loaded. Learnt
+    /// ones change with every request.
+    pub async fn profiles(&self) -> Result<Vec<String>, BackendError> {
+        Ok(match self {
+            Self::Server(remote) => {
+                calibrated(&remote.patiently(|| client::position_bias(&remote.server)).await?.0.profiles)
+            }
+            Self::Local(engine) => calibrated(&client::local_profiles(&engine.generator()?.position_bias.profiles())),
+        })
+    }
+
     /// The models that answer.
     pub async fn models(&self) -> Result<ModelIdentity, BackendError> {
         Ok(match self {
@@ -174,6 +199,7 @@ impl Backend {
                         .into_iter()
                         .filter_map(|(role, model)| Some((role, model.map(scores_of)?)))
                         .collect(),
+                    profiles: None,
                     entailment: info.entailment.map(|model| model.sha256).unwrap_or_default(),
                     prompts,
                     ranking: info.ranking_version,
@@ -216,6 +242,7 @@ impl Backend {
                         .iter()
                         .map(|(role, scorer)| (*role, scorer.scores_sha256()))
                         .collect(),
+                    profiles: None,
                     entailment: engine.models().judge_sha256(),
                     ranking: RANKING_VERSION.to_owned(),
                     prompts: prompts(TEMPLATE_VERSION, info.yes_no.name(), scorers),

@@ -132,7 +132,10 @@ pub(crate) async fn run(
     (folder, restart): (&Path, bool),
     mut notify: impl FnMut(Event<'_>),
 ) -> Result<Finished, EvaluationError> {
-    let models = models(backend, plan.asks_judge().then_some("this evaluation")).await?;
+    let mut models = models(backend, plan.asks_judge().then_some("this evaluation")).await?;
+    if plan.arranges() {
+        models.profiles = Some(backend.profiles().await?);
+    }
     let mut manifest = plan.manifest(&models);
     manifest.extend(backend.bounds()?.map(|bounds| (BOUNDS.to_owned(), bounds)));
     let expected: Result<Vec<(&str, String)>, EvaluationError> =

@@ -132,6 +132,11 @@ impl Plan {
         self.annotators.iter().any(|annotator| annotator.is_belief()) || self.settings.rankers.iter().any(ranks)
     }
 
+    /// Whether answers are read from a context order that position profiles may decide. The given order is no ranking of ours.
+    pub(super) fn arranges(&self) -> bool {
+        self.end_to_end && self.settings.rankers.iter().any(|ranker| ranker.0.is_some())
+    }
+
     /// Everything that the results depend on. Results of another manifest are not continued.
     pub(super) fn manifest(&self, models: &ModelIdentity) -> Map<String, Value> {
         let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
@@ -170,10 +175,12 @@ impl Plan {
         {
             manifest.insert("threshold_of".to_owned(), json!(Annotator::Provenance.name()));
         }
-        // The given order is no ranking of ours, but its context order is.
         manifest.insert("ranking".to_owned(), json!(models.ranking));
         if let Some(calibrations) = models.calibrated(None) {
             manifest.insert("calibrations".to_owned(), json!(calibrations));
+        }
+        if let Some(profiles) = models.profiles.as_ref().filter(|profiles| !profiles.is_empty()) {
+            manifest.insert("position_profiles".to_owned(), json!(profiles));
         }
         if let Some(beside) = models.asked(self.settings.rankers.iter().filter_map(|ranker| ranker.0)) {
             manifest.insert("beside_the_generator".to_owned(), json!(beside));

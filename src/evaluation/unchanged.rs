@@ -14,7 +14,11 @@ pub(crate) async fn check(
     if matches!(backend, Backend::Local(_)) {
         return Ok(());
     }
-    changed(&manifest(began), &manifest(&backend.models().await?)).map_or(Ok(()), |what| {
+    let mut now = backend.models().await?;
+    if began.profiles.is_some() {
+        now.profiles = Some(backend.profiles().await?);
+    }
+    changed(&manifest(began), &manifest(&now)).map_or(Ok(()), |what| {
         let problem = format!(
             "{what} of the server is not as it was when these results were begun: the last answer is not kept. Answers of several servers, \
              or from before and after a calibration, cannot be compared: ask one of them, or begin anew with --restart"

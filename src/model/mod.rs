@@ -260,6 +260,8 @@ pub struct GeneratorInfo {
     pub adapter: Option<AdapterInfo>,
     /// Bytes of a cell of its cache, that is of one token; `None` where its file does not say.
     pub cell_bytes: Option<usize>,
+    /// Type of the numbers in the cells, by its name in the configuration.
+    pub cell_type: &'static str,
 }
 
 /// A LoRA adapter that is applied to a generator.

@@ -173,7 +173,13 @@ fn a_server_gives_the_results_that_this_process_gives() {
     // Either goes on with the other's results. A server does not tell its bounds.
     let read = |folder: &Path| serde_json::from_str::<Value>(&file(folder, "manifest.json")).unwrap();
     let (mut manifest, other) = (read(&here), read(&there));
-    assert!(manifest.as_object_mut().unwrap().remove("engine").is_some_and(|bounds| bounds["context"].is_number()));
+    assert!(
+        manifest
+            .as_object_mut()
+            .unwrap()
+            .remove("engine")
+            .is_some_and(|bounds| bounds["models"]["generator"]["context"].is_number())
+    );
     assert_eq!(manifest, other);
     let back = [asked(&here), vec!["--server".into(), server.address.clone()]].concat();
     succeeded(&run(&back.iter().map(String::as_str).collect::<Vec<_>>()));

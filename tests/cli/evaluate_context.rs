@@ -5,12 +5,13 @@ use program::{arguments, error, run, succeeded};
 use serde_json::{Value, json};
 
 /// A server over the scripted generator whose answers are best from the passages at the end of the prompt.
-fn scripted_server(runtime: &tokio::runtime::Runtime) -> common::Running {
+fn scripted_server(runtime: &tokio::runtime::Runtime, calibrated: bool) -> common::Running {
     use rerankd::engine::position_bias::PositionBias;
     use rerankd::fit::profile::{Profiles, Subject};
     runtime.block_on(async {
         let mut profiles = Profiles::default();
-        for shift in [0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1] {
+        let shifts: &[f64] = if calibrated { &[0.1, -0.1].repeat(5) } else { &[] };
+        for shift in shifts {
             assert!(profiles.observe(Subject::Answer, &[-2.0 + shift, 0.0, 2.0]));
         }
         let position_bias = PositionBias::new(profiles, Profiles::default(), Box::new(|_| Ok(())), Vec::new());
@@ -25,7 +26,7 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
     use rerankd::rpc::v1;
     use rerankd::rpc::v1::utility_service_client::UtilityServiceClient;
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let server = scripted_server(&runtime);
+    let server = scripted_server(&runtime, true);
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("q.jsonl"), folder.path().join("out"));
     // The scripted generator repeats the letter of the first passage.
@@ -89,4 +90,31 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
     assert!(said.contains("format (stored 1, now 2)") && said.contains("--restart"), "{said}");
     succeeded(&run(&[asked.concat(), vec!["--restart"]].concat()));
     runtime.block_on(server.stop());
+}
+
+/// An evaluation that a calibration interrupts would pool answers from two kinds of order.
+#[test]
+fn answers_from_before_a_calibration_are_not_continued() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("q.jsonl");
+    let passages = json!([{ "text": "qqq", "supporting": true }, { "text": "zzz" }, { "text": "jjj" }]);
+    std::fs::write(&file, format!("{}\n", json!({ "question": "zzj", "answers": ["zzz"], "passages": passages })))
+        .unwrap();
+    let asked = |server: &common::Running, method: &str| {
+        let out = folder.path().join(method);
+        let short = arguments(file.to_str().unwrap(), out.to_str().unwrap());
+        let more = ["--server", &server.address, "--annotators", "token-f1", "--method", method];
+        run(&[short, more.to_vec()].concat())
+    };
+    let (before, after) = (scripted_server(&runtime, false), scripted_server(&runtime, true));
+    succeeded(&asked(&before, "query-generation"));
+    succeeded(&asked(&before, "query-generation"));
+    let refused = asked(&after, "query-generation");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error(&refused).contains("position_profiles (stored nothing, now "), "{}", error(&refused));
+    // Nothing arranges the order that was given.
+    succeeded(&asked(&before, "given"));
+    succeeded(&asked(&after, "given"));
+    runtime.block_on(async { tokio::join!(before.stop(), after.stop()) });
 }

@@ -66,9 +66,17 @@ fn a_comparison_of_another_scorer_or_adapter_is_not_continued() {
     let scorer = manifest["scorer"].as_str().unwrap();
     assert!(scorer.split_once(" as ").is_some_and(|(file, _)| file.len() == 64), "{scorer}");
     assert!(with(&[("scorer.model", &merged)]).status.success(), "the same continues");
-    for other in
-        [&[][..], &[("scorer.model", &*merged), ("scorer.adapter", &*adapter)], &[("generator.adapter", &*adapter)]]
-    {
+    let scorer = ("scorer.model", &*merged);
+    for other in [
+        &[][..],
+        &[scorer, ("scorer.adapter", &*adapter)],
+        &[("generator.adapter", &*adapter)],
+        // How passages are cut, what a cell is, and what is refused.
+        &[scorer, ("scorer.context_cells", "512")],
+        &[scorer, ("scorer.cache_type", "bf16")],
+        &[scorer, ("generator.cache_type", "bf16")],
+        &[scorer, ("limits.passage_bytes", "100")],
+    ] {
         let refused = with(other);
         assert!(!refused.status.success(), "{other:?}");
         assert!(error(&refused).contains("the results were made with other settings: "), "{}", error(&refused));

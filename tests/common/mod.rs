@@ -102,6 +102,7 @@ impl Scripted {
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,
+            cell_type: "f16",
         };
         let limits = Limits { permit_wait: self.longest_wait, ..self.limits };
         let engine = engine_of(scheduler, info, PositionBias::default(), limits);

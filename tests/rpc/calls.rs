@@ -47,6 +47,7 @@ fn loading(go: Arc<AtomicBool>) -> Engine {
             compute: "cpu".into(),
             adapter: None,
             cell_bytes: None,
+            cell_type: "f16",
         };
         let tokenizer = Arc::new(ByteTokenizer::default());
         let position_bias = PositionBias::default();
