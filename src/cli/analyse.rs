@@ -49,7 +49,7 @@ pub(super) struct AnalyseArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Take only so many questions of each file.
-    #[arg(long, value_name = "QUESTIONS")]
+    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
     questions: Option<usize>,
     /// Leave out so many questions at the beginning of each file.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
@@ -58,7 +58,7 @@ pub(super) struct AnalyseArgs {
     #[arg(long, value_name = "PASSAGES", value_parser = clap::value_parser!(u32).range(1..))]
     passages: Option<u32>,
     /// Most tokens of a passage.
-    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     passage_tokens: Option<usize>,
     /// Sampled answers of a prompt, for analyses that sample; at most 100.
     #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]

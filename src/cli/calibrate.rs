@@ -63,16 +63,16 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ranking", conflicts_with = "data")]
     remove: Vec<String>,
     /// Use only the first COUNT questions of each file.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = super::count)]
     pub questions: Option<usize>,
     /// Whose likelihood is profiled.
     #[arg(long, value_enum, default_value_t = SubjectName::Both)]
     subject: SubjectName,
     /// Cut passages to this many tokens.
-    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     pub max_passage_tokens: Option<usize>,
     /// Add to the stored calibration instead of replacing it. Either is written when all questions are measured; without this
-    /// option, the first calibration of a model meanwhile, too.
+    /// option, the first calibration of a model meanwhile, too. Of --ranking each method is written when its lists are done.
     #[arg(long)]
     add: bool,
 }
@@ -156,8 +156,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         measured.profiles.merge(&file.load().map_err(anyhow::Error::from)?);
     }
     save(&measured.profiles)?;
-    let refused: usize = measured.refused.values().sum();
-    tracing::info!(path = %file.path().display(), questions = questions.len(), failed = failed.len(), refused, "profiles stored");
+    let (all, failed) = (questions.len(), failed.len());
+    output::complain(&format!("written: {}, from {all} questions of which {failed} failed", file.path().display()));
     let info = &engine.generator()?.info;
     position_bias::show(&v1::GetPositionBiasResponse {
         profiles: client::local_profiles(&[(Origin::Calibrated, measured.profiles)]),

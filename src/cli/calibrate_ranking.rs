@@ -11,6 +11,7 @@ use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
 use crate::evaluation::ranking::{Answers, Fitted, Settings};
+use crate::storage::calibrations::CalibrationFile;
 use crate::{app, telemetry};
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
@@ -39,8 +40,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         files.push((model.role(), file));
     }
     let bar = output::progress(data.questions.len() * methods.len(), "rankings");
-    let (mut fitted, mut roles, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-    let mut fatal = None;
+    let (mut fitted, mut written, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    let mut fatal: Option<Failure> = None;
     'methods: for method in methods {
         let role = engine.scoring_model(&RerankRequest { method: Some(method), ..RerankRequest::default() })?.role();
         let mut answers = Answers::new(method);
@@ -52,7 +53,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
                     }
                     // What the methods before it taught is stored.
                     Refusal::Fatal(error) => {
-                        fatal = Some(error);
+                        fatal = Some(error.into());
                         break 'methods;
                     }
                 }
@@ -63,9 +64,17 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
             bar.suspend(|| output::complain(&format!("{}: {warning}", method.name())));
         }
         let (some, failed) = answers.fit();
-        roles.extend(some.iter().map(|_| role));
+        // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored.
+        let file = files.iter().find(|(other, _)| *other == role && !some.is_empty());
+        let stored = file.map_or(Ok(()), |(_, file)| store(file, &some));
+        let name = file.map(|(_, file)| file.path().display().to_string());
+        written.extend(name.filter(|name| stored.is_ok() && !written.contains(name)));
         fitted.extend(some);
         problems.extend(failed.iter().map(ToString::to_string));
+        if let Err(error) = stored {
+            fatal = Some(error);
+            break;
+        }
     }
     bar.finish_and_clear();
     for problem in &problems {
@@ -73,24 +82,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     }
     if fitted.is_empty() {
         let none = || Failure::Input("no method could be calibrated".to_owned());
-        return Err(fatal.map_or_else(none, Failure::from));
-    }
-    let mut written = Vec::new();
-    for (role, file) in &files {
-        // A calibration belongs to the generator that scored.
-        let of_role: Vec<&Fitted> =
-            roles.iter().zip(&fitted).filter(|(other, _)| *other == role).map(|(_, one)| one).collect();
-        if of_role.is_empty() {
-            continue;
-        }
-        // Read again: another calibration may have ended meanwhile.
-        let mut stored = file.load().map_err(anyhow::Error::from)?;
-        for one in of_role {
-            stored.retain(|other| !one.calibration.replaces(other));
-            stored.push(one.calibration.clone());
-        }
-        file.save(&stored).map_err(anyhow::Error::from)?;
-        written.push(file.path().display().to_string());
+        return Err(fatal.unwrap_or_else(none));
     }
     if args.json || !output::on_terminal() {
         let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one))).collect();
@@ -98,12 +90,25 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     } else {
         output::print(&table(&fitted))?;
     }
-    output::complain(&format!("written: {}", written.join(", ")));
+    if !written.is_empty() {
+        output::complain(&format!("written: {}", written.join(", ")));
+    }
     match (fatal, problems.len()) {
-        (Some(error), _) => Err(error.into()),
+        (Some(error), _) => Err(error),
         (None, 0) => Ok(()),
         (None, failed) => Err(Failure::Other(anyhow::anyhow!("{failed} calibrations could not be fitted"))),
     }
+}
+
+/// Replaces what is stored of the same methods.
+fn store(file: &CalibrationFile, fitted: &[Fitted]) -> Result<(), Failure> {
+    // Read again: another calibration may have ended meanwhile.
+    let mut stored = file.load().map_err(anyhow::Error::from)?;
+    for one in fitted {
+        stored.retain(|other| !one.calibration.replaces(other));
+        stored.push(one.calibration.clone());
+    }
+    Ok(file.save(&stored).map_err(anyhow::Error::from)?)
 }
 
 fn line(one: &Fitted) -> Value {

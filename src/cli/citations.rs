@@ -25,7 +25,7 @@ use crate::rpc::{client, v1};
 /// evaluate --task long-answer` writes such lines to answers.jsonl in its folder. Prints one JSON object with the statements of each
 /// answer, its line, and the means, also those of each system. Answers that are refused are told and left out; the exit code is
 /// then 2. An answer without citations counts 0 in the mean precision, as in the
-/// authors' program. The generator is not loaded.
+/// authors' program. The generator is not loaded. A command that is interrupted prints nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
                         rerankd citations --input evaluation/answers.jsonl\n  \

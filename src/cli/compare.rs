@@ -79,13 +79,13 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Rank only so many questions of each file.
-    #[arg(long, value_name = "QUESTIONS")]
+    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
     questions: Option<usize>,
     /// Leave out so many questions at the beginning of each file.
     #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
     skip: usize,
     /// Most tokens of a passage.
-    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     passage_tokens: Option<usize>,
     /// Milliseconds that a ranking should take, for the methods that read with the generator: they read fewer passages or none, or
     /// refuse. Two rankings without a budget come first, to measure the speed.

@@ -47,7 +47,7 @@ pub(super) struct CompressArgs {
     #[arg(long, value_name = "METHOD", value_parser = method_parser())]
     rank: Option<String>,
     /// Number of passages to keep before they are compressed, best first; by default all.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = super::count)]
     top_n: Option<usize>,
     /// Put what this response quotes from compressed passages back into the words of the original ones. Asks no model.
     #[arg(long, value_name = "RESPONSE", requires = "compressed")]
@@ -141,6 +141,8 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
         compression: Some(args.compression.options(args.method)),
         ..RerankRequest::default()
     };
+    // Before a model is loaded.
+    request.check_options()?;
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
     let unanswered = || Failure::Other(anyhow::anyhow!("the server does not compress: it is of an earlier version"));
     let report = answer.compression.as_ref().ok_or_else(unanswered)?;

@@ -8,21 +8,23 @@ use super::Failure;
 use crate::config;
 use crate::rpc::connect::Server;
 
+/// Heading of these flags in the help. It stands at each: set for the struct, it would hold for every flag after it, too.
+pub(super) const HEADING: &str = "Connection to the server";
+
 /// How a server is reached.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Connection to the server")]
 pub(super) struct ConnectionArgs {
     /// PEM file with the authority of the server's certificate; by default the public authorities.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// PEM file with a client certificate, for a server that asks for one.
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// PEM file with the private key of --cert.
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     /// File that holds the bearer token; by default the variable RERANKD_TOKEN.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 

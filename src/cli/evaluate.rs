@@ -57,10 +57,10 @@ pub(super) struct EvaluateArgs {
     #[arg(long, default_value = "test")]
     split: String,
     /// Documents read of each list.
-    #[arg(long, value_name = "DOCUMENTS", default_value_t = 10)]
+    #[arg(long, value_name = "DOCUMENTS", default_value_t = 10, value_parser = super::count)]
     depth: usize,
     /// Evaluate only the first so many questions.
-    #[arg(long, value_name = "QUESTIONS")]
+    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
     limit: Option<usize>,
     /// Folder of the results.
     #[arg(long, value_name = "FOLDER")]
@@ -96,16 +96,16 @@ pub(super) struct EvaluateArgs {
     #[command(flatten)]
     task: TaskArgs,
     /// Most tokens of an answer [default: 32, for dialogue 128, for long answers 300].
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = super::count)]
     max_tokens: Option<usize>,
     /// Samples of each prompt for the SePer annotators.
-    #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
+    #[arg(short = 'n', long = "count", value_name = "SAMPLES", value_parser = super::count)]
     count: Option<usize>,
     /// Seed of the samples.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most tokens of a passage.
-    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     max_passage_tokens: Option<usize>,
     #[command(flatten)]
     measure: measure::OptionArgs,

@@ -36,10 +36,11 @@ mod warm;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app;
-use crate::config::{Config, ConfigError};
+use crate::config::{self, Config, ConfigError};
 use crate::evaluation::EvaluationError;
 use crate::files as input;
 use crate::files::FileError;
@@ -85,11 +86,21 @@ enum Command {
     Man(shell::ManArgs),
 }
 
+/// The arguments. A variable that is set to nothing names no file, as in an environment file whose value was left empty; clap would
+/// refuse it as an empty `--config`.
+fn arguments() -> Cli {
+    let mut command = Cli::command();
+    if config::names_no_file() {
+        command = command.mut_arg("config", |config| config.env(Resettable::Reset));
+    }
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 /// Sources of the configuration, accepted by every command.
 #[derive(Debug, Clone, Args)]
 struct SettingsArgs {
     /// Configuration file in TOML; `rerankd check-config` prints all keys.
-    #[arg(long, global = true, value_name = "FILE", env = "RERANKD_CONFIG")]
+    #[arg(long, global = true, value_name = "FILE", env = config::FILE)]
     config: Option<PathBuf>,
     /// Override one key, for example `--set generator.threads=4`; may be repeated.
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value)]
@@ -189,6 +200,12 @@ fn above_zero(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number above 0".to_owned())
 }
 
+/// A number of things, for an argument. 0 would be "not given" on the way to a server, and none in this process.
+fn count(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| "must be a whole number above 0".to_owned())
+}
+
 /// Time for computations to stop after the command has ended.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -201,7 +218,7 @@ fn reactors() -> usize {
 /// Parses the arguments, runs the command and returns its exit code. An error is printed to standard error.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = arguments();
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(reactors()).enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(run(cli));
@@ -235,7 +252,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Utility(args) => utility::run(args, &settings).await,
         Command::Measure(args) => measure::run(args, &settings).await,
         Command::Citations(args) => citations::run(args, &settings).await,
-        Command::Evaluate(args) => evaluate::run(args, &settings).await,
+        Command::Evaluate(args) => Box::pin(evaluate::run(args, &settings)).await,
         Command::Compare(args) => Box::pin(compare::run(args, &settings)).await,
         Command::Lists(args) => lists::run(&args),
         Command::Analyse(args) => analyse::run(args, &settings).await,
@@ -257,7 +274,21 @@ async fn run(cli: Cli) -> Result<(), Failure> {
 mod tests {
     use clap::CommandFactory;
 
-    use super::Cli;
+    use super::{Cli, connection};
+
+    /// A heading of flattened arguments holds for every one after them, too.
+    #[test]
+    fn only_flags_of_the_connection_stand_below_its_heading() {
+        for command in Cli::command().get_subcommands() {
+            let below = command.get_arguments().filter(|one| one.get_help_heading() == Some(connection::HEADING));
+            let names: Vec<&str> = below.map(|argument| argument.get_id().as_str()).collect();
+            assert!(
+                names.is_empty() || names == ["ca", "cert", "key", "token_file"],
+                "{} {names:?}",
+                command.get_name()
+            );
+        }
+    }
 
     /// clap checks this only in debug builds, and only when the command is used.
     #[test]

@@ -79,16 +79,16 @@ pub(super) struct RerankArgs {
     #[arg(long, value_enum)]
     design: Option<DesignName>,
     /// Score the prefixes of each order, up to this many passages.
-    #[arg(long, value_name = "PASSAGES")]
+    #[arg(long, value_name = "PASSAGES", value_parser = super::count)]
     depth: Option<usize>,
     /// Most tokens to evaluate; `limits.tokens_per_request` by default.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = super::count)]
     token_budget: Option<usize>,
     /// Reduce the design to fit the token budget instead of refusing the request.
     #[arg(long)]
     fit_budget: bool,
     /// Number of orders in the design.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = super::count)]
     orders: Option<usize>,
     /// Quantity that is scored for each order.
     #[arg(long, value_enum, default_value_t = OutcomeName::QueryLikelihood)]
@@ -103,7 +103,7 @@ pub(super) struct RerankArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Number of results to print, best first; by default all.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = super::count)]
     top_n: Option<usize>,
     /// Omit results with a lower score; from 0 to 1.
     #[arg(long, value_name = "SCORE")]
@@ -112,7 +112,7 @@ pub(super) struct RerankArgs {
     #[arg(long)]
     no_truncate: bool,
     /// Most tokens per passage.
-    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     max_passage_tokens: Option<usize>,
     /// Order of the passages in the generator's context. By default a calibrated position profile decides if its effect
     /// exceeds its error; otherwise the best passage comes first.
@@ -269,6 +269,8 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let mut request = args.request()?;
+    // Before a model is loaded, and not with every list.
+    request.check_options()?;
     if let Some(lists) = &args.lists {
         return Box::pin(rerank_lists::run(&args, lists, &config, request)).await;
     }

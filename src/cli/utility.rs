@@ -53,10 +53,10 @@ pub(super) struct UtilityArgs {
     #[arg(long)]
     samples: bool,
     /// Samples per prompt; 10 by default.
-    #[arg(short = 'n', long = "count", value_name = "SAMPLES")]
+    #[arg(short = 'n', long = "count", value_name = "SAMPLES", value_parser = super::count)]
     count: Option<usize>,
     /// Most tokens per sample; by default 64, for dialogue 128, for long answers 300.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = super::count)]
     max_tokens: Option<usize>,
     /// Sampling temperature; 0 always selects the likeliest token.
     #[arg(long, default_value_t = 1.0)]
@@ -65,10 +65,10 @@ pub(super) struct UtilityArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Most tokens per passage.
-    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     max_passage_tokens: Option<usize>,
     /// Most tokens to evaluate per question; `limits.tokens_per_request` by default.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = super::count)]
     token_budget: Option<usize>,
     #[command(flatten)]
     measure: measure::OptionArgs,
@@ -111,6 +111,8 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
     }
+    // Found with the first question, after the models are loaded, a fault would be found with every one.
+    args.request(&questions[0]).check_settings()?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let bar = output::progress(questions.len(), "questions");
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);

@@ -143,6 +143,15 @@ pub struct Config {
     effective: Value,
 }
 
+/// Variable that names the configuration file.
+pub const FILE: &str = "RERANKD_CONFIG";
+
+/// Whether [`FILE`] is set to nothing, and so names none.
+#[must_use]
+pub fn names_no_file() -> bool {
+    std::env::var_os(FILE).is_some_and(|name| name.is_empty())
+}
+
 impl Config {
     /// Reads the defaults, `file`, the process's environment and `flags` (pairs of `section.key` and value). Later
     /// sources take precedence.

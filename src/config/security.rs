@@ -127,10 +127,11 @@ pub(super) fn service_manager(variable: &dyn Fn(&str) -> Option<String>) -> Opti
     Some((socket, micros.filter(|micros| *micros > 0).map(Duration::from_micros)))
 }
 
-/// The token that a command presents to a server (`RERANKD_TOKEN`), and never a flag: other users see command lines.
+/// The token that a command presents to a server (`RERANKD_TOKEN`), and never a flag: other users see command lines. White space
+/// around it is not part of it: a variable that was made of a file ends with the file's line.
 #[must_use]
 pub fn client_token() -> Option<String> {
-    std::env::var("RERANKD_TOKEN").ok().filter(|token| !token.is_empty())
+    std::env::var("RERANKD_TOKEN").ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
 #[cfg(test)]

@@ -84,8 +84,9 @@ impl Server {
 
     fn bearer(&self) -> Result<Option<MetadataValue<Ascii>>, ClientError> {
         let Some(token) = &self.token else { return Ok(None) };
-        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| {
-            ClientError::refused("InvalidArgument", true, "the token must be printable ASCII".to_owned())
+        let mut value: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(|_| ClientError::Misused {
+            address: self.address.clone(),
+            problem: "the token, of --token-file or RERANKD_TOKEN, must be printable ASCII".to_owned(),
         })?;
         value.set_sensitive(true);
         Ok(Some(value))

@@ -197,6 +197,7 @@ fn a_calibration_is_kept_shown_and_used_and_a_damaged_one_is_set_aside() {
     let output = rerankd(&["calibrate", "--data", "-", "--set", &store], &format!("{line}\n\n{unmarked}\n"));
     assert!(output.status.success(), "{}", error(&output));
     assert!(error(&output).contains("standard input:3: passages: none is marked"), "{}", error(&output));
+    assert!(error(&output).contains("calibrated.json, from 2 questions of which 1 failed"), "{}", error(&output));
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["profiles"][0]["subject"], "PROFILE_SUBJECT_ANSWER");
     assert_eq!(answer["profiles"][0]["means"].as_array().unwrap().len(), 3);

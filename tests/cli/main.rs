@@ -35,3 +35,4 @@ mod serve;
 mod serving;
 mod shell;
 mod tasks;
+mod usage;
