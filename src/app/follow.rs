@@ -18,35 +18,40 @@ pub(super) enum Read {
     Unread,
 }
 
+/// What a look at a file found: its stamp, `None` where there is no file, and how many of its name were set aside so far.
+type Look = (Option<(SystemTime, u64)>, usize);
+
 /// Calls `reload` whenever the stamp of a file changes, and again while it cannot be read, until the task is aborted. Its argument is
 /// whether it was just called for the same file.
 async fn follow(
     interval: Duration,
-    stamp: impl Fn() -> Option<(SystemTime, u64)> + Send + Sync + 'static,
+    look: impl Fn() -> Look + Send + Sync + 'static,
     reload: impl Fn(bool) -> Read + Send + Sync + 'static,
 ) {
-    let (stamp, reload) = (Arc::new(stamp), Arc::new(reload));
+    let (look, reload) = (Arc::new(look), Arc::new(reload));
     // The file may have changed since the engine loaded it, so the first check always reloads it.
-    let (mut seen, mut unread) = (None, false);
+    let (mut seen, mut unread, mut aside) = (None, false, None);
     loop {
         tokio::time::sleep(interval).await;
         // Off the reactor: a volume that stops answering would hold its thread.
-        let stamped = Arc::clone(&stamp);
-        let Ok(now) = tokio::task::spawn_blocking(move || stamped()).await else { continue };
+        let looking = Arc::clone(&look);
+        let Ok((now, count)) = tokio::task::spawn_blocking(move || looking()).await else { continue };
+        // A file that was set aside, here or by another server of the store, is not gone by anyone's wish: what is in use stays.
+        let grown = aside.replace(count).is_some_and(|before| before < count);
+        let moved = now.is_none() && grown;
         // What was there and is gone counts as a change; what never was is not looked for.
-        if now == seen && !unread {
+        if moved || (now == seen && !unread) {
+            (seen, unread) = (now, unread && !moved);
             continue;
         }
         // A file that could not be read may be read later without a change of it.
-        let (again, reload, stamped) = (unread && now == seen, Arc::clone(&reload), Arc::clone(&stamp));
+        let (again, reload, looking) = (unread && now == seen, Arc::clone(&reload), Arc::clone(&look));
         let read = tokio::task::spawn_blocking(move || {
             let read = reload(again);
-            (read, read == Read::Refused && stamped().is_none())
+            (read, read == Read::Refused && looking().0.is_none())
         });
-        let (read, aside) = read.await.unwrap_or((Read::Unread, false));
-        unread = read == Read::Unread;
-        // A file that was set aside is not gone by anyone's wish: what is in use stays in use.
-        seen = now.filter(|_| !aside);
+        let (read, moved) = read.await.unwrap_or((Read::Unread, false));
+        (seen, unread) = (now.filter(|_| !moved), read == Read::Unread);
     }
 }
 
@@ -54,7 +59,8 @@ async fn follow(
 pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
     let file = Arc::new(file);
     let stamped = Arc::clone(&file);
-    follow(interval, move || stamped.stamp(), move |again| load_profiles(&generator, &file, again)).await;
+    let look = move || (stamped.stamp(), stamped.set_aside_so_far());
+    follow(interval, look, move |again| load_profiles(&generator, &file, again)).await;
 }
 
 /// Replaces the calibrated profiles by those of `file`. Of an attempt that fails again there is no line in the log.
@@ -85,7 +91,8 @@ pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, aga
 pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFile, interval: Duration) {
     let file = Arc::new(file);
     let stamped = Arc::clone(&file);
-    follow(interval, move || stamped.stamp(), move |again| load_ranking(&generator, &file, again)).await;
+    let look = move || (stamped.stamp(), stamped.set_aside_so_far());
+    follow(interval, look, move |again| load_ranking(&generator, &file, again)).await;
 }
 
 /// Replaces the calibrations of ranking methods by those of `file`. Of an attempt that fails again there is no line in the log.
@@ -120,7 +127,7 @@ mod tests {
         let there = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let (calls, seen) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&there));
         let counted = Arc::clone(&calls);
-        let stamp = move || seen.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1));
+        let stamp = move || (seen.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1)), 1);
         let reload = move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
             Read::Taken
@@ -146,7 +153,10 @@ mod tests {
         let there = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let (calls, moved) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&there));
         let counted = Arc::clone(&calls);
-        let stamp = move || there.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1));
+        let stamp = move || {
+            let is_there = there.load(Ordering::Relaxed);
+            (is_there.then_some((SystemTime::UNIX_EPOCH, 1)), usize::from(!is_there))
+        };
         let reload = move |_| {
             counted.fetch_add(1, Ordering::Relaxed);
             moved.store(false, Ordering::Relaxed);
@@ -163,7 +173,7 @@ mod tests {
     async fn a_file_that_could_not_be_read_is_read_again() {
         let (calls, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (counted, noted) = (Arc::clone(&calls), Arc::clone(&again));
-        let stamp = || Some((SystemTime::UNIX_EPOCH, 1));
+        let stamp = || (Some((SystemTime::UNIX_EPOCH, 1)), 0);
         let reload = move |again| {
             noted.lock().unwrap().push(again);
             if counted.fetch_add(1, Ordering::Relaxed) == 2 { Read::Taken } else { Read::Unread }

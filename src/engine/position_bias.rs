@@ -97,6 +97,8 @@ struct Learnt {
     /// Whether observations were added since the last write.
     unsaved: bool,
     saved: Option<Instant>,
+    /// Whether the last write failed, which was logged.
+    failing: bool,
 }
 
 /// The profiles of one generator.
@@ -127,7 +129,8 @@ impl PositionBias {
     /// profiles by [`ContextOrder::Auto`] are off until they are switched on.
     #[must_use]
     pub fn new(calibrated: Profiles, learnt: Profiles, keeper: Keeper, problems: Vec<String>) -> Self {
-        let learnt = Learnt { profiles: learnt, recent: Recent::default(), unsaved: false, saved: None };
+        let learnt =
+            Learnt { profiles: learnt, recent: Recent::default(), unsaved: false, saved: None, failing: false };
         Self {
             calibrated: Mutex::new(Calibrated { profiles: calibrated, problems }),
             learnt: Mutex::new(learnt),
@@ -197,7 +200,7 @@ impl PositionBias {
         due
     }
 
-    /// Writes the learnt profiles if they changed since the last write. A failure is logged; the next call tries again.
+    /// Writes the learnt profiles if they changed since the last write. The first of failures in a row is logged; the next call tries again.
     pub fn save(&self) {
         // The last profiles are written last, and the end of the process waits for a write that goes on.
         self.write(&lock(&self.writing));
@@ -218,9 +221,20 @@ impl PositionBias {
             learnt.saved = Some(Instant::now());
             (learnt.profiles.clone(), std::mem::take(&mut learnt.unsaved))
         };
-        if due && let Err(problem) = (self.keeper)(&profiles) {
+        if !due {
+            return;
+        }
+        let outcome = (self.keeper)(&profiles);
+        let failed_before = {
+            let mut learnt = lock(&self.learnt);
+            learnt.unsaved |= outcome.is_err();
+            std::mem::replace(&mut learnt.failing, outcome.is_err())
+        };
+        // A store that cannot be written would else take a line every few seconds.
+        if let Err(problem) = outcome.as_ref()
+            && !failed_before
+        {
             tracing::error!(%problem, "learnt position-bias profiles not saved");
-            lock(&self.learnt).unsaved = true;
         }
     }
 

@@ -1,6 +1,5 @@
 //! Takes up files of the Hugging Face Hub that no catalogue has: they are fetched once, and what they are is pinned in an entry.
 
-use std::fs::File;
 use std::path::Path;
 
 use super::catalog::{Companion, Entry, Role, Source};
@@ -29,7 +28,8 @@ impl Store {
     /// Fetches the files into the store. Returns the entry with their sizes and hashes, for a catalogue.
     ///
     /// # Errors
-    /// [`StoreError`]: a name that the catalogue has or that is no file name, two files of one name, a file that cannot be fetched.
+    /// [`StoreError`]: a name that the catalogue has or that is no file name, two files of one name, a file that cannot be
+    /// fetched, or whose place another one has.
     pub async fn adopt(&self, wanted: &Wanted, progress: bool) -> Result<Entry, StoreError> {
         let unusable = |problem: String| StoreError::Unusable { name: wanted.name.clone(), problem };
         if self.catalog().find(&wanted.name).is_some() {
@@ -63,7 +63,16 @@ impl Store {
                 Companion { file: base(file).to_owned(), bytes: u64::MAX, sha256: String::new(), sources: Vec::new() };
             let fetched = fetch::fetch(&source, &unknown, scratch.path(), self.hub(), progress).await;
             let fetched = fetched.map_err(|problem| no_source(format!("{source}: {problem}")))?;
-            parts.push(self.place(&fetched, &folder.join(&unknown.file), source)?);
+            let target = folder.join(&unknown.file);
+            // Another catalogue's: its servers would not start with ours.
+            if target.exists() && self.identify(&target)? != hash(&fetched)? {
+                let problem = format!(
+                    "{} is another file: choose another --name, or delete it if no catalogue has it",
+                    target.display()
+                );
+                return Err(unusable(problem));
+            }
+            parts.push(self.place(&fetched, &target, source)?);
         }
         parts.reverse();
         let mut parts = parts.into_iter();
@@ -85,9 +94,8 @@ impl Store {
     fn place(&self, fetched: &Path, target: &Path, source: Source) -> Result<Companion, StoreError> {
         let sha256 = hash(fetched)?;
         let failed = |error| StoreError::file(target, error);
-        let handle = File::open(fetched).map_err(failed)?;
-        let bytes = handle.metadata().map_err(failed)?.len();
-        handle.sync_all().and_then(|()| std::fs::rename(fetched, target)).map_err(failed)?;
+        let bytes = std::fs::metadata(fetched).map_err(failed)?.len();
+        scratch::move_to(fetched, target, SCRATCH).map_err(failed)?;
         self.identify(target)?;
         let file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Companion { file, bytes, sha256, sources: vec![source] })

@@ -59,6 +59,12 @@ impl ProfileFile {
         self.0.stamp()
     }
 
+    /// How many files of this name were set aside because they could not be used, by whatever process.
+    #[must_use]
+    pub fn set_aside_so_far(&self) -> usize {
+        self.0.set_aside_so_far()
+    }
+
     /// Reads the profiles; an empty set where there is no file yet.
     ///
     /// # Errors

@@ -41,6 +41,29 @@ impl Scratch {
     }
 }
 
+/// Moves a finished file to its place, also to another file system: a model's folder may be a link to a larger disk. What is there
+/// stays until all of it is written there, in a folder whose name begins with `prefix`.
+///
+/// # Errors
+/// The file cannot be read, or its place cannot be written.
+pub fn move_to(from: &Path, to: &Path, prefix: &str) -> io::Result<()> {
+    let mut file = File::open(from)?;
+    file.sync_all()?;
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+            let folder = to.parent().unwrap_or(Path::new("."));
+            remove_abandoned(folder, prefix);
+            let scratch = Scratch::new_in(folder, prefix)?;
+            let place = scratch.path().join("copied");
+            let mut copy = File::create(&place)?;
+            io::copy(&mut file, &mut copy)?;
+            copy.sync_all()?;
+            std::fs::rename(&place, to)
+        }
+        moved => moved,
+    }
+}
+
 /// Removes the folders in `root` whose names begin with `prefix` and whose owners are gone. What cannot be removed costs space, not
 /// the work that begins.
 pub fn remove_abandoned(root: &Path, prefix: &str) {

@@ -105,6 +105,17 @@ impl SealedFile {
         Some((metadata.modified().ok()?, metadata.len()))
     }
 
+    /// How many files of this name were set aside because they could not be used, by whatever process.
+    pub fn set_aside_so_far(&self) -> usize {
+        let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let aside = |name: &str| {
+            let label = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
+            label.is_some_and(|label| label.starts_with("damaged-") || label.starts_with("format-"))
+        };
+        let files = self.path.parent().and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
+        files.filter(|entry| aside(&entry.file_name().to_string_lossy())).count()
+    }
+
     /// Reads what was measured; `None` where there is no file yet. `outdated` knows earlier formats by their reason, and `check`
     /// makes the result of the content. A file that cannot be used is renamed.
     pub fn load<T: DeserializeOwned, R>(

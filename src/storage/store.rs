@@ -282,10 +282,7 @@ impl Store {
                 problems.push(format!("{source}: {error}"));
                 continue;
             }
-            File::open(&file)
-                .and_then(|handle| handle.sync_all())
-                .and_then(|()| std::fs::rename(&file, &target))
-                .map_err(|error| StoreError::file(&target, error))?;
+            scratch::move_to(&file, &target, SCRATCH).map_err(|error| StoreError::file(&target, error))?;
             self.identify(&target)?;
             return Ok(());
         }

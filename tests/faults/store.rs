@@ -200,6 +200,12 @@ async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
     let pulled = run("second", &["models", "pull", "toy", "--set", &own]);
     assert!(pulled.status.success(), "{}", crate::program::error(&pulled));
     assert_eq!(std::fs::read(folder.path().join("second/toy/model.onnx")).unwrap(), bytes);
+    // Another catalogue's file of the same name stays.
+    let elsewhere = format!("{to}.other");
+    let other = run("first", &["models", "add", "us/second", "Toy.GGUF.gguf", "--to", &elsewhere]);
+    assert!(crate::program::error(&other).contains("choose another --name"), "{other:?}");
+    assert!(run("first", &["models", "verify", "toy.gguf", "--set", &own]).status.success());
+    assert!(run("first", &["models", "add", "us/other", "Toy.GGUF.gguf", "--to", &elsewhere]).status.success());
     // Nothing is fetched for a name that is there, nor written for a file that is not.
     let asked = hub.requests.load(Ordering::SeqCst);
     let again = run("first", &add);
@@ -358,6 +364,21 @@ async fn a_full_disk_is_an_error_and_leaves_no_files() {
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains("No space left"), "{error}");
     assert_eq!(left_behind(store.root()), Vec::<String>::new());
+}
+
+/// It was fetched whole, and could not be moved.
+#[tokio::test]
+async fn a_folder_on_another_disk_takes_a_model() {
+    let Some(disk) = small_disk() else { return };
+    let (folder, bytes) = (tempfile::tempdir().unwrap(), content(50_000));
+    let hub = hub(bytes.clone(), Fault::None).await;
+    let store = store(folder.path(), &hub, &bytes, "toy.gguf");
+    std::fs::create_dir_all(store.root()).unwrap();
+    std::os::unix::fs::symlink(disk.path(), store.root().join("toy")).unwrap();
+    let entry = store.catalog().find("toy").unwrap().clone();
+    let path = store.pull(&entry, false).await.unwrap();
+    assert_eq!(std::fs::read(path).unwrap(), bytes);
+    assert_eq!(disk.path().read_dir().unwrap().count(), 1, "nothing else is left there");
 }
 
 #[tokio::test]

@@ -105,6 +105,31 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     server.stop().await;
 }
 
+/// The first server of a store that read a damaged file set it aside; the others found none, and dropped what they used.
+#[tokio::test]
+async fn a_file_that_another_server_sets_aside_is_not_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, format!("[models]\nstore = {:?}", folder.path())).unwrap();
+    let store = Config::load(Some(&config), &[]).unwrap().store;
+    let file = rerankd::app::calibration_file(&store, "scripted");
+    let server = Scripted::default().serve().await;
+    let generator = server.engine.generator().unwrap();
+    let following =
+        tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(50)));
+    file.save(&[calibration("query-generation", None)]).unwrap();
+    wait_until(|| generator.calibrations.all().len() == 1).await;
+    // As the other server does.
+    std::fs::write(file.path(), "{").unwrap();
+    assert!(file.load().is_err() && !file.path().exists());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(generator.calibrations.all().len(), 1, "the earlier calibration stays in use");
+    file.save(&[]).unwrap();
+    wait_until(|| generator.calibrations.all().is_empty()).await;
+    following.abort();
+    server.stop().await;
+}
+
 /// How surely a place is ahead of the next follows from the difference of their values, by a slope that lists can teach.
 #[tokio::test]
 async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {

@@ -172,6 +172,19 @@ fn filling_takes_free_room_only() {
     assert!(open(&folder, 10_000).holds(&key(100)), "traffic deletes what was used longest ago");
 }
 
+/// Room was made for it first, and it was not written.
+#[test]
+fn a_state_that_is_too_large_deletes_no_others() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("warm");
+    let disk = open(&folder, 10_000);
+    (0..6).for_each(|number| disk.write(key(number), Arc::new(vec![1; 1_000]), false));
+    disk.write(key(9), Arc::new(vec![1; 9_500]), false);
+    drop(disk);
+    let disk = open(&folder, 10_000);
+    assert!((0..6).all(|number| disk.holds(&key(number))) && !disk.holds(&key(9)));
+}
+
 #[test]
 fn files_of_states_that_memory_serves_are_not_the_first_to_go() {
     let scratch = tempfile::tempdir().unwrap();

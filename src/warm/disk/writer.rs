@@ -54,13 +54,15 @@ impl Writer {
                 Pending::lock(&self.pending).remove(&key);
                 continue;
             }
+            // Nothing makes room for what is not written.
+            let too_large = size > self.limit / 2;
             unlooked += 1;
-            if unlooked == BETWEEN_LOOKS || is_full(bytes) {
+            if !too_large && (unlooked >= BETWEEN_LOOKS || is_full(bytes)) {
                 unlooked = 0;
                 bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
             }
             // Filling deletes nothing: it would delete what it wrote itself, and what traffic needs.
-            let refused = size > self.limit / 2 || (fills && is_full(bytes));
+            let refused = too_large || (fills && is_full(bytes));
             if !refused {
                 match self.write(&key, &state) {
                     Ok(written) => {
