@@ -24,7 +24,7 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
         generator_metrics(&mut page, generator);
     }
     if let Some(judge) = engine.models().judge_if_any() {
-        let name = judge.model().name.as_str();
+        let name = label(&judge.model().name);
         let help =
             "Pairs of texts whose entailment was asked for: judged by the model, or kept from an earlier request.";
         for (source, pairs) in [("model", judge.judged()), ("cache", judge.kept())] {
@@ -32,10 +32,10 @@ pub(super) fn families(engine: &Engine) -> Vec<MetricFamily> {
             page.counter("rerankd_entailment_pairs_total", help, &labels, count(pairs));
         }
         restarts(&mut page, Role::Entailment, name, judge.restarts());
-        info(&mut page, name, &judge.model().sha256, Role::Entailment, ["", ""]);
+        info(&mut page, name, &judge.sha256(), Role::Entailment, ["", ""]);
     }
     for (role, scorer) in engine.models().scorers() {
-        let name = scorer.model().name.as_str();
+        let name = label(&scorer.model().name);
         let help = "Passages that a reranker or an embedding model scored.";
         let labels = [("model", name), ("role", role.name())];
         page.counter("rerankd_passages_scored_total", help, &labels, count(scorer.scored()));

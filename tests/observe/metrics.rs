@@ -274,6 +274,9 @@ async fn pairs_are_counted_by_where_their_verdict_comes_from() {
     let page = observable.scrape().await;
     let pairs = |source| page.sum("rerankd_entailment_pairs_total", &[("source", source)]);
     assert_eq!((pairs("model"), pairs("cache")), (2.0, 2.0));
+    // No file was there at the start.
+    let file = [("role", "entailment"), ("sha256", &"1".repeat(64))];
+    assert_eq!(page.sum("rerankd_model_info", &file), 1.0);
 }
 
 #[tokio::test]
