@@ -68,7 +68,7 @@ fn scored_by(sha256: &str, encoding: &str, adapter: Option<String>) -> String {
 }
 
 /// Calibrated profiles in a manifest.
-fn calibrated(profiles: &[v1::PositionProfile]) -> Vec<String> {
+fn arranging(profiles: &[v1::PositionProfile]) -> Vec<String> {
     let calibrated = profiles.iter().filter(|profile| profile.origin() == v1::ProfileOrigin::Calibrated);
     let text = |profile: &v1::PositionProfile| {
         let v1::PositionProfile { passages, observations, means, standard_errors, .. } = profile;
@@ -165,9 +165,9 @@ impl Backend {
     pub async fn profiles(&self) -> Result<Vec<String>, BackendError> {
         Ok(match self {
             Self::Server(remote) => {
-                calibrated(&remote.patiently(|| client::position_bias(&remote.server)).await?.0.profiles)
+                arranging(&remote.patiently(|| client::position_bias(&remote.server)).await?.0.profiles)
             }
-            Self::Local(engine) => calibrated(&client::local_profiles(&engine.generator()?.position_bias.profiles())),
+            Self::Local(engine) => arranging(&client::local_profiles(&engine.generator()?.position_bias.profiles())),
         })
     }
 

@@ -200,7 +200,8 @@ impl PositionBias {
         due
     }
 
-    /// Writes the learnt profiles if they changed since the last write. The first of failures in a row is logged; the next call tries again.
+    /// Writes the learnt profiles if they changed since the last write. The first of failures in a row is logged; the next call tries
+    /// again.
     pub fn save(&self) {
         // The last profiles are written last, and the end of the process waits for a write that goes on.
         self.write(&lock(&self.writing));
@@ -231,7 +232,7 @@ impl PositionBias {
             std::mem::replace(&mut learnt.failing, outcome.is_err())
         };
         // A store that cannot be written would else take a line every few seconds.
-        if let Err(problem) = outcome.as_ref()
+        if let Err(problem) = outcome
             && !failed_before
         {
             tracing::error!(%problem, "learnt position-bias profiles not saved");

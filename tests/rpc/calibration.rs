@@ -12,6 +12,7 @@ use rerankd::fusion::platt::Platt;
 use rerankd::metrics::cut::best_cut;
 use rerankd::rpc::v1;
 use rerankd::rpc::v1::model_service_client::ModelServiceClient;
+use rerankd::storage::calibrations::CalibrationFile;
 
 fn request() -> v1::RerankRequest {
     let mut request = wire("which mill race?", &["the weir", "the mill race", "the sluice", "bread"]);
@@ -39,19 +40,24 @@ async fn ask(server: &Running, request: v1::RerankRequest) -> v1::RerankResponse
     server.client().await.rerank(request).await.unwrap().into_inner()
 }
 
+/// The calibration file of a store of its own, and the folder that goes with it.
+fn own_file() -> (tempfile::TempDir, CalibrationFile) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, format!("[models]\nstore = \"{}\"\n", folder.path().display())).unwrap();
+    let store = Config::load(Some(&config), &[]).unwrap().store;
+    (folder, rerankd::app::calibration_file(&store, "scripted"))
+}
+
 fn logit(score: f64) -> f64 {
     (score / (1.0 - score)).ln()
 }
 
 #[tokio::test]
 async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("config.toml");
-    std::fs::write(&config, format!("[models]\nstore = {:?}", folder.path())).unwrap();
-    let store = Config::load(Some(&config), &[]).unwrap().store;
+    let (_folder, file) = own_file();
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
-    let file = rerankd::app::calibration_file(&store, "scripted");
     let following =
         tokio::spawn(rerankd::app::follow_ranking(generator.clone(), file.clone(), Duration::from_millis(5)));
     let alone = v1::RerankRequest { method: v1::Method::QueryGeneration.into(), ..request() };
@@ -108,11 +114,7 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
 /// The first server of a store that read a damaged file set it aside; the others found none, and dropped what they used.
 #[tokio::test]
 async fn a_file_that_another_server_sets_aside_is_not_gone() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("config.toml");
-    std::fs::write(&config, format!("[models]\nstore = {:?}", folder.path())).unwrap();
-    let store = Config::load(Some(&config), &[]).unwrap().store;
-    let file = rerankd::app::calibration_file(&store, "scripted");
+    let (_folder, file) = own_file();
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
     let following =
