@@ -16,6 +16,7 @@ use super::{Engine, EngineError};
 use crate::call::Call;
 use crate::compress::Method;
 use crate::numeric::{count, real};
+use crate::scheduler::pace::Kind;
 
 /// Tokens a byte before anything is learnt: English text has about four bytes a token.
 const PRIOR: f64 = 0.25;
@@ -76,6 +77,7 @@ pub(super) struct Size {
     bytes: usize,
     /// Most tokens that it may take.
     most: usize,
+    kind: Kind,
 }
 
 /// A request whose work was admitted.
@@ -107,7 +109,12 @@ impl Estimates {
 impl Size {
     fn new(name: &'static str, variant: u16, passages: usize, bytes: usize, most: usize) -> Self {
         let passages = passages.checked_ilog2().map_or(0, |power| power + 1);
-        Self { class: (Role::Generator.name(), name, variant, passages), bytes, most }
+        Self { class: (Role::Generator.name(), name, variant, passages), bytes, most, kind: Kind::Draws }
+    }
+
+    /// The same where nothing is drawn.
+    fn read_only(self) -> Self {
+        Self { kind: Kind::Reads, ..self }
     }
 
     /// The same for the generator of this role.
@@ -138,7 +145,8 @@ impl Size {
         let orders = request.moi.orders.unwrap_or(1);
         let ranked = passages.saturating_add(queries).saturating_mul(orders);
         let sampled = inline.map_or(0, |inline| measured(request, inline));
-        let drawn = request.method().drawn(request).saturating_mul(BYTES_PER_TOKEN);
+        let (method, answers) = (request.method(), request.method().drawn(request));
+        let drawn = answers.saturating_mul(BYTES_PER_TOKEN);
         // The opening is evaluated once.
         let ranked = ranked.saturating_add(request.opening.bytes());
         let compressed = request.compression.filter(Compression::reads).map_or(0, |compression| {
@@ -155,7 +163,9 @@ impl Size {
             | ((request.moi.scheme() as u16) << DESIGN);
         let total = ranked.saturating_add(sampled).saturating_add(drawn).saturating_add(compressed);
         let most = limits.min(request.moi.token_budget.unwrap_or(usize::MAX));
-        Self::new(request.method().name(), variant, request.passages.len(), total, most)
+        let size = Self::new(method.name(), variant, request.passages.len(), total, most);
+        let draws = inline.is_some() || method.reads_own_answer() || answers > 0;
+        if draws { size } else { size.read_only() }
     }
 
     pub fn of_samples(request: &BeliefRequest, limits: usize) -> Self {
@@ -239,7 +249,7 @@ impl Engine {
     /// [`EngineError::QueueFull`], or [`EngineError::DeadlineExceeded`] if it could not end in time on an idle machine.
     pub(super) fn admit_work(&self, call: &Call, model: &GeneratorModel, size: Size) -> Result<Admitted, EngineError> {
         let size = size.on(model.role());
-        model.scheduler().admit(call, self.estimates.tokens(&size))?;
+        model.scheduler().admit(call, self.estimates.tokens(&size), size.kind)?;
         Ok(Admitted { size, before: call.spent() })
     }
 
@@ -250,8 +260,11 @@ impl Engine {
         model: &GeneratorModel,
         sizes: impl Iterator<Item = Size>,
     ) -> Result<(), EngineError> {
-        let tokens = sizes.map(|size| self.estimates.tokens(&size.on(model.role()))).fold(0, usize::saturating_add);
-        Ok(model.scheduler().admit(call, tokens.min(self.limits().tokens))?)
+        let sizes: Vec<Size> = sizes.map(|size| size.on(model.role())).collect();
+        let tokens = sizes.iter().map(|size| self.estimates.tokens(size)).fold(0, usize::saturating_add);
+        let draws = sizes.iter().any(|size| size.kind == Kind::Draws);
+        let kind = if draws { Kind::Draws } else { Kind::Reads };
+        Ok(model.scheduler().admit(call, tokens.min(self.limits().tokens), kind)?)
     }
 
     /// Learns from a request that ended and took so many tokens. Other requests of its call may have taken some, too.

@@ -18,6 +18,7 @@ use super::{Engine, EngineError, estimate};
 use crate::call::{Call, Lane};
 use crate::plan::{NodeId, Plan, Segment, Token};
 use crate::scheduler::generator::Keys;
+use crate::scheduler::pace::Kind;
 
 /// Most passages of a request.
 pub const MOST_PASSAGES: usize = 10_000;
@@ -64,7 +65,7 @@ impl Engine {
         let bytes = |group: &[Passage]| group.iter().map(|passage| passage.text.len() + passage.title.len()).sum();
         let first = estimate::tokens_of_text(passages.chunks(GROUP).next().map_or(0, bytes));
         // Longer passages are cut.
-        generator.scheduler.admit(call, first.min(self.limits.tokens))?;
+        generator.scheduler.admit(call, first.min(self.limits.tokens), Kind::Reads)?;
         let (mut progress, mut in_vain) = (WarmProgress::default(), 0);
         let passages: Arc<[Passage]> = passages.into();
         for start in (0..passages.len()).step_by(GROUP) {

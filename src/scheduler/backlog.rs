@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ScheduleError;
-use super::pace::Pace;
+use super::pace::{Kind, Pace};
 use crate::call::Call;
 use crate::numeric::{count, real};
 
@@ -118,7 +118,7 @@ impl Backlog {
         let (open, ahead) = lists.estimate(size);
         if size.refusable && ahead > 0 && !call.is_local() {
             let time = due.map(|due| due.saturating_duration_since(now));
-            self.pace.admit(open.left, ahead, time, self.longest_wait)?;
+            self.pace.admit((open.left, Kind::Reads), ahead, time, self.longest_wait)?;
         }
         let number = lists.next;
         lists.next += 1;

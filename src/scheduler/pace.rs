@@ -55,6 +55,19 @@ impl Speeds {
         let recent = self.last.is_some_and(|last| now.saturating_duration_since(last) <= SILENCE);
         self.full.speed().filter(|_| recent)
     }
+
+    /// What prompts are read with: full steps, or all where these were faster, as after a step in which the process was halted.
+    fn reading(&self) -> Option<f64> {
+        self.full.speed().into_iter().chain(self.all.speed()).reduce(f64::max)
+    }
+
+    /// What the time of a request of this kind is counted by.
+    fn of(&self, kind: Kind) -> Option<f64> {
+        match kind {
+            Kind::Reads => self.reading(),
+            Kind::Draws => self.all.speed(),
+        }
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -75,6 +88,15 @@ impl Mean {
     fn speed(self) -> Option<f64> {
         (self.tokens > 0.0 && self.seconds > 0.0).then(|| self.tokens / self.seconds)
     }
+}
+
+/// What a request has the model do, which decides at what speed its time is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It reads prompts. Samples of other requests grow beside them, in the same steps.
+    Reads,
+    /// It draws tokens, too. Each takes a step, which is slow where nothing is read beside it.
+    Draws,
 }
 
 /// Why work is not admitted.
@@ -128,8 +150,7 @@ impl Pace {
         speeds.idle_since.get_or_insert_with(Instant::now);
     }
 
-    /// Tokens a second that prompts are read with: of the latest full steps, or of all latest steps where these were faster, as
-    /// after a step in which the process was halted. `None` before the first step.
+    /// Tokens a second that prompts are read with; `None` before the first step.
     ///
     /// Where it [bought nothing](Self::bought_nothing), it rises towards the `best` speed that was seen until the next step, so that a
     /// speed that was measured too low is measured anew after a while.
@@ -139,9 +160,9 @@ impl Pace {
     }
 
     fn reading_at(&self, best: f64, now: Instant) -> Option<f64> {
-        let Speeds { all, full, idle_since, .. } = self.speeds();
-        let speed = full.speed().into_iter().chain(all.speed()).reduce(f64::max)?;
-        let idle = idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let speeds = self.speeds();
+        let speed = speeds.reading()?;
+        let idle = speeds.idle_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let believed = (-idle.as_secs_f64() / FORGET).exp2();
         Some(speed + (best - speed).max(0.0) * (1.0 - believed))
     }
@@ -163,7 +184,7 @@ impl Pace {
         (late > 0.0).then(|| delay(late))
     }
 
-    /// Whether `own` tokens may be admitted behind `ahead` tokens.
+    /// Whether `own` tokens of this kind may be admitted behind `ahead` tokens of any.
     ///
     /// With a deadline, `time` is what is left of it, and both must fit. Without one, `wait` bounds the time until the work
     /// begins. Before the first step nothing is known, and everything is admitted; so is the first request in line, from
@@ -173,24 +194,24 @@ impl Pace {
     /// [`Refusal`].
     pub fn admit(
         &self,
-        own: usize,
+        (own, kind): (usize, Kind),
         ahead: usize,
         time: Option<Duration>,
         wait: Option<Duration>,
     ) -> Result<(), Refusal> {
-        self.admit_at(own, ahead, time, wait, Instant::now())
+        self.admit_at((own, kind), ahead, time, wait, Instant::now())
     }
 
     fn admit_at(
         &self,
-        own: usize,
+        (own, kind): (usize, Kind),
         ahead: usize,
         time: Option<Duration>,
         wait: Option<Duration>,
         now: Instant,
     ) -> Result<(), Refusal> {
         let speeds = self.speeds();
-        let Some(speed) = speeds.all.speed() else { return Ok(()) };
+        let Some(speed) = speeds.of(kind) else { return Ok(()) };
         let (own, ahead) = (real(own) / speed, real(ahead) / speed);
         let (needed, allowed) = match (time, wait) {
             (Some(time), _) => {
@@ -232,8 +253,21 @@ mod tests {
     #[test]
     fn before_the_first_step_everything_is_admitted() {
         let pace = Pace::default();
-        assert_eq!(pace.admit(usize::MAX, usize::MAX, Some(SECOND), None), Ok(()));
+        assert_eq!(pace.admit((usize::MAX, Kind::Reads), usize::MAX, Some(SECOND), None), Ok(()));
         assert!(!pace.hopeless(usize::MAX, SECOND));
+    }
+
+    /// Worked by hand: samples alone take 20 tokens a second, prompts are read at 1,000.
+    #[test]
+    fn prompts_are_counted_at_the_speed_at_which_they_are_read() {
+        let (pace, three) = (thousand(), Some(3 * SECOND));
+        for _ in 0..2_000 {
+            pace.record(1, SECOND / 20, false);
+        }
+        assert_eq!(pace.admit((400, Kind::Reads), 2_000, three, None), Ok(()), "2.4 of 2.4 seconds");
+        assert!(pace.admit((400, Kind::Draws), 2_000, three, None).is_err(), "120 seconds");
+        assert_eq!(pace.admit((1, Kind::Reads), 10_000, None, Some(10 * SECOND)), Ok(()));
+        assert!(pace.admit((1, Kind::Draws), 10_000, None, Some(10 * SECOND)).is_err());
     }
 
     /// Worked by hand at 1,000 tokens a second, of which .8 of the time left may be filled.
@@ -241,20 +275,20 @@ mod tests {
     fn a_deadline_bounds_what_is_ahead_and_the_work_itself() {
         let pace = thousand();
         let three = Some(3 * SECOND);
-        assert_eq!(pace.admit(400, 2_000, three, None), Ok(()), "2.4 of 2.4 seconds");
-        let refused = pace.admit(400, 2_500, three, None);
+        assert_eq!(pace.admit((400, Kind::Reads), 2_000, three, None), Ok(()), "2.4 of 2.4 seconds");
+        let refused = pace.admit((400, Kind::Reads), 2_500, three, None);
         assert_eq!(refused, Err(Refusal::Later(Duration::from_millis(500))), "2.9 of 2.4 seconds");
-        assert_eq!(pace.admit(2_900, 0, three, None), Ok(()), "nothing is ahead");
-        assert_eq!(pace.admit(6_001, 0, three, None), Err(Refusal::Never));
+        assert_eq!(pace.admit((2_900, Kind::Reads), 0, three, None), Ok(()), "nothing is ahead");
+        assert_eq!(pace.admit((6_001, Kind::Reads), 0, three, None), Err(Refusal::Never));
     }
 
     #[test]
     fn without_a_deadline_the_wait_is_bounded() {
         let pace = thousand();
-        assert_eq!(pace.admit(90_000, 9_000, None, Some(10 * SECOND)), Ok(()));
-        let refused = pace.admit(1, 12_000, None, Some(10 * SECOND));
+        assert_eq!(pace.admit((90_000, Kind::Reads), 9_000, None, Some(10 * SECOND)), Ok(()));
+        let refused = pace.admit((1, Kind::Reads), 12_000, None, Some(10 * SECOND));
         assert_eq!(refused, Err(Refusal::Later(2 * SECOND)));
-        assert_eq!(pace.admit(1, usize::MAX, None, None), Ok(()), "no bound is set");
+        assert_eq!(pace.admit((1, Kind::Reads), usize::MAX, None, None), Ok(()), "no bound is set");
     }
 
     #[test]
@@ -316,10 +350,14 @@ mod tests {
         pace.record(512, Duration::from_mins(1), true);
         let (three, now) = (3 * SECOND, Instant::now());
         assert!(pace.speed().unwrap() > 50.0, "one step counts as four seconds");
-        assert_eq!(pace.admit_at(2_000, 0, Some(three), None, now), Err(Refusal::Never), "as far as is known");
+        assert_eq!(
+            pace.admit_at((2_000, Kind::Reads), 0, Some(three), None, now),
+            Err(Refusal::Never),
+            "as far as is known"
+        );
         assert!(pace.late_at(2_000, three, OPTIMISM, now).is_some());
         let later = now + SILENCE + SECOND;
-        assert_eq!(pace.admit_at(2_000, 0, Some(three), None, later), Ok(()));
+        assert_eq!(pace.admit_at((2_000, Kind::Reads), 0, Some(three), None, later), Ok(()));
         assert!(pace.late_at(2_000, three, OPTIMISM, later).is_none(), "it is tried");
         // Steps that are not full say nothing of full ones.
         pace.record(3, SECOND / 100, false);
@@ -342,7 +380,7 @@ mod tests {
             }
             let time = Duration::from_millis(u64::from(time));
             for (time, wait) in [(Some(time), None), (None, Some(time))] {
-                if let Err(Refusal::Later(delay)) = pace.admit(own, ahead, time, wait) {
+                if let Err(Refusal::Later(delay)) = pace.admit((own, Kind::Reads), ahead, time, wait) {
                     prop_assert!(delay >= Duration::from_millis(50) && delay <= Duration::from_mins(1));
                 }
             }

@@ -11,6 +11,7 @@
 
 mod disk;
 mod held;
+mod kept;
 mod key;
 pub mod policy;
 pub mod scores;
@@ -19,5 +20,6 @@ mod store;
 
 pub use disk::DiskOptions;
 pub use held::Held;
+pub use kept::Kept;
 pub use key::{Key, keys};
 pub use store::{Figures, Options, State, Store};

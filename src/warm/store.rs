@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::disk::{Disk, DiskOptions};
 use super::policy::{Candidate, Policy};
-use super::{Held, Key};
+use super::{Held, Kept, Key};
 use crate::plan::{NodeId, Plan};
 
 /// The bytes of a state. Requests that restore it share them.
@@ -155,6 +155,13 @@ impl Store {
         let inner = self.lock();
         let there = |key: &Key| inner.states.contains_key(key) || held.get(key).is_some();
         keys.iter().filter(|(_, key)| there(key)).map(|(node, _)| plan.length(*node)).sum()
+    }
+
+    /// What is in memory now, and what a request holds; `None` until the generator is loaded.
+    #[must_use]
+    pub fn kept(&self, held: Held) -> Option<Kept> {
+        let generator = *self.generator.get()?;
+        Some(Kept { generator, there: self.lock().states.keys().copied().collect(), held })
     }
 
     /// Reads the states of `keys` that are on disk and not in memory, as far as there is room and until `ended`, for a request to

@@ -177,6 +177,25 @@ async fn a_latency_budget_is_spent_on_the_retrievers_first() {
     server.stop().await;
 }
 
+/// Tokens whose states were there counted as if they took time: of a warm list no more was read than of a cold one.
+#[tokio::test]
+async fn a_latency_budget_is_not_spent_on_what_is_kept() {
+    let warm = rerankd::warm::Options { memory_bytes: 100_000_000, disk: None };
+    let server = Scripted { delay: Duration::from_micros(100), warm, ..Scripted::default() }.serve().await;
+    let mut request = list(20);
+    for passage in &mut request.passages {
+        passage.text.push_str(&"x".repeat(300));
+    }
+    let cold = ask(&server, request.clone()).await.usage.unwrap();
+    request.query.push_str(" again");
+    let hurried = v1::RerankRequest { latency_budget_ms: Some(cold.score_ms / 2.0), ..request };
+    let answer = ask(&server, hurried).await;
+    assert!(answer.results.iter().all(|result| result.stage() != v1::Stage::Retriever), "{:?}", answer.usage);
+    let usage = answer.usage.unwrap();
+    assert!(usage.cached_tokens > 2 * usage.tokens, "{usage:?}");
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn what_does_not_help_is_left_out_if_asked() {
     let server = Scripted::default().serve().await;

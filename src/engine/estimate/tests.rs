@@ -17,7 +17,7 @@ fn request(passages: usize, bytes: usize) -> RerankRequest {
 fn an_estimate_follows_what_requests_took() {
     let estimates = Estimates::default();
     let size = Size::of_rerank(&request(4, 400), 1_000_000);
-    assert_eq!(size.bytes, 4 * 400 + 4 * 132);
+    assert_eq!((size.bytes, size.kind), (4 * 400 + 4 * 132, Kind::Reads));
     assert_eq!(estimates.tokens(&size), 532, "a quarter of the bytes");
     for _ in 0..50 {
         estimates.learn(&size, 1_064);
@@ -32,6 +32,9 @@ fn an_estimate_follows_what_requests_took() {
     assert_eq!((estimates.tokens(&list), estimates.tokens(&size)), (42_560, 1_064));
     let other = RerankRequest { method: methods::find("pairwise"), ..request(4, 400) };
     assert_eq!(estimates.tokens(&Size::of_rerank(&other, 1_000_000)), 532, "another method is not concerned");
+    let draws =
+        |method| Size::of_rerank(&RerankRequest { method: methods::find(method), ..request(4, 400) }, 1_000_000).kind;
+    assert_eq!((draws("pairwise"), draws("listwise"), draws("leave-one-out")), (Kind::Reads, Kind::Draws, Kind::Draws));
 }
 
 /// Of 64 contexts none was counted, and samples that are not drawn were.

@@ -144,14 +144,15 @@ impl Running {
         loop {
             self.read = all.iter().take(tried).copied().collect();
             let prompts = self.alone();
-            let cost = Budget::cost(&prompts);
-            if budget.allows(&cost) {
+            if budget.allows(&prompts) {
                 most = prompts;
-            } else if tried == 1 && cost.tokens > budget.tokens && cost.tokens <= budget.counted {
-                self.read.clear();
-                return Ok(None);
             } else if tried == 1 {
-                return Err(EngineError::Budget { needed: cost.tokens, allowed: budget.tokens });
+                let needed = Budget::cost(&prompts).tokens;
+                if needed > budget.tokens && needed <= budget.counted {
+                    self.read.clear();
+                    return Ok(None);
+                }
+                return Err(EngineError::Budget { needed, allowed: budget.tokens });
             } else {
                 too_many = tried;
             }
@@ -308,7 +309,7 @@ impl Ranking for Running {
         let Some((_, inner)) = &mut self.together else { return Ok(None) };
         if let Some(prompts) = inner.next(budget, call)? {
             // What is left may not suffice: stage 2 is an answer, too.
-            if budget.allows(&Budget::cost(&prompts)) {
+            if budget.allows(&prompts) {
                 return Ok(Some(prompts));
             }
             self.together = None;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::list_prompt::{Labels, ListPrompt};
 use super::permutation::Permutation;
-use super::windows::{Sliding, WINDOW, WindowRanker};
+use super::windows::{Sliding, WINDOW, WindowRanker, windows};
 use super::{Method, Prompt, PromptShape, Ranking, Scores, Task};
 use crate::engine::EngineError;
 use crate::engine::prompt::Language;
@@ -24,6 +24,9 @@ use crate::plan::{Allowed, Grow, Segment, Stop, Token};
 
 /// Between two labels.
 const SEPARATOR: &str = "] > [";
+
+/// Tokens of a number and a separator, about.
+const LABEL: usize = 4;
 
 /// Utility is the number of passages minus the rank.
 pub(super) struct Listwise;
@@ -51,6 +54,10 @@ impl Method for Listwise {
         let answer = labels(language, passages.min(WINDOW)).map_or(0, |labels| labels.most());
         let overhead = Labels::Numbers.overhead(language, passages) + answer;
         Some(PromptShape { longest: passages.min(WINDOW), overhead })
+    }
+
+    fn drawn(&self, request: &RerankRequest) -> usize {
+        windows(request.passages.len()).iter().map(|window| window.len() * LABEL).sum()
     }
 
     fn begin(&self, task: Arc<Task>) -> Result<Box<dyn Ranking>, EngineError> {

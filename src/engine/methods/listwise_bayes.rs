@@ -100,7 +100,7 @@ impl Ranking for Greedy {
         let mut prompts: Vec<Prompt> = self.candidates.iter().map(with).collect();
         if self.reference.is_none() {
             prompts.push(self.prompt.with(&self.task, &[], false));
-        } else if Budget::cost(&prompts).tokens > budget.tokens {
+        } else if !budget.affords(&prompts) {
             self.warnings.push(format!(
                 "the token budget ended the choice after {} passages: the others follow by their last gain",
                 self.chosen.len()

@@ -119,11 +119,12 @@ impl<A: Attribution> ByOwnAnswer<A> {
     }
 
     /// Refuses a request whose second round cannot fit, before the first is paid for: even an answer of one token needs all
-    /// prompts of both rounds. Tokens that the cache may spare do not count, so that equal requests are refused alike.
+    /// prompts of both rounds.
     fn check_budget(&self, budget: &Budget) -> Result<(), EngineError> {
         let drawing: usize = self.drawing().iter().map(|segment| segment.tokens.len()).sum();
-        let needed = drawing + Budget::cost(&self.scoring(&Arc::from([0]))).tokens;
-        if needed > budget.tokens {
+        let scoring = Budget::plan(&self.scoring(&Arc::from([0])));
+        let needed = drawing + scoring.cost().tokens;
+        if !budget.suffices(needed, budget.spared(&scoring)) {
             return Err(EngineError::Budget { needed, allowed: budget.tokens });
         }
         Ok(())

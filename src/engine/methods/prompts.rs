@@ -1,6 +1,7 @@
 //! Prompts of a method, and what they may cost.
 
 use crate::plan::{Cost, Grow, NodeId, Plan, Segment};
+use crate::scheduler::generator::Kept;
 
 /// What the driver must know of a method's prompts before it cuts passages to fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Prompt {
 }
 
 /// What is left to spend.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Budget {
     /// Tokens that may still be evaluated.
     pub tokens: usize,
@@ -51,22 +52,49 @@ pub struct Budget {
     pub counted: usize,
     /// Tokens of the longest prompt that the generator can hold.
     pub context: usize,
+    /// States that are there, where time is the bound: what is restored takes hardly any.
+    pub kept: Option<Kept>,
 }
 
 impl Budget {
-    /// What prompts cost together.
-    #[must_use]
-    pub fn cost(prompts: &[Prompt]) -> Cost {
+    /// The prompts as a plan.
+    pub(in crate::engine) fn plan(prompts: &[Prompt]) -> Plan {
         let mut plan = Plan::new();
         for prompt in prompts {
             prompt.add_to(&mut plan);
         }
-        plan.cost()
+        plan
     }
 
-    /// Whether prompts of this cost may be scored.
+    /// What prompts cost together.
     #[must_use]
-    pub const fn allows(&self, cost: &Cost) -> bool {
-        cost.tokens <= self.tokens && cost.path_cells <= self.context
+    pub fn cost(prompts: &[Prompt]) -> Cost {
+        Self::plan(prompts).cost()
+    }
+
+    /// Tokens of these prompts that take no time.
+    pub(in crate::engine) fn spared(&self, plan: &Plan) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.tokens(plan))
+    }
+
+    /// Whether so many tokens may be planned, `spared` of which take no time.
+    #[must_use]
+    pub const fn suffices(&self, tokens: usize, spared: usize) -> bool {
+        tokens <= self.counted && tokens.saturating_sub(spared) <= self.tokens
+    }
+
+    /// Whether the tokens of these prompts may be evaluated.
+    #[must_use]
+    pub fn affords(&self, prompts: &[Prompt]) -> bool {
+        let plan = Self::plan(prompts);
+        self.suffices(plan.cost().tokens, self.spared(&plan))
+    }
+
+    /// Whether these prompts may be scored: their tokens may be evaluated, and the longest fits the context.
+    #[must_use]
+    pub fn allows(&self, prompts: &[Prompt]) -> bool {
+        let plan = Self::plan(prompts);
+        let cost = plan.cost();
+        cost.path_cells <= self.context && self.suffices(cost.tokens, self.spared(&plan))
     }
 }

@@ -62,7 +62,7 @@ impl Ranking for Sorting {
         let prompts: Vec<Prompt> =
             sorted.missing.iter().flat_map(|order| self.prompt.with(&self.task, order)).collect();
         let made = self.rows.len();
-        if made > 0 && Budget::cost(&prompts).tokens > budget.tokens {
+        if made > 0 && !budget.affords(&prompts) {
             self.warnings.push(format!(
                 "the token budget ended the sort after {made} comparisons: the ranking is the order so far"
             ));
@@ -116,7 +116,9 @@ mod tests {
             assert_eq!(ranking, (0..12).collect::<Vec<_>>());
             // The first round is always asked for; the driver refuses it.
             let mut none = method.begin(super::super::tests::task(12)).unwrap();
-            let asked = none.next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX }, &Call::local()).unwrap();
+            let asked = none
+                .next(&Budget { tokens: 0, context: 4_096, counted: usize::MAX, kept: None }, &Call::local())
+                .unwrap();
             assert_eq!(asked.map(|prompts| prompts.len()), Some(whole.rounds[0].len()));
         }
     }
@@ -133,7 +135,9 @@ mod tests {
     #[test]
     fn a_round_without_scores_is_an_error_and_not_a_loop() {
         let mut ranking = Setwise.begin(super::super::tests::task(3)).unwrap();
-        ranking.next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX }, &Call::local()).unwrap();
+        ranking
+            .next(&Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None }, &Call::local())
+            .unwrap();
         assert!(matches!(ranking.absorb(&Scores::default(), &Call::local()), Err(EngineError::Internal(_))));
     }
 }

@@ -17,7 +17,7 @@ pub(super) const WINDOW: usize = 20;
 const STEP: usize = 10;
 
 /// The windows of a list, in the order in which they are ranked. A single passage needs none.
-fn windows(passages: usize) -> Vec<Range<usize>> {
+pub(super) fn windows(passages: usize) -> Vec<Range<usize>> {
     let mut windows = Vec::new();
     let mut end = passages;
     while end > 1 {
@@ -75,7 +75,7 @@ impl<W: WindowRanker> Sliding<W> {
             self.orders.iter().map(|order| self.ranker.prompts(&order[window.clone()])).collect();
         self.prompts = rounds.first().map_or(0, Vec::len);
         let prompts = rounds.concat();
-        if self.ranked > 0 && !budget.allows(&Budget::cost(&prompts)) {
+        if self.ranked > 0 && !budget.allows(&prompts) {
             let (ranked, all) = (self.ranked, self.windows.len());
             self.windows.truncate(ranked);
             self.warnings.push(format!(
@@ -174,7 +174,7 @@ mod tests {
         let mut sliding = Sliding::new(ByNumber, vec![(0..passages).collect()]);
         let mut budgets = tokens.iter().copied().chain(std::iter::repeat(1_000));
         while sliding
-            .next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000, counted: usize::MAX })
+            .next_window(&Budget { tokens: budgets.next().unwrap(), context: 1_000, counted: usize::MAX, kept: None })
             .is_some()
         {
             sliding.sort_window(&Scores::default());

@@ -1,8 +1,9 @@
 //! What a request takes, before it is done.
 
-use super::driver::Driver;
+use super::driver::{Driver, Step, lock};
 use super::{RerankRequest, check};
 use crate::call::Call;
+use crate::engine::methods::Budget;
 use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::{Engine, EngineError};
 use crate::numeric::{count, real};
@@ -29,6 +30,34 @@ impl Driver<'_> {
         let within = tokens_in_time(request, self.speed, milliseconds).map(|own| own.saturating_add(tokens));
         let counted = self.limits.tokens.min(request.moi.token_budget.unwrap_or(usize::MAX));
         Allowed { tokens: within.unwrap_or(usize::MAX).min(counted), counted }
+    }
+
+    /// Tokens planned and reserved so far that take time.
+    pub(super) fn evaluated(&self) -> usize {
+        self.planned - self.spared + self.reserved
+    }
+
+    /// What is left for the next round. States that are kept help where the time is the bound, and not where the number of tokens is, so
+    /// that equal requests get equal rounds. What a compression wants scored is read again where its state has no scores.
+    pub(super) fn left(&self, allowed: Allowed, context: usize) -> Budget {
+        let counted = allowed.counted.saturating_sub(self.planned + self.reserved);
+        let tokens = allowed.tokens.saturating_sub(self.evaluated()).min(counted);
+        let bound_by_time =
+            self.model.as_ref().filter(|_| allowed.tokens < allowed.counted && self.alone.wanted().is_none());
+        let kept = bound_by_time.and_then(|model| model.scheduler.kept(self.rounds.as_ref()));
+        Budget { tokens, counted, context, kept }
+    }
+
+    /// The first round of a request; nothing is evaluated.
+    pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
+        let allowed = self.allowed(&request);
+        let begun = self.begin(request, None).await?;
+        let fits = lock(&begun.ranking).fits();
+        Ok(match self.step(&begun.ranking, None, allowed, fits).await? {
+            Step::Score(round) => round.cost,
+            // What passages cost another model is known when its worker has tokenised them.
+            Step::ScorePassages(_) | Step::Judge(_) | Step::Done(_) => Cost::default(),
+        })
     }
 }
 

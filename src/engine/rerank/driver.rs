@@ -16,7 +16,7 @@ use super::pending::Pending;
 use super::quota::Quota;
 use super::{RerankEvent, RerankRequest, Usage};
 use crate::call::{Call, Lane, Stage};
-use crate::engine::methods::{Budget, Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
+use crate::engine::methods::{Interim, Needs, Ranking, Scored, Scores, Task, not_as_trained};
 use crate::engine::models::{Models, Role, ServedGenerator};
 use crate::engine::truncate::{Fit, FittedPassages, fit_formed};
 use crate::engine::{EngineError, Limits, milliseconds};
@@ -42,6 +42,8 @@ pub(super) struct Driver<'a> {
     pub usage: Usage,
     /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
     pub planned: usize,
+    /// Those of them that take no time, as far as it was known when they were planned; 0 where time is no bound.
+    pub spared: usize,
     /// The same for all lists of the request.
     pub quota: Quota,
     /// What the rounds of the method share; `None` before the first.
@@ -60,17 +62,17 @@ pub(super) struct Driven {
 }
 
 /// A request tokenised, and its method begun.
-struct Begun {
+pub(super) struct Begun {
     task: Arc<Task>,
-    ranking: Shared,
+    pub ranking: Shared,
     cut: Vec<usize>,
     warnings: Vec<String>,
 }
 
 /// The ranking is shared between the driver and an interim order on its way.
-type Shared = Arc<Mutex<Box<dyn Ranking>>>;
+pub(super) type Shared = Arc<Mutex<Box<dyn Ranking>>>;
 
-fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
+pub(super) fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
     // A panic inside a method ends its request; nobody reads the state after it.
     ranking.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -79,6 +81,10 @@ fn lock(ranking: &Shared) -> MutexGuard<'_, Box<dyn Ranking>> {
 pub(super) struct Round {
     pub plan: Plan,
     pub cost: Cost,
+    /// Tokens that take no time; 0 where time is no bound.
+    spared: usize,
+    /// Whether what is left of the budget suffices.
+    affordable: bool,
     paths: Vec<Vec<NodeId>>,
     /// The node of each prompt's continuation.
     grown: Vec<Option<NodeId>>,
@@ -90,7 +96,7 @@ pub(super) struct Round {
     beside: HashSet<NodeId>,
 }
 
-enum Step {
+pub(super) enum Step {
     Score(Box<Round>),
     ScorePassages(Role),
     Judge(Vec<TextPair>),
@@ -128,7 +134,7 @@ impl Driver<'_> {
                 Step::Done(mut scored) => {
                     // A method that asks no model is not refused before. What fitted when the request came is not refused because a
                     // model beside the generator took a little longer than its share.
-                    let needed = self.planned + self.reserved;
+                    let needed = self.evaluated();
                     let most = allowed.tokens.max(at_first);
                     if needed > most {
                         return Err(EngineError::Budget { needed, allowed: most });
@@ -141,7 +147,7 @@ impl Driver<'_> {
                     self.call.tally().add_cut(cut.iter().filter(|dropped| **dropped > 0).count());
                     return Ok(Driven { scored: *scored, cut });
                 }
-                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed.tokens).await?),
+                Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
                 Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
                 Step::ScorePassages(role) if signal == Some(role) => {
                     scores = Some(self.mix_in(role, &task, &mut warnings).await?);
@@ -158,20 +164,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The first round of a request; nothing is evaluated.
-    pub async fn first_round(&mut self, request: RerankRequest) -> Result<Cost, EngineError> {
-        let allowed = self.allowed(&request);
-        let begun = self.begin(request, None).await?;
-        let fits = lock(&begun.ranking).fits();
-        Ok(match self.step(&begun.ranking, None, allowed, fits).await? {
-            Step::Score(round) => round.cost,
-            // What passages cost another model is known when its worker has tokenised them.
-            Step::ScorePassages(_) | Step::Judge(_) | Step::Done(_) => Cost::default(),
-        })
-    }
-
     /// Tokenises, cuts what does not fit, and begins the method.
-    async fn begin(&mut self, request: RerankRequest, signal: Option<Role>) -> Result<Begun, EngineError> {
+    pub(super) async fn begin(&mut self, request: RerankRequest, signal: Option<Role>) -> Result<Begun, EngineError> {
         let started = Instant::now();
         let _timed = self.call.stage(Stage::Tokenise);
         let (model, limits) = (self.model.clone(), self.limits);
@@ -181,7 +175,7 @@ impl Driver<'_> {
     }
 
     /// Hands scores to the method and asks it what comes next; among the fits where it `fits`.
-    async fn step(
+    pub(super) async fn step(
         &self,
         ranking: &Shared,
         scores: Option<Scores>,
@@ -189,15 +183,15 @@ impl Driver<'_> {
         fits: bool,
     ) -> Result<Step, EngineError> {
         let context = self.model.as_ref().map_or(Ok(0), |model| model.context())?;
-        let spent = self.reserved + self.planned;
-        let Allowed { tokens: allowed, counted } = allowed;
-        let (tokens, counted) = (allowed.saturating_sub(spent), counted.saturating_sub(spent));
+        let spent = self.evaluated();
+        let budget = self.left(allowed, context);
+        let allowed = allowed.tokens;
         // The method knows what is left; the caller set the whole.
         let whole = move |error| match error {
             EngineError::Budget { needed, .. } => EngineError::Budget { needed: needed.saturating_add(spent), allowed },
             other => other,
         };
-        let (ranking, budget) = (Arc::clone(ranking), Budget { tokens, counted, context });
+        let ranking = Arc::clone(ranking);
         let wanted = self.alone.wanted();
         // Prompts are planned beside tokenising: they must not wait for the fits of others.
         let lane = if fits { Lane::Fit } else { Lane::Request };
@@ -216,17 +210,19 @@ impl Driver<'_> {
             let (paths, grown) = prompts.iter().map(|prompt| prompt.add_to(&mut plan)).unzip();
             let beside = wanted.map_or_else(HashSet::new, |wanted| wanted.score(&mut plan));
             let (shares, fits) = (ranking.shares(), ranking.fits());
-            let round = Round { cost: plan.cost(), plan, paths, grown, shares, fits, beside };
+            let (cost, spared) = (plan.cost(), budget.spared(&plan));
+            let affordable = budget.suffices(cost.tokens, spared);
+            let round = Round { plan, cost, spared, affordable, paths, grown, shares, fits, beside };
             Ok(Step::Score(Box::new(round)))
         };
         self.call.compute_in(lane, work).await
     }
 
     /// Checks the cost of a round, tells it, and has it scored.
-    async fn score(&mut self, ranking: &Shared, round: Round, allowed: usize) -> Result<Scores, EngineError> {
-        let needed = self.planned + round.cost.tokens + self.reserved;
-        if needed > allowed {
-            return Err(EngineError::Budget { needed, allowed });
+    async fn score(&mut self, ranking: &Shared, round: Round, allowed: Allowed) -> Result<Scores, EngineError> {
+        if !round.affordable {
+            let needed = self.evaluated() + round.cost.tokens - round.spared;
+            return Err(EngineError::Budget { needed, allowed: allowed.tokens });
         }
         let together = self.quota.add(round.cost.tokens);
         if together > self.limits.tokens {
@@ -248,6 +244,7 @@ impl Driver<'_> {
             self.rounds = None;
         }
         self.planned += round.cost.tokens;
+        self.spared += round.spared;
         self.usage.add(&outcome);
         self.usage.naive_tokens += round.cost.naive_tokens;
         let samples = round.grown.iter().enumerate().filter_map(|(prompt, node)| {

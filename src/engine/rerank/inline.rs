@@ -9,6 +9,9 @@ use crate::engine::truncate::tokenise;
 use crate::engine::utility::{Utility, UtilityRequest};
 use crate::engine::{Engine, EngineError, Limits};
 
+/// The given order, the new one, and none.
+const CONTEXTS: usize = 3;
+
 /// Options of the inline utility.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Inline {
@@ -34,6 +37,13 @@ pub struct InlineReport {
 impl Inline {
     /// Refuses what the measurement after the ranking would refuse, by the fields of the ranking's request.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), EngineError> {
+        if limits.orders < CONTEXTS {
+            let problem = format!(
+                "its answers have {CONTEXTS} contexts, and limits.orders of the server allows {}",
+                limits.orders
+            );
+            return Err(EngineError::invalid("utility", problem));
+        }
         check_references(&self.references, limits).and_then(|()| self.sampling.check()).map_err(own_field)
     }
 }
@@ -137,5 +147,19 @@ fn utility(request: &RerankRequest, inline: &Inline, subsets: Vec<Vec<usize>>) -
         passage_tokens: request.passage_tokens,
         truncate: request.truncate,
         ..UtilityRequest::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was refused after the ranking, with a field that a ranking has not.
+    #[test]
+    fn a_server_of_two_orders_measures_no_utility() {
+        let check = |orders| Inline::default().check(&Limits { orders, ..Limits::WIDE });
+        assert_eq!(check(3), Ok(()));
+        let EngineError::Invalid { field, problem } = check(2).unwrap_err() else { panic!("another error") };
+        assert_eq!((field.as_str(), problem.contains("limits.orders")), ("utility", true), "{problem}");
     }
 }

@@ -390,6 +390,7 @@ impl Engine {
             listener: None,
             usage: Usage::default(),
             planned: 0,
+            spared: 0,
             quota: Quota::default(),
             rounds: None,
             alone: Alone::default(),

@@ -8,6 +8,7 @@ mod active;
 mod line;
 mod openings;
 pub mod queue;
+mod rounds;
 mod service;
 mod stats;
 mod stepper;
@@ -19,13 +20,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
-use super::pace::Pace;
+use super::pace::{Kind, Pace};
 use super::worker::Worker;
 use super::{Load, ScheduleError, Status};
 use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
+pub use crate::warm::Kept;
 use crate::warm::{Held, Key, Store};
+pub use rounds::Rounds;
 use service::GeneratorService;
 pub use service::SchedulerOptions;
 pub use stats::Stats;
@@ -83,23 +86,6 @@ pub struct Outcome {
     pub cached_tokens: usize,
     /// Steps in which this plan had tokens.
     pub steps: usize,
-}
-
-/// The rounds of one request: plans that run one after another. A round restores what earlier rounds evaluated, also where
-/// the store had no room for it. Nothing is held where no states are kept.
-#[derive(Debug, Clone, Default)]
-pub struct Rounds {
-    held: Held,
-    /// Segments behind the opening that later rounds may begin with as the next one; 0 where none follows.
-    shares: usize,
-}
-
-impl Rounds {
-    /// The same rounds before the next one, whose first `shares` segments behind the opening later rounds may begin with.
-    #[must_use]
-    pub fn of(&self, shares: usize) -> Self {
-        Self { held: self.held.clone(), shares }
-    }
 }
 
 struct Job {
@@ -169,6 +155,7 @@ pub struct Scheduler {
     ledger: Ledger,
     longest_wait: Option<Duration>,
     store: Option<Arc<Store>>,
+    one_at_a_time: bool,
 }
 
 impl std::fmt::Debug for Scheduler {
@@ -190,24 +177,24 @@ impl Scheduler {
         let (shown, kept) = (Arc::clone(&stats), store.clone());
         let service = GeneratorService { loader, stats: shown, store: kept, template, one_at_a_time: reproducible };
         let worker = Worker::start(name, Load::AtStart, service)?;
-        Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store })
+        Ok(Self { worker, stats, ledger: Ledger::default(), longest_wait, store, one_at_a_time: reproducible })
     }
 
-    /// Admits a call whose work is estimated at so many tokens, if it can end in time behind what is admitted. Its tokens
+    /// Admits a call whose work is estimated at so many tokens of this kind, if it can end in time behind what is admitted. Its tokens
     /// count as admitted until they are evaluated or the call ends. A call within the process is always admitted.
     ///
     /// # Errors
     /// [`ScheduleError::Overloaded`], or [`Stopped::DeadlineExceeded`] if it could not end in time on an idle machine.
-    pub fn admit(&self, call: &Call, tokens: usize) -> Result<(), ScheduleError> {
-        call.reserve(&self.ledger, tokens, |ahead| self.fits(call, tokens, ahead))
+    pub fn admit(&self, call: &Call, tokens: usize, kind: Kind) -> Result<(), ScheduleError> {
+        call.reserve(&self.ledger, tokens, |ahead| self.fits(call, (tokens, kind), ahead))
     }
 
-    /// Whether a call of unknown work may come in: the same decision for a single token, before the message is decoded.
+    /// Whether a call of unknown work may come in: the same decision for a single token that is read, before the message is decoded.
     ///
     /// # Errors
     /// [`ScheduleError::Overloaded`].
     pub fn admit_unread(&self, call: &Call) -> Result<(), ScheduleError> {
-        self.fits(call, 1, self.ledger.ahead(call.priority(), call.caller(), 1))
+        self.fits(call, (1, Kind::Reads), self.ledger.ahead(call.priority(), call.caller(), 1))
     }
 
     /// Says that the call, which goes on, asks for no more of the generator for now: what was reserved beyond what its plans took is
@@ -222,9 +209,11 @@ impl Scheduler {
         if self.store.as_deref().is_some_and(Store::writes) { Lane::Disk } else { Lane::Request }
     }
 
-    fn fits(&self, call: &Call, own: usize, ahead: usize) -> Result<(), ScheduleError> {
+    fn fits(&self, call: &Call, (own, kind): (usize, Kind), ahead: usize) -> Result<(), ScheduleError> {
+        // One plan at a time waits for the samples before it to their end.
+        let kind = if self.one_at_a_time { Kind::Draws } else { kind };
         let time = call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        Ok(self.stats.pace.admit(own, ahead, time, self.longest_wait)?)
+        Ok(self.stats.pace.admit((own, kind), ahead, time, self.longest_wait)?)
     }
 
     /// Carries out `plan`. Scores of nodes and progress go to `events` while it runs. Dropping the future, or stopping the
@@ -245,6 +234,12 @@ impl Scheduler {
     #[must_use]
     pub fn rounds(&self) -> Rounds {
         Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
+    }
+
+    /// The states that a next round of these would find; `None` where none are kept.
+    #[must_use]
+    pub fn kept(&self, rounds: Option<&Rounds>) -> Option<Kept> {
+        self.store.as_deref()?.kept(rounds.map_or_else(Held::default, |rounds| rounds.held.clone()))
     }
 
     /// Carries out one round of a request, as [`Scheduler::run`] does.

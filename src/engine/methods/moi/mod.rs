@@ -184,7 +184,7 @@ impl MoiRanking {
         while too_large < fits {
             let middle = usize::midpoint(too_large, fits);
             let probes = of_size(sizes[middle])?;
-            let allowed = self.work(&probes) <= work::LARGEST && budget.allows(&Budget::cost(&self.lay_out(&probes)));
+            let allowed = self.work(&probes) <= work::LARGEST && budget.allows(&self.lay_out(&probes));
             if allowed { fits = middle } else { too_large = middle + 1 }
         }
         match sizes.get(fits) {
@@ -227,7 +227,7 @@ impl MoiRanking {
         let interrupt = || call.is_stopped();
         let orders = adaptive::next_orders(fitted, length, n.div_ceil(2), (&seen, &named), goal, seed, &interrupt)?;
         let probes = self.probes(orders, false);
-        if Budget::cost(&self.lay_out(&probes)).tokens > budget.tokens || self.work(&probes) > work::LARGEST {
+        if !budget.affords(&self.lay_out(&probes)) || self.work(&probes) > work::LARGEST {
             return Ok(Vec::new());
         }
         Ok(probes)

@@ -15,7 +15,7 @@ use crate::scripted::{ByteTokenizer, END};
 
 /// Passages are tokens from here on; text is bytes.
 const PASSAGE: Token = 1_000;
-const UNBOUNDED: Budget = Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX };
+const UNBOUNDED: Budget = Budget { tokens: usize::MAX, context: usize::MAX, counted: usize::MAX, kept: None };
 
 fn task(n: usize) -> Arc<Task> {
     let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);

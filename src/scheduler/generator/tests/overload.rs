@@ -76,7 +76,7 @@ fn what_samples_did_not_take_is_nobodys_work() {
     assert_eq!(bench.scheduler.ledger().total(), 0);
     // Nor is what was reserved for them beyond that.
     let call = Call::local();
-    bench.scheduler.admit(&call, 5_000).unwrap();
+    bench.scheduler.admit(&call, 5_000, Kind::Reads).unwrap();
     bench.runtime.block_on(bench.scheduler.run(plan, &call, None)).unwrap();
     assert!(bench.scheduler.ledger().total() > 4_000);
     bench.scheduler.settle(&call);
@@ -147,6 +147,25 @@ fn lists_of_one_call_leave_others_their_turn() {
     }
 }
 
+/// Rankings were counted at the speed of another caller's samples, and refused although they end in time.
+#[test]
+fn prompts_are_let_in_beside_samples() {
+    let bench = warm();
+    // A sample at a time, of a token a step.
+    for _ in 0..400 {
+        bench.scheduler.stats().pace.record(1, Duration::from_millis(20), false);
+    }
+    let admission = Admission::new(8);
+    let call = |caller: &str| {
+        let deadline = Some(Instant::now() + Duration::from_secs(3));
+        admission.admit(Terms { caller: caller.into(), deadline, ..Terms::default() }, Place::Generator).unwrap()
+    };
+    let samples = call("a");
+    bench.scheduler.admit(&samples, 600, Kind::Draws).unwrap();
+    bench.scheduler.admit(&call("b"), 600, Kind::Reads).unwrap();
+    assert!(bench.scheduler.admit(&call("b"), 600, Kind::Draws).is_err(), "samples wait for samples");
+}
+
 #[test]
 fn admission_counts_what_others_reserved_and_gives_it_back() {
     let bench = warm();
@@ -156,18 +175,22 @@ fn admission_counts_what_others_reserved_and_gives_it_back() {
         admission.admit(Terms { caller: caller.into(), deadline, ..Terms::default() }, Place::Generator).unwrap()
     };
     let first = call("a", 1_000);
-    bench.scheduler.admit(&first, 500).unwrap();
+    bench.scheduler.admit(&first, 500, Kind::Reads).unwrap();
     assert_eq!(bench.scheduler.ledger().total(), 500);
     let second = call("a", 1_000);
-    let refused = bench.scheduler.admit(&second, 500).unwrap_err();
+    let refused = bench.scheduler.admit(&second, 500, Kind::Reads).unwrap_err();
     let ScheduleError::Overloaded { retry_after } = refused else { panic!("{refused}") };
     assert!(retry_after > Duration::from_millis(50) && retry_after < Duration::from_secs(1), "{retry_after:?}");
-    bench.scheduler.admit(&call("b", 2_000), 500).unwrap();
-    assert_eq!(bench.scheduler.admit(&call("c", 100), 900), Err(Stopped::DeadlineExceeded.into()), "not even alone");
+    bench.scheduler.admit(&call("b", 2_000), 500, Kind::Reads).unwrap();
+    assert_eq!(
+        bench.scheduler.admit(&call("c", 100), 900, Kind::Reads),
+        Err(Stopped::DeadlineExceeded.into()),
+        "not even alone"
+    );
     assert!(bench.scheduler.admit_unread(&call("a", 300)).is_err());
     bench.scheduler.admit_unread(&call("a", 2_000)).unwrap();
     drop(first);
     assert_eq!(bench.scheduler.ledger().total(), 0, "the second was not entered, and b has ended");
-    bench.scheduler.admit(&second, 500).unwrap();
-    bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000).unwrap();
+    bench.scheduler.admit(&second, 500, Kind::Reads).unwrap();
+    bench.scheduler.admit(&Call::local_with(Some(Instant::now())), 1_000_000, Kind::Reads).unwrap();
 }

@@ -1,0 +1,20 @@
+//! What the rounds of one request have in common.
+
+use crate::warm::Held;
+
+/// The rounds of one request: plans that run one after another. A round restores what earlier rounds evaluated, also where
+/// the store had no room for it. Nothing is held where no states are kept.
+#[derive(Debug, Clone, Default)]
+pub struct Rounds {
+    pub(super) held: Held,
+    /// Segments behind the opening that later rounds may begin with as the next one; 0 where none follows.
+    pub(super) shares: usize,
+}
+
+impl Rounds {
+    /// The same rounds before the next one, whose first `shares` segments behind the opening later rounds may begin with.
+    #[must_use]
+    pub fn of(&self, shares: usize) -> Self {
+        Self { held: self.held.clone(), shares }
+    }
+}
