@@ -103,6 +103,10 @@ impl Analysis for Designs {
         data.questions.iter().any(|question| !question.list.answers.is_empty())
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let (list, settings) = (&question.list, context.settings);

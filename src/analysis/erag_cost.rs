@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::coefficient::{cutoffs, parsed, resampled};
-use super::erag_correlation::ANSWER_TOKENS;
 use super::report::{Chart, Report, Table};
 use super::{Analysis, Answer, Asking, Context, Needs, Settings, TIMES};
 use crate::backend::Refusal;
@@ -96,7 +95,8 @@ async fn answered(
         question: question.list.question.clone(),
         passages: passages.to_vec(),
         contexts,
-        options: SampleOptions { max_tokens: Some(ANSWER_TOKENS), ..SampleOptions::greedy() },
+        task: settings.task.clone(),
+        options: SampleOptions { max_tokens: Some(settings.answer_tokens()), ..SampleOptions::greedy() },
         passage_tokens: settings.passage_tokens,
         ..BeliefRequest::default()
     };
@@ -122,6 +122,10 @@ impl Analysis for EragCost {
 
     fn passages(&self) -> usize {
         20
+    }
+
+    fn takes_task(&self) -> bool {
+        true
     }
 
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
@@ -213,7 +217,7 @@ impl Analysis for EragCost {
         });
         let questions = costs.iter().filter(|cost| cost.sizes.iter().any(|size| size.passages == largest)).count();
         report.verdict = verdict(&curves, (largest, questions));
-        report.notes = notes();
+        report.notes = notes(settings);
         // The passages of one prompt share its context: the whole list is then shorter than what the labels read.
         let unlike = |size: &Size| size.whole.cut > size.document.cut;
         let unlike = costs.iter().filter(|cost| cost.sizes.iter().any(unlike)).count();
@@ -283,9 +287,12 @@ fn verdict(curves: &[Plotted], (size, questions): (usize, usize)) -> String {
     )
 }
 
-fn notes() -> Vec<String> {
+fn notes(settings: &Settings) -> Vec<String> {
     vec![
-        format!("Greedy answers of at most {ANSWER_TOKENS} tokens. A ratio is of the sums over questions; below 1 labels cost less."),
+        format!(
+            "Greedy answers of at most {} tokens. A ratio is of the sums over questions; below 1 labels cost less.",
+            settings.answer_tokens()
+        ),
         "Tokens are those evaluated when nothing is kept of earlier calls. In one call the beginning that all prompts share is \
          evaluated once."
             .to_owned(),
@@ -309,6 +316,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
+            task: crate::engine::task::Task::default(),
             passages: None,
             passage_tokens: None,
             samples: 5,

@@ -21,6 +21,7 @@ pub(crate) mod report;
 mod reversed_ranking;
 mod sample_size;
 mod sampled;
+mod settings;
 mod stability;
 mod utility_by_depth;
 mod utility_of_compression;
@@ -32,16 +33,17 @@ use std::pin::Pin;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use self::report::Report;
+use self::settings::ANSWER_TOKENS;
+pub(crate) use self::settings::Settings;
 use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
 use crate::engine::Engine;
 use crate::engine::rerank::Passage;
 use crate::evaluation::compare::data::{Data, Question, Sources};
 use crate::evaluation::journal::{BOUNDS, Journal, Record};
 use crate::evaluation::{EvaluationError, Event, models, unchanged, write};
-use crate::metrics::resample::Statistics;
 
 /// Format of the results.
 const FORMAT: u32 = 2;
@@ -82,6 +84,11 @@ pub(crate) trait Analysis: Send + Sync {
         Needs::default()
     }
 
+    /// Whether its answers may be those of another task than a short answer.
+    fn takes_task(&self) -> bool {
+        false
+    }
+
     /// Whether these questions need an engine in this process.
     fn local(&self, _data: &Data) -> bool {
         self.needs().local
@@ -111,25 +118,6 @@ pub(crate) struct Needs {
     pub local: bool,
     /// Fewest passages among those that are taken.
     pub passages: usize,
-}
-
-/// How an analysis asks.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    /// Passages of each question, from the front of its list; the analysis's own number where `None`.
-    pub passages: Option<usize>,
-    /// Most tokens of a passage.
-    pub passage_tokens: Option<usize>,
-    /// Sampled answers of a prompt.
-    pub samples: usize,
-    /// Repetitions with other seeds, for analyses of stability.
-    pub repeats: usize,
-    /// Least label of a relevant passage.
-    pub threshold: f64,
-    /// Seed of designs, samples and resamples.
-    pub seed: u64,
-    /// Intervals.
-    pub statistics: Statistics,
 }
 
 /// What answers an analysis.
@@ -229,41 +217,6 @@ impl<'a> Context<'a> {
     /// The first passages of a question.
     pub fn passages(&self, analysis: &dyn Analysis, question: &Question) -> Vec<Passage> {
         question.list.passages.iter().take(self.settings.taken(analysis)).cloned().collect()
-    }
-}
-
-impl Settings {
-    /// Passages that are taken of each list.
-    pub fn taken(&self, analysis: &dyn Analysis) -> usize {
-        self.passages.unwrap_or_else(|| analysis.passages())
-    }
-
-    /// Everything that the lines depend on. Lines of another manifest are not continued.
-    fn manifest(&self, analysis: &dyn Analysis, models: &ModelIdentity) -> Map<String, Value> {
-        let entries = [
-            ("analysis_format", json!(analysis.format())),
-            ("analysis", json!(analysis.name())),
-            ("generator_sha256", json!(models.generator)),
-            ("generator_encoding", json!(models.encoding)),
-            ("adapter", json!(models.adapter)),
-            ("scorer", json!(models.scorer)),
-            ("entailment_sha256", json!(analysis.needs().entailment.then_some(&models.entailment))),
-            (
-                "beside_the_generator",
-                json!(models.beside.iter().map(|(role, sha)| (role.name(), sha)).collect::<Vec<_>>()),
-            ),
-            ("prompts", json!(models.prompts)),
-            ("ranking", json!(models.ranking)),
-            ("calibrations", json!(models.calibrated(None))),
-            ("passages", json!(self.taken(analysis))),
-            ("passage_tokens", json!(self.passage_tokens)),
-            ("samples", json!(self.samples)),
-            ("repeats", json!(self.repeats)),
-            ("relevance_threshold", json!(self.threshold)),
-            ("seed", json!(self.seed)),
-        ];
-        let frames = models.frames().map(|(key, value)| (key, json!(value)));
-        entries.into_iter().chain(frames).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 

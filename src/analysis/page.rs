@@ -6,6 +6,7 @@ use serde_json::json;
 use super::report::{Report, Table};
 use super::{Analysis, Settings};
 use crate::backend::ModelIdentity;
+use crate::engine::task::Task;
 use crate::evaluation::compare::tables::machine;
 use crate::evaluation::report::{STYLE, escaped, figure, prose};
 
@@ -39,6 +40,11 @@ impl About<'_> {
                 models.name, models.encoding, models.generator, models.prompts
             ),
         ];
+        if settings.task != Task::default() {
+            let labels = settings.task.labels().join(", ");
+            let labels = if labels.is_empty() { labels } else { format!(", labels {labels}") };
+            notes.push(format!("Task: {}{labels}.", settings.task.kind.name()));
+        }
         if self.analysis.needs().entailment {
             notes.push(format!("Entailment model: SHA-256 {}.", models.entailment));
         }

@@ -18,8 +18,6 @@ use crate::metrics::lexical::{contains, token_f1};
 use crate::metrics::resample::Statistics;
 use crate::numeric::{mean, real};
 
-/// Most tokens of a greedy answer.
-const ANSWER_TOKENS: usize = 24;
 /// Random orders whose mean is the baseline; fewer where fewer exist.
 pub(super) const RANDOM: usize = 5;
 
@@ -65,7 +63,8 @@ pub(super) async fn qualities(
         passages: passages.to_vec(),
         contexts,
         reference: references.first().cloned(),
-        answer_tokens: Some(ANSWER_TOKENS),
+        answer_tokens: Some(settings.answer_tokens()),
+        task: settings.task.clone(),
         first_token: false,
         passage_tokens: settings.passage_tokens,
     };
@@ -178,6 +177,7 @@ pub(super) mod tests {
     /// Settings of reports in tests.
     pub fn settings() -> Settings {
         Settings {
+            task: crate::engine::task::Task::default(),
             passages: None,
             passage_tokens: None,
             samples: 5,

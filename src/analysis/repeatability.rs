@@ -59,6 +59,10 @@ impl Analysis for Repeatability {
         Needs { references: true, entailment: true, ..Needs::default() }
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let mut draws = Vec::with_capacity(context.settings.repeats);
@@ -161,7 +165,7 @@ fn notes(settings: &Settings) -> Vec<String> {
             "{} independent draws of {} answers of at most {} tokens, with the seeds {} and following. Standard deviations divide by the number of draws.",
             settings.repeats,
             settings.samples,
-            sampled::ANSWER_TOKENS,
+            settings.answer_tokens(),
             settings.seed
         ),
 "A coefficient of variation is not defined where the mean is 0, and is large where it is nearly 0: read it beside the mean. That of DeltaSePer takes the mean's absolute value."

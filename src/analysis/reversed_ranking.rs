@@ -69,6 +69,10 @@ impl Analysis for ReversedRanking {
         Needs { references: true, local: true, passages: 2, ..Needs::default() }
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let (engine, settings) = (context.engine()?, context.settings);

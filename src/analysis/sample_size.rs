@@ -82,6 +82,10 @@ impl Analysis for SampleSize {
         Needs { references: true, entailment: true, local: true, ..Needs::default() }
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let engine = context.engine()?;
@@ -95,15 +99,19 @@ impl Analysis for SampleSize {
             }
             let greedy = BeliefRequest {
                 question: request.question.clone(),
+                task: request.task.clone(),
                 contexts: vec![(0..passages.len()).collect()],
                 passages,
-                options: SampleOptions { max_tokens: Some(sampled::ANSWER_TOKENS), ..SampleOptions::greedy() },
+                options: SampleOptions {
+                    max_tokens: Some(context.settings.answer_tokens()),
+                    ..SampleOptions::greedy()
+                },
                 passage_tokens: request.passage_tokens,
                 ..BeliefRequest::default()
             };
             let answered = engine.sample(&Call::local(), greedy, None).await?;
             let text = answered.answers.first().and_then(|answers| answers.first()).map_or("", |one| one.text.as_str());
-            sampled::kept(Drawn { estimates, f1: lexical::token_f1(text, &request.references) })
+            sampled::kept(Drawn { estimates, f1: lexical::token_f1(&request.task.measured(text), &request.references) })
         })
     }
 
@@ -165,7 +173,7 @@ impl Analysis for SampleSize {
         }
         report.notes.push(format!(
             "Answers of at most {} tokens, drawn once. The first of them are part of all of them, so deviations are smaller than between independent draws (`repeatability` has those), and the last row agrees with itself.",
-            sampled::ANSWER_TOKENS
+            settings.answer_tokens()
         ));
         report.notes.push(
 "\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals draw questions with all their passages. \"With F1\" is over questions: SePer of the list and token F1 of the greedy answer from it."

@@ -20,9 +20,6 @@ use crate::metrics::resample::Statistics;
 use crate::numeric::rounded;
 use crate::rpc::v1;
 
-/// Most tokens of an answer. References are names, numbers and short phrases.
-pub(super) const ANSWER_TOKENS: usize = 24;
-
 /// The two kinds of SePer (Algorithm 1 of the paper).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -67,11 +64,12 @@ impl Both {
 pub(super) fn request(question: &Question, context: &Context<'_>, passages: Vec<Passage>) -> UtilityRequest {
     UtilityRequest {
         question: question.list.question.clone(),
+        task: context.settings.task.clone(),
         passages,
         references: question.list.answers.clone(),
         sampling: SampleOptions {
             samples: Some(context.settings.samples),
-            max_tokens: Some(ANSWER_TOKENS),
+            max_tokens: Some(context.settings.answer_tokens()),
             seed: context.settings.seed,
             ..SampleOptions::default()
         },
@@ -141,6 +139,7 @@ pub(super) fn listed(numbers: &[usize]) -> String {
 #[cfg(test)]
 pub(super) fn bare_settings() -> super::Settings {
     super::Settings {
+        task: crate::engine::task::Task::default(),
         passages: None,
         passage_tokens: None,
         samples: 10,

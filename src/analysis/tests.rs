@@ -1,7 +1,10 @@
 //! What all analyses have in common.
 
 use super::*;
+use serde_json::{Map, json};
+
 use crate::engine::prompt::Frame;
+use crate::engine::task::{Task, TaskKind};
 
 #[test]
 fn names_are_distinct_and_found() {
@@ -70,6 +73,26 @@ fn prompts_without_a_chat_template_bind_the_results_to_them() {
     );
     assert_eq!(frames(Some(Frame::Plain), None), [Some(json!(false)), None]);
     assert_eq!(frames(Some(Frame::Chat), Some(Frame::Plain)), [None, Some(json!(false))]);
+}
+
+/// eRAG's Table 1 has FEVER, a task of labels, and Wizard of Wikipedia, whose answers are longer.
+#[test]
+fn another_task_binds_the_results_and_is_refused_where_nothing_is_answered() {
+    let asked = |kind, labels: &[&str]| {
+        let task = Task { kind, labels: labels.iter().map(|label| (*label).to_owned()).collect() };
+        Settings { task, ..readings::tests::settings() }
+    };
+    let (short, fever) = (asked(TaskKind::ShortAnswer, &[]), asked(TaskKind::FactVerification, &[]));
+    let erag = find("erag-correlation").unwrap();
+    let manifest = |settings: &Settings| settings.manifest(erag, &ModelIdentity::scripted(""));
+    assert!(!manifest(&short).contains_key("task"), "the default has no entry");
+    assert_eq!(manifest(&fever)["task"], json!(["fact-verification", ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]]));
+    assert_eq!([&short, &fever, &asked(TaskKind::Dialogue, &[])].map(Settings::answer_tokens), [24, 24, 128]);
+    let refused =
+        |settings: &Settings, kind: &str| settings.check_task(find(kind).unwrap()).err().map(|one| one.to_string());
+    assert_eq!((refused(&fever, "erag-correlation"), refused(&short, "position-bias")), (None, None));
+    assert!(refused(&fever, "position-bias").unwrap().starts_with("--task: position-bias asks for no answer"));
+    assert!(refused(&asked(TaskKind::ShortAnswer, &["a", "b"]), "erag-cost").unwrap().starts_with("--labels"));
 }
 
 /// Lines from when all questions had one design, or too many tokens were counted, are not mixed with others.

@@ -53,6 +53,10 @@ impl Analysis for UtilityByDepth {
         10
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let passages = context.passages(self, question);
@@ -116,7 +120,7 @@ impl Analysis for UtilityByDepth {
         report.notes.push(format!(
             "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
             settings.samples,
-            sampled::ANSWER_TOKENS
+            settings.answer_tokens()
         ));
         report.notes.push(
 "The server's default method ranks the same passages, so at the last number of passages the two contexts differ by their order alone. The paper has a cross-encoder choose 5 of 20: give --passages 20 and read the row of 5."

@@ -65,6 +65,10 @@ impl Analysis for UtilityOfCompression {
         Needs { references: true, entailment: true, ..Needs::default() }
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let whole = context.passages(self, question);
@@ -155,7 +159,7 @@ impl Analysis for UtilityOfCompression {
         report.notes.push(format!(
             "DeltaSePer is SePer with the passages less SePer without any, over {} answers of at most {} tokens each.",
             settings.samples,
-            sampled::ANSWER_TOKENS
+            settings.answer_tokens()
         ));
         report.notes.push(
 "Tokens are those of the texts, without titles. Ratios are shares of the tokens that are read; the share says what was kept. Passages stay in the retriever's order; LongLLMLingua ranks them to share out its tokens."

@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::connection::ConnectionArgs;
 use super::following::Following;
+use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, output};
 use crate::analysis::{self, Analysis, Settings, page, report};
 use crate::evaluation::Event;
@@ -24,7 +25,8 @@ use crate::telemetry;
 #[command(
     after_help = "Examples:\n  rerankd analyse position-bias --data lists.jsonl.gz --questions 40 --out bias\n  \
                         rerankd analyse position-bias --data lists.jsonl --passages 10 --json\n  \
-                        rerankd analyse sample-size --data lists.jsonl --samples 20\n\n\
+                        rerankd analyse sample-size --data lists.jsonl --samples 20\n  \
+                        rerankd analyse erag-correlation --data claims.jsonl --task fact-verification\n\n\
                         Each analysis is described in docs/papers.md."
 )]
 pub(super) struct AnalyseArgs {
@@ -60,6 +62,8 @@ pub(super) struct AnalyseArgs {
     /// Most tokens of a passage.
     #[arg(long, visible_alias = "max-passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     passage_tokens: Option<usize>,
+    #[command(flatten)]
+    task: TaskArgs,
     /// Sampled answers of a prompt, for analyses that sample; at most 100.
     #[arg(long, value_name = "ANSWERS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     samples: u32,
@@ -83,6 +87,7 @@ impl AnalyseArgs {
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(Settings {
+            task: self.task.task(),
             passages: self.passages.map(number),
             passage_tokens: self.passage_tokens,
             samples: number(self.samples),
@@ -99,6 +104,7 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     telemetry::install(&config, true);
     let analysis = analysis::find(&args.kind)?;
     let settings = args.settings()?;
+    settings.check_task(analysis)?;
     let sources =
         Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
     let (data, left_out) = analysis::suitable(analysis, &settings, analysis.load(&sources)?);

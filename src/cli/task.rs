@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::engine::task::{Task, TaskKind};
 use crate::rpc::v1;
 
-/// What the generator is asked to do; shared by `utility` and `evaluate`.
+/// What the generator is asked to do; shared by `utility`, `evaluate` and `analyse`.
 #[derive(Debug, Args)]
 pub(super) struct TaskArgs {
     /// What the generator is asked to do with each question and its passages.

@@ -20,6 +20,8 @@ use crate::scheduler::generator::Event;
 pub struct ContextsRequest {
     /// The question; not empty.
     pub question: String,
+    /// What the generator is asked to do.
+    pub task: Task,
     /// The passages.
     pub passages: Vec<Passage>,
     /// Passage indices of each context, in the order of reading; at least one context.
@@ -71,6 +73,7 @@ impl ContextsRequest {
         }
         check_orders("contexts", &self.contexts, self.passages.len())?;
         check_references(self.reference.as_slice(), limits)?;
+        self.task.check()?;
         if let Some(tokens) = self.answer_tokens.filter(|tokens| !(1..=MOST_TOKENS).contains(tokens)) {
             return Err(EngineError::invalid("answer_tokens", format!("{tokens} given, 1 to {MOST_TOKENS} allowed")));
         }
@@ -92,7 +95,7 @@ impl Engine {
         request: ContextsRequest,
     ) -> Result<Vec<ContextReading>, EngineError> {
         request.check(self.limits())?;
-        let engine = self.clone();
+        let (engine, task) = (self.clone(), request.task.clone());
         let mut reading = call.compute(move |call| engine.context_plan(call, &request)).await?;
         let plan = std::mem::take(&mut reading.plan);
         let (mut outcome, _) = self.carry_out(call, plan, None, None::<fn(Event)>).await?;
@@ -103,7 +106,9 @@ impl Engine {
                 let sample = nodes.sample.map(|node| outcome.samples.get(&node).ok_or_else(missing)).transpose()?;
                 readings.push(ContextReading {
                     reference: nodes.reference.map(|node| mean(&outcome.scores[node.0])),
-                    answer: sample.filter(|_| reading.answers).map(|sample| reading.stop.text(sample).0),
+                    answer: sample
+                        .filter(|_| reading.answers)
+                        .map(|sample| task.measured(&reading.stop.text(sample).0)),
                     first_token: nodes.sample.and_then(|node| outcome.distributions.remove(&node)).unwrap_or_default(),
                 });
             }
@@ -119,9 +124,8 @@ impl Engine {
         let options = SampleOptions { max_tokens: Some(most), ..SampleOptions::greedy() };
         let stop = options.text_stop(language);
         let reference = request.reference.as_ref().map(|reference| language.query(reference));
-        let task = Task::default();
         let asked = Asked {
-            task: &task,
+            task: &request.task,
             question: &request.question,
             passages: &request.passages,
             passage_tokens: request.passage_tokens,
@@ -170,6 +174,7 @@ mod tests {
     fn bad_input_names_its_field() {
         let limits = Limits { passages: 10, query_bytes: 100, passage_bytes: 100, orders: 3, ..Limits::WIDE };
         let good = ContextsRequest {
+            task: Task::default(),
             question: "Who?".into(),
             passages: vec![Passage::untitled(0, "Ada".into()), Passage::untitled(1, "Bo".into())],
             contexts: vec![vec![0, 1], vec![1, 0], vec![]],

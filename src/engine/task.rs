@@ -165,7 +165,8 @@ impl Task {
 
     /// An answer as measures read it. A long answer cites passages by number; the numbers are no words of it, and only the measures
     /// of citations read them.
-    pub(super) fn measured(&self, answer: &str) -> String {
+    #[must_use]
+    pub fn measured(&self, answer: &str) -> String {
         if self.kind == TaskKind::LongAnswer { without_marks(answer) } else { answer.to_owned() }
     }
 

@@ -39,9 +39,6 @@ const ANNOTATORS: [Annotator; 7] = [
 /// Measures of the answer from the whole list that labels are compared with. The verdict takes the first.
 const QUALITIES: [Annotator; 3] = [Annotator::TokenF1, Annotator::Containment, Annotator::ExactMatch];
 
-/// Most tokens of an answer.
-pub(super) const ANSWER_TOKENS: usize = 24;
-
 /// See the module.
 pub(super) struct EragCorrelation;
 
@@ -98,6 +95,10 @@ impl Analysis for EragCorrelation {
         10
     }
 
+    fn takes_task(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let passages = context.passages(self, question);
@@ -109,7 +110,8 @@ impl Analysis for EragCorrelation {
                 annotators: ANNOTATORS.to_vec(),
                 rankings: cutoffs.iter().map(|cutoff| (0..*cutoff).collect()).collect(),
                 end_to_end: true,
-                answer_tokens: Some(ANSWER_TOKENS),
+                answer_tokens: Some(context.settings.answer_tokens()),
+                task: context.settings.task.clone(),
                 passage_tokens: context.settings.passage_tokens,
                 threshold: context.settings.threshold,
                 passages,

@@ -1,6 +1,6 @@
 //! Tables, chart and verdict.
 
-use super::{ANNOTATORS, ANSWER_TOKENS, Labelled, QUALITIES};
+use super::{ANNOTATORS, Labelled, QUALITIES};
 use crate::analysis::Settings;
 use crate::analysis::coefficient::{Pairs, coefficient, difference, paired};
 use crate::analysis::readings::{Side, side};
@@ -50,9 +50,10 @@ impl Study<'_> {
         report.verdict = self.verdict(&mut report, &best);
         report.notes = vec![
             format!(
-                "The generator answered greedily, in at most {ANSWER_TOKENS} tokens, from each passage alone and from the first k \
+                "The generator answered greedily, in at most {} tokens, from each passage alone and from the first k \
                  passages in one prompt. The paper's Table 1 takes a T5-small with Fusion-in-Decoder trained for each data set, and \
-                 50 passages; its Fig. 3 has prompts like these."
+                 50 passages; its Fig. 3 has prompts like these.",
+                self.settings.answer_tokens()
             ),
             "The judge is the same generator (its probability of Yes against No that the passage is relevant to the query); the paper's is Mistral 7B.".to_owned(),
             format!(

@@ -5,6 +5,7 @@ use crate::metrics::resample::Statistics;
 
 fn settings() -> Settings {
     Settings {
+        task: crate::engine::task::Task::default(),
         passages: None,
         passage_tokens: None,
         samples: 5,

@@ -13,8 +13,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use self::pool::Listed;
+use super::ANSWER_TOKENS;
 use super::coefficient::parsed;
-use super::erag_correlation::ANSWER_TOKENS;
 use super::report::Report;
 use super::{Analysis, Answer, Asking, Context, Needs, Settings};
 use crate::backend::{BackendError, Refusal};

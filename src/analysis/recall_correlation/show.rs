@@ -2,7 +2,7 @@
 
 use super::Quality;
 use super::pool::{Listed, Measure, Pool, Reached};
-use crate::analysis::erag_correlation::ANSWER_TOKENS;
+use crate::analysis::ANSWER_TOKENS;
 use crate::analysis::readings::{Side, side};
 use crate::analysis::report::{Chart, Report, Table, cell};
 use crate::evaluation::EvaluationError;
