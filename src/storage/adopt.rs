@@ -48,19 +48,21 @@ impl Store {
             return Err(unusable(format!("two files are called {name:?}")));
         }
         let folder = self.root().join(&wanted.name);
-        std::fs::create_dir_all(&folder).map_err(|error| StoreError::file(&folder, error))?;
+        std::fs::create_dir_all(self.root()).map_err(|error| StoreError::file(self.root(), error))?;
         scratch::remove_abandoned(self.root(), SCRATCH);
-        let scratch = Scratch::new_in(self.root(), SCRATCH).map_err(|error| StoreError::file(self.root(), error))?;
         let no_source = |problems: String| StoreError::NoSource { name: wanted.name.clone(), problems };
         let at = |problem: String| no_source(format!("hub {}@{}: {problem}", wanted.repository, wanted.revision));
         let commit = fetch::commit(&wanted.repository, &wanted.revision, self.hub()).await.map_err(at)?;
-        let mut parts = Vec::with_capacity(wanted.files.len());
+        // All are fetched before one is placed, each into a folder of its own: what is refused leaves no file behind.
+        let mut all = Vec::with_capacity(wanted.files.len());
         // The model's file comes last, so that it exists only together with its companions.
         for file in wanted.files.iter().rev() {
             let (repository, revision) = (wanted.repository.clone(), commit.clone());
             let source = Source::Hub { repository, revision, file: file.clone() };
             let unknown =
                 Companion { file: base(file).to_owned(), bytes: u64::MAX, sha256: String::new(), sources: Vec::new() };
+            let scratch =
+                Scratch::new_in(self.root(), SCRATCH).map_err(|error| StoreError::file(self.root(), error))?;
             let fetched = fetch::fetch(&source, &unknown, scratch.path(), self.hub(), progress).await;
             let fetched = fetched.map_err(|problem| no_source(format!("{source}: {problem}")))?;
             let target = folder.join(&unknown.file);
@@ -72,6 +74,11 @@ impl Store {
                 );
                 return Err(unusable(problem));
             }
+            all.push((fetched, target, source, scratch));
+        }
+        std::fs::create_dir_all(&folder).map_err(|error| StoreError::file(&folder, error))?;
+        let mut parts = Vec::with_capacity(wanted.files.len());
+        for (fetched, target, source, _scratch) in all {
             parts.push(self.place(&fetched, &target, source)?);
         }
         parts.reverse();

@@ -166,8 +166,7 @@ async fn a_file_of_the_hub_is_fetched_verified_and_kept() {
 /// An entry was written by hand, with sizes and hashes.
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
-    let folder = tempfile::tempdir().unwrap();
-    let bytes = content(90_000);
+    let (folder, bytes) = (tempfile::tempdir().unwrap(), content(90_000));
     let hub = hub(bytes.clone(), Fault::None).await;
     let catalogue = folder.path().join("own/models.toml");
     let flags = |store: &str| {
@@ -202,8 +201,9 @@ async fn files_of_the_hub_become_an_entry_that_is_pulled_elsewhere() {
     assert_eq!(std::fs::read(folder.path().join("second/toy/model.onnx")).unwrap(), bytes);
     // Another catalogue's file of the same name stays.
     let elsewhere = format!("{to}.other");
-    let other = run("first", &["models", "add", "us/second", "Toy.GGUF.gguf", "--to", &elsewhere]);
-    assert!(crate::program::error(&other).contains("choose another --name"), "{other:?}");
+    let other = run("first", &["models", "add", "us/second", "Toy.GGUF.gguf", "beside.json", "--to", &elsewhere]);
+    let left = folder.path().join("first/toy.gguf/beside.json").exists();
+    assert!(crate::program::error(&other).contains("choose another --name") && !left, "{other:?}");
     assert!(run("first", &["models", "verify", "toy.gguf", "--set", &own]).status.success());
     assert!(run("first", &["models", "add", "us/other", "Toy.GGUF.gguf", "--to", &elsewhere]).status.success());
     // Nothing is fetched for a name that is there, nor written for a file that is not.
