@@ -9,6 +9,7 @@ are reordered likewise; A is not.
 import functools
 import json
 import re
+import sys
 
 import gguf
 import gguf_files
@@ -114,3 +115,12 @@ def read(path):
         pairs[name.removesuffix(".lora_a")] = (alpha / rank if alpha else 1.0, a, b)
     keys = ("general.architecture", BASE_SHA256, RECIPE, SEED, TRAINED)
     return pairs, {key: field(key) for key in keys}
+
+
+def check_base(path, told, base):
+    """Refuses a base that the adapter at `path` was not trained on. One made by another program may not say; then nobody knows."""
+    trained_on, actual = told[BASE_SHA256], gguf_files.sha256(base)
+    if trained_on is None:
+        print(f"{path} does not say which base it was trained on; {base} is taken for it", file=sys.stderr)
+    elif trained_on != actual:
+        raise AdapterError(f"{path}: was trained on {trained_on}, {base} is {actual}")

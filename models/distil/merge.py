@@ -24,13 +24,17 @@ def main():
     options = parser.parse_args()
     gguf_files.refuse_same(options.out, options.base, options.adapter)
     pairs, told = adapter.read(options.adapter)
-    actual = gguf_files.sha256(options.base)
-    if told[adapter.BASE_SHA256] != actual:
-        raise SystemExit(f"{options.adapter} was trained on {told[adapter.BASE_SHA256]}, {options.base} is {actual}")
+    adapter.check_base(options.adapter, told, options.base)
     reader = gguf_files.reader(options.base)
     unknown = set(pairs) - {tensor.name for tensor in reader.tensors}
     if unknown:
         raise SystemExit(f"{options.base} has no tensor {sorted(unknown)[0]}")
+    for tensor in reader.tensors:
+        if tensor.name in pairs:
+            _, a, b = pairs[tensor.name]
+            of_base, of_adapter = tuple(int(size) for size in reversed(tensor.shape)), (b.shape[0], a.shape[1])
+            if of_base != of_adapter:
+                raise SystemExit(f"{options.adapter}: {tensor.name} is for weights of the shape {of_adapter}, {options.base} has {of_base}")
     stored = {"F16": numpy.float16, "F32": numpy.float32}[options.type]
     kind = gguf.GGMLQuantizationType[options.type]
 

@@ -153,9 +153,7 @@ def lora_state(wrapped):
 def merge(model, path, base):
     """Adds the GGUF adapter at `path` to the weights of the model that was loaded from `base`."""
     pairs, told = adapter.read(path)
-    actual = gguf_files.sha256(base)
-    if told[adapter.BASE_SHA256] != actual:
-        raise adapter.AdapterError(f"{path}: was trained on {told[adapter.BASE_SHA256]}, {base} is {actual}")
+    adapter.check_base(path, told, base)
     heads = gguf_files.heads_of(gguf_files.reader(base))
     names = {short: long for long, short in adapter.LAYERS.items()}
     for name, (scale, a, b) in pairs.items():

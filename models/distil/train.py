@@ -92,6 +92,9 @@ def arguments():
     for name in ("alpha", "rate", "clip", "minutes"):
         if getattr(options, name) is not None and not above_0(getattr(options, name)):
             parser.error(f"--{name}: must be a number above 0")
+    for name in ("query_nll", "weight_decay", "warm_up"):
+        if not 0 <= getattr(options, name) < math.inf:
+            parser.error(f"--{name.replace('_', '-')}: must be at least 0")
     if not 0 <= options.dropout < 1:
         parser.error("--dropout: must be from 0 to below 1")
     if not (options.validation >= 0 and options.test >= 0 and options.validation + options.test < 1):

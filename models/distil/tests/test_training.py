@@ -139,6 +139,8 @@ class Distillation(unittest.TestCase):
             self.assertEqual((result.returncode, gguf_files.sha256(self.path(out))), (1, before))
         with self.assertRaises(network.Disagreement):
             network.check(network.load(self.path("student.gguf"), 2), merged, merged.questions, 0.005, 0.02)
+        with self.assertRaisesRegex(adapter.AdapterError, "was trained on"):
+            network.merge(network.load(self.path("merged.gguf"), 2), made, self.path("merged.gguf"))
         # Both files hold the same numbers: transformers reads the merged one as torch merged it.
         read = network.load(self.path("merged.gguf"), 2)
         for own, other in zip(model.parameters(), read.parameters(), strict=True):

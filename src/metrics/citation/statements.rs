@@ -1,6 +1,6 @@
 //! The statements of an answer and the passages that each of them cites.
 //!
-//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`. Statements are the sentences of the
+//! A citation is one or several numbers in brackets: `[1]`, `[1][2]`, `[1, 3]`, `[2-4]`, but not `[10,000]`. Statements are the sentences of the
 //! answer without its citations ([`crate::compress::units::sentences`]), and lines. The mark of a list item ("2.", "a)", "**iv.**")
 //! is not a statement, and marks behind a sentence (the end of an emphasis) are a part of it.
 //!
@@ -182,7 +182,12 @@ fn citation(text: &str) -> Option<(usize, Vec<usize>)> {
     let inner = text.strip_prefix('[')?;
     let close = inner.bytes().take(LONGEST).position(|byte| byte == b']')?;
     let mut numbers = Vec::new();
-    for part in inner[..close].split([',', ';']) {
+    for (place, part) in inner[..close].split([',', ';']).enumerate() {
+        // The thousands of a number: "[10,000] people".
+        let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
+        if place > 0 && part.len() == 3 && is_number && part.starts_with('0') {
+            return None;
+        }
         match part.split_once(['-', '\u{2013}']) {
             Some((from, to)) => {
                 let (from, to) = (number(from)?, number(to)?);

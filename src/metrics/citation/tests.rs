@@ -228,6 +228,7 @@ fn marks_are_taken_out_of_an_answer() {
     assert_eq!(without_marks("The mill is old.[1] The weir, too.[2]"), "The mill is old. The weir, too.");
     assert_eq!(without_marks("[1] The mill\n[2] the weir [3]"), "The mill\n the weir");
     assert_eq!(without_marks("[1]"), "");
+    assert_eq!(without_marks("It drew [10,000] people [1,2]."), "It drew [10,000] people.");
     for plain in ["", " a [sic] [1-999] b ", "[x]", "1871"] {
         assert_eq!(without_marks(plain), plain);
     }
