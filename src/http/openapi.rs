@@ -72,8 +72,16 @@ mod tests {
         let document: Value = serde_json::from_str(DOCUMENT).unwrap();
         let described =
             |schema: &str, field: &str| !document["components"]["schemas"][schema]["properties"][field].is_null();
-        let apart =
-            ["passages", "documents", "return_documents", "rank_fields", "max_chunks_per_doc", "texts", "return_text"];
+        let apart = [
+            "passages",
+            "documents",
+            "return_documents",
+            "rank_fields",
+            "max_chunks_per_doc",
+            "max_tokens_per_query",
+            "texts",
+            "return_text",
+        ];
         for field in COMMON.into_iter().chain(RANKING).chain(own::FIELDS) {
             let (one, other) = (described("RerankRequest", field), described("TeiRerankRequest", field));
             assert!(if apart.contains(&field) { one != other } else { one && other }, "{field}");

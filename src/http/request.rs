@@ -32,7 +32,7 @@ pub(super) const COMMON: [&str; 11] = [
     "truncate_prompt_tokens",
 ];
 
-pub(super) const RANKING: [&str; 14] = [
+pub(super) const RANKING: [&str; 15] = [
     "query",
     "documents",
     "passages",
@@ -43,6 +43,7 @@ pub(super) const RANKING: [&str; 14] = [
     "return_text",
     "rank_fields",
     "max_chunks_per_doc",
+    "max_tokens_per_query",
     "truncation_direction",
     instruction::NAMES[0],
     instruction::NAMES[1],
@@ -142,6 +143,10 @@ impl Reader {
         let mut warnings = Vec::new();
         if object.has("max_chunks_per_doc") {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
+        }
+        // 0 is vLLM's default, as for documents.
+        if object.count("max_tokens_per_query", 0)?.is_some_and(|count| count > 0) {
+            warnings.push("max_tokens_per_query has no effect: a query is read whole, or refused".to_owned());
         }
         let mut request = RerankRequest {
             passages: documents.into_iter().enumerate().map(passage).collect(),

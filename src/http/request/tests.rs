@@ -105,6 +105,10 @@ fn a_body_of_every_peer_is_read() {
     );
     let chunks = read(r#"{"query": "q", "documents": ["a"], "max_chunks_per_doc": 10}"#);
     assert!(chunks.warnings[0].starts_with("max_chunks_per_doc has no effect"));
+    let query = |most: usize| {
+        read(&format!(r#"{{"query": "q", "documents": ["a"], "max_tokens_per_query": {most}}}"#)).warnings
+    };
+    assert!(query(3)[0].starts_with("max_tokens_per_query has no effect") && query(0).is_empty());
 }
 
 #[test]
