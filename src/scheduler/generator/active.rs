@@ -42,6 +42,8 @@ pub(super) struct Active {
     evaluated: usize,
     cached: usize,
     steps: usize,
+    /// Tokens of its latest step.
+    latest: usize,
 }
 
 /// A state that a request found.
@@ -88,6 +90,7 @@ impl Active {
             evaluated: 0,
             cached: 0,
             steps: 0,
+            latest: 0,
             job,
         }
     }
@@ -104,11 +107,13 @@ impl Active {
 
     /// The policy's view.
     pub fn view(&self, now: Instant) -> View<Instant> {
+        let phase = self.phase();
         View {
             left: self.walk.remaining(),
             arrival: self.job.arrival,
-            phase: self.phase(),
+            phase,
             urgency: self.job.urgency(now),
+            growth: if phase == Phase::Growing { self.latest } else { 0 },
         }
     }
 
@@ -170,7 +175,10 @@ impl Active {
     pub fn stepped(&mut self) {
         self.evaluated += self.step.tokens();
         self.job.call.tally().add_tokens(self.step.tokens());
-        self.steps += usize::from(self.step.tokens() > 0);
+        if self.step.tokens() > 0 {
+            self.steps += 1;
+            self.latest = self.step.tokens();
+        }
         // The unused tokens of a sample that ended early count as done.
         let (done, total) = (self.job.cost.tokens - self.walk.remaining(), self.job.cost.tokens);
         self.tell(|_| Event::Progress { done, total });

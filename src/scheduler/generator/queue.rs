@@ -31,6 +31,17 @@ pub struct View<T> {
     pub phase: Phase,
     /// Urgency now; 0 is the most urgent.
     pub urgency: u8,
+    /// Tokens of the latest step of samples that grow; 0 in other phases.
+    pub growth: usize,
+}
+
+impl<T> View<T> {
+    /// The time that it takes alone, in tokens that are read meanwhile. A step of few samples is hardly shorter than one of
+    /// [`LEAST_SHARE`] tokens.
+    fn work(&self) -> usize {
+        let steps = self.left.checked_div(self.growth).unwrap_or(0);
+        self.left.max(steps.saturating_mul(LEAST_SHARE))
+    }
 }
 
 /// Phase of an active request.
@@ -45,15 +56,21 @@ pub enum Phase {
 }
 
 /// Order in which active requests take tokens from a step: the most urgent request with the fewest tokens left (the oldest
-/// of equals), then the others, oldest first.
+/// of equals), then the others, oldest first. Prompts that take less time than such a request's samples go before it: the samples
+/// grow beside them.
 #[must_use]
 fn turns<T: Ord>(active: &[View<T>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..active.len()).collect();
     order.sort_by_key(|&index| &active[index].arrival);
-    if let Some(place) = (0..order.len()).min_by_key(|&place| (active[order[place]].urgency, active[order[place]].left))
-    {
-        order[..=place].rotate_right(1);
-    }
+    let left = |place: &usize| (active[order[*place]].urgency, active[order[*place]].left);
+    let Some(fewest) = (0..order.len()).min_by_key(left) else { return order };
+    let first = &active[order[fewest]];
+    let is_shorter = |place: &usize| {
+        let other = &active[order[*place]];
+        other.phase == Phase::Scoring && other.urgency == first.urgency && other.left < first.work()
+    };
+    let shorter = (0..order.len()).filter(|_| first.phase == Phase::Growing).filter(is_shorter).min_by_key(left);
+    order[..=shorter.unwrap_or(fewest)].rotate_right(1);
     order
 }
 
@@ -113,7 +130,25 @@ mod tests {
     use super::*;
 
     fn view(left: usize, arrival: usize, phase: Phase) -> View<usize> {
-        View { left, arrival, phase, urgency: 5 }
+        View { left, arrival, phase, urgency: 5, growth: 0 }
+    }
+
+    /// A ranking of three seconds waited ten for a sample with fewer tokens left, each of which took a step.
+    #[test]
+    fn prompts_go_before_samples_that_take_longer_and_grow_beside_them() {
+        let sample = |left| View { growth: 1, ..view(left, 0, Phase::Growing) };
+        let shares = |samples: View<usize>, prompt: usize| {
+            let (mut claim, mut taken) = (Claim::default(), [0, 0]);
+            claim.share(512, &[samples, view(prompt, 1, Phase::Scoring)], |index, limit| {
+                taken[index] = limit.min(if index == 0 { samples.growth } else { prompt });
+                taken[index]
+            });
+            taken
+        };
+        assert_eq!(shares(sample(500), 3_000), [1, 256], "500 steps are 8,000 tokens");
+        assert_eq!(shares(sample(100), 3_000), [1, 0], "100 steps are 1,600");
+        assert_eq!(shares(View { growth: 10, ..sample(500) }, 3_000), [10, 0], "50 steps");
+        assert_eq!(shares(View { urgency: 2, ..sample(500) }, 3_000), [1, 0], "more urgent");
     }
 
     /// With a batch of 32 or less, as much accumulated in every step as a step pays: the leader had no further turn.
@@ -196,7 +231,7 @@ mod tests {
         let view = |(arrival, work): (usize, &Work)| match *work {
             Work::Prompt(left) => self::view(left, arrival, Phase::Scoring),
             Work::ToSample(prompt) => self::view(prompt + 240, arrival, Phase::Reading),
-            Work::Samples(number) => self::view(24 * number, arrival, Phase::Growing),
+            Work::Samples(number) => View { growth: number, ..self::view(24 * number, arrival, Phase::Growing) },
         };
         let views: Vec<_> = active.iter().enumerate().map(view).collect();
         let mut taken = vec![0; active.len()];

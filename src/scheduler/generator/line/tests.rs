@@ -95,7 +95,7 @@ fn without_deadlines_a_cheaper_request_overtakes_within_the_service_time() {
 
 #[test]
 fn a_request_is_active_only_if_it_gets_tokens_soon() {
-    let view = |left, urgency, phase| View { left, arrival: 0_usize, phase, urgency };
+    let view = |left, urgency, phase| View { left, arrival: 0_usize, phase, urgency, growth: 0 };
     let scoring = |left| view(left, 5, Phase::Scoring);
     let may_wait = |tokens, urgency, active: &[View<usize>]| {
         super::may_wait(&Waiting { urgency, ..request("a", tokens, Instant::now(), 0) }, 512, active)
