@@ -157,11 +157,16 @@ def merge(model, path, base):
     heads = gguf_files.heads_of(gguf_files.reader(base))
     names = {short: long for long, short in adapter.LAYERS.items()}
     for name, (scale, a, b) in pairs.items():
-        _, layer, short, _ = name.split(".")
+        parts = name.split(".")
+        if len(parts) != 4 or parts[2] not in names:
+            raise adapter.AdapterError(f"{path}: {name} is not among the layers that are known")
+        _, layer, short, _ = parts
         count = adapter.heads_of(told["general.architecture"], short, *heads)
         if count:
             b = adapter.to_torch_rows(b, count)
         weight = model.get_submodule(f"model.layers.{layer}.{names[short]}").weight
+        if weight.shape != (b.shape[0], a.shape[1]):
+            raise adapter.AdapterError(f"{path}: {name} is for weights of another shape than those of {base}")
         weight += (scale * torch.from_numpy(b @ a)).to(weight)
     return model
 

@@ -145,8 +145,8 @@ impl Reader {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
         }
         // 0 is vLLM's default, as for documents.
-        if object.count("max_tokens_per_query", 0)?.is_some_and(|count| count > 0) {
-            warnings.push("max_tokens_per_query has no effect: a query is read whole, or refused".to_owned());
+        if object.raw("max_tokens_per_query").is_some_and(|value| value.get() != "0") {
+            warnings.push("max_tokens_per_query has no effect: the generator reads a query whole".to_owned());
         }
         let mut request = RerankRequest {
             passages: documents.into_iter().enumerate().map(passage).collect(),

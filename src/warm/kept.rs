@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Held, Key, keys};
-use crate::plan::Plan;
+use crate::plan::{NodeId, Plan};
 
 /// The states in memory at one time, and those that a request holds.
 #[derive(Debug, Clone)]
@@ -18,8 +18,10 @@ impl Kept {
     #[must_use]
     pub fn tokens(&self, plan: &Plan) -> usize {
         let there = |key: &Key| self.there.contains(key) || self.held.get(key).is_some();
-        // A state with scores has the same cells as one without.
-        let kept = |key: &Key| there(key) || !key.scored && there(&key.with_scores());
-        keys(plan, &self.generator).iter().filter(|(_, key)| kept(key)).map(|(node, _)| plan.length(*node)).sum()
+        // A passage right after the opening is looked for with its scores, too: its cells are the same.
+        let passage = |node| plan.parent(node).is_some_and(|parent| plan.parent(parent).is_none());
+        let kept =
+            |(node, key): &&(NodeId, Key)| there(key) || !key.scored && passage(*node) && there(&key.with_scores());
+        keys(plan, &self.generator).iter().filter(kept).map(|(node, _)| plan.length(*node)).sum()
     }
 }

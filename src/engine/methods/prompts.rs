@@ -52,7 +52,7 @@ pub struct Budget {
     pub counted: usize,
     /// Tokens of the longest prompt that the generator can hold.
     pub context: usize,
-    /// States that are there, where time is the bound: what is restored takes hardly any.
+    /// States that are there, where time is the bound.
     pub kept: Option<Kept>,
 }
 
@@ -72,9 +72,11 @@ impl Budget {
         Self::plan(prompts).cost()
     }
 
-    /// Tokens of these prompts that take no time.
+    /// Tokens of these prompts that take no time: those of states that are restored, but for a tenth, which their copying and the
+    /// attention to them take (docs/warm.md).
     pub(in crate::engine) fn spared(&self, plan: &Plan) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.tokens(plan))
+        let restored = self.kept.as_ref().map_or(0, |kept| kept.tokens(plan));
+        restored - restored / 10
     }
 
     /// Whether so many tokens may be planned, `spared` of which take no time.

@@ -1,6 +1,6 @@
 //! What a request takes, before it is done.
 
-use super::driver::{Driver, Step, lock};
+use super::driver::{Driver, Round, Step, lock};
 use super::{RerankRequest, check};
 use crate::call::Call;
 use crate::engine::methods::Budget;
@@ -35,6 +35,16 @@ impl Driver<'_> {
     /// Tokens planned and reserved so far that take time.
     pub(super) fn evaluated(&self) -> usize {
         self.planned - self.spared + self.reserved
+    }
+
+    /// That a round is more than what is left.
+    pub(super) fn exceeded(&self, round: &Round, allowed: Allowed) -> EngineError {
+        let counted = self.planned + self.reserved + round.cost.tokens;
+        if counted > allowed.counted {
+            return EngineError::Budget { needed: counted, allowed: allowed.counted };
+        }
+        let needed = self.evaluated() + round.cost.tokens - round.spared;
+        EngineError::Budget { needed, allowed: allowed.tokens }
     }
 
     /// What is left for the next round. States that are kept help where the time is the bound, and not where the number of tokens is, so

@@ -82,7 +82,7 @@ pub(super) struct Round {
     pub plan: Plan,
     pub cost: Cost,
     /// Tokens that take no time; 0 where time is no bound.
-    spared: usize,
+    pub spared: usize,
     /// Whether what is left of the budget suffices.
     affordable: bool,
     paths: Vec<Vec<NodeId>>,
@@ -221,8 +221,7 @@ impl Driver<'_> {
     /// Checks the cost of a round, tells it, and has it scored.
     async fn score(&mut self, ranking: &Shared, round: Round, allowed: Allowed) -> Result<Scores, EngineError> {
         if !round.affordable {
-            let needed = self.evaluated() + round.cost.tokens - round.spared;
-            return Err(EngineError::Budget { needed, allowed: allowed.tokens });
+            return Err(self.exceeded(&round, allowed));
         }
         let together = self.quota.add(round.cost.tokens);
         if together > self.limits.tokens {

@@ -183,7 +183,7 @@ fn citation(text: &str) -> Option<(usize, Vec<usize>)> {
     let close = inner.bytes().take(LONGEST).position(|byte| byte == b']')?;
     let mut numbers = Vec::new();
     for (place, part) in inner[..close].split([',', ';']).enumerate() {
-        // The thousands of a number: "[10,000] people".
+        // A round number: "[10,000] people".
         let is_number = part.bytes().all(|byte| byte.is_ascii_digit());
         if place > 0 && part.len() == 3 && is_number && part.starts_with('0') {
             return None;

@@ -236,10 +236,11 @@ impl Scheduler {
         Rounds { held: self.store.as_deref().map_or_else(Held::default, Store::hold), shares: 0 }
     }
 
-    /// The states that a next round of these would find; `None` where none are kept.
+    /// The states that a next round of these would find; `None` where none are kept, or restoring them takes as long as reading.
     #[must_use]
     pub fn kept(&self, rounds: Option<&Rounds>) -> Option<Kept> {
-        self.store.as_deref()?.kept(rounds.map_or_else(Held::default, |rounds| rounds.held.clone()))
+        let store = self.store.as_deref().filter(|_| self.stats.saves_cheaply.load(Ordering::Relaxed))?;
+        store.kept(rounds.map_or_else(Held::default, |rounds| rounds.held.clone()))
     }
 
     /// Carries out one round of a request, as [`Scheduler::run`] does.

@@ -1,6 +1,6 @@
 //! What the generator's worker counts, and the tokens of jobs on their way to it.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub struct Stats {
     best_speed: AtomicU64,
     /// Present speed.
     pub(super) pace: Pace,
+    /// [`crate::model::Generator::saves_cheaply`], once it is loaded.
+    pub(super) saves_cheaply: AtomicBool,
 }
 
 impl Stats {

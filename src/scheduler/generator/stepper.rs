@@ -67,6 +67,7 @@ impl<'a> Stepper<'a> {
         store: Option<&'a Store>,
     ) -> Self {
         let (capacity, saves_cheaply) = (generator.capacity(), generator.saves_cheaply());
+        stats.saves_cheaply.store(saves_cheaply, Ordering::Relaxed);
         Self {
             generator,
             saves_cheaply,
