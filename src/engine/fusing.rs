@@ -10,7 +10,11 @@ use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
 use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised};
-use crate::numeric::descending;
+use crate::numeric::{descending, real};
+
+/// Version of the built-in weights and scales of this mixture. A calibration that was learnt with another one does not hold, so a
+/// change of any of them needs another version, here and in [`super::prompt::RANKING_VERSION`].
+pub const MIXTURE_VERSION: &str = "mixture-1";
 
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
@@ -34,6 +38,10 @@ mod typical {
     /// Of a retriever's scores, as a share of the largest: their scale is not known.
     pub const RETRIEVER: f64 = 0.3;
 }
+
+/// Standard deviations of the utilities that the usual range of fused values is worth at least. It counts where the best passage
+/// hardly helps (docs/ranking.md, "Where the best passage hardly helps").
+const LEAST_RANGE: f64 = 2.0;
 
 /// Spread of utilities that are all alike, as a share of the largest: so little that their values are alike, too, and more than
 /// rounding, so that the other side tells them apart.
@@ -194,8 +202,13 @@ impl Fusion {
     /// zero is not torn apart then: the divisor is at least half of the range of `f`, and so large that two values differ by no more
     /// than the utilities that would make the same difference of `f` alone. The best passage's value is then at most `max`, and
     /// below 0 where `f_0` lies above it. Without a zero of the utilities `f_0` is the smallest `f`. The order is that of `f`.
-    /// Where no utility is above 0, every value stays at or below the largest utility, and with floors only the retriever tells
-    /// passages apart. Also says what was mixed. `unit` is the tokens of the query where utilities are sums over them.
+    ///
+    /// Where `max` is near 0 or below, all values would be alike. With a zero of the utilities the usual range of `f` is therefore worth
+    /// at least [`LEAST_RANGE`] of their deviations. Where that is more, the best passage has `max`, or less where `f_0` is not far
+    /// below it, and the others are that much below it, also those at `f_0`. No value is above `max` where that is below 0, and
+    /// with floors only the retriever tells passages apart there. Without a zero the height of utilities says nothing.
+    ///
+    /// Also says what was mixed. `unit` is the tokens of the query where utilities are sums over them.
     #[must_use]
     pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
         let FusionReport { scaling, weight, embedding, .. } = self.report;
@@ -219,12 +232,19 @@ impl Fusion {
                 let (centre, spread) = centre_and_spread(utilities, usual);
                 // Of `f` for each nat of a utility.
                 // Utilities that are all alike are far from a zero that is not among them.
-                let slope = weight / spread.max(ALIKE * most.abs().max(f64::MIN_POSITIVE));
+                let slope = weight / spread.max(ALIKE * most.abs()).max(f64::MIN_POSITIVE);
                 let zero = 0.0 - slope * centre;
                 (zero, (best - zero).max((best - least) / 2.0).max(slope * most))
             }
             _ => (least, best - least),
         };
+        let worth =
+            if has_zero { least_worth(utilities, most, unit, usual) / usual_range(scaling, fused.len()) } else { 0.0 };
+        if worth * range > most.max(0.0) {
+            let first = most.min((best - zero) * worth);
+            let values = fused.into_iter().map(|fused| first - (best - fused) * worth).collect();
+            return (values, FusionReport { scaling, ..self.report });
+        }
         let value = |fused: f64| {
             let share = if range > 0.0 { (fused - zero) / range } else { 1.0 };
             if most > 0.0 { most * share } else { most + fused - best }
@@ -239,162 +259,28 @@ impl Fusion {
     }
 }
 
+/// What the usual range of fused values is worth at least, in the unit of the utilities. Utilities far below the best count as if they
+/// were nearer: a passage that does great harm says nothing of how far the others lie apart.
+fn least_worth(utilities: &[f64], most: f64, unit: f64, usual: Option<f64>) -> f64 {
+    let least = most - 2.0 * most.max(typical::UTILITY * unit);
+    let near: Vec<f64> = utilities.iter().map(|utility| utility.max(least)).collect();
+    LEAST_RANGE * centre_and_spread(&near, usual).1
+}
+
+/// How far the fused values of a list of `n` usually lie apart.
+fn usual_range(scaling: Scaling, n: usize) -> f64 {
+    match scaling {
+        Scaling::Floor | Scaling::MinMax => 1.0,
+        Scaling::Standard => 4.0,
+        // From the first rank to one behind the last: that of one passage is not 0.
+        Scaling::ReciprocalRank => 1.0 / 61.0 - 1.0 / (61.0 + real(n)),
+    }
+}
+
 /// `share` of one side and the rest of the other.
 fn mixed(share: f64, one: &[f64], other: &[f64]) -> Vec<f64> {
     one.iter().zip(other).map(|(one, other)| share * one + (1.0 - share) * other).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(scores: &[Option<f64>]) -> RerankRequest {
-        let passage = |(index, score): (usize, &Option<f64>)| Passage {
-            id: index.to_string(),
-            text: if index == 1 { "the mill wheel".into() } else { "a weir".into() },
-            retriever_score: *score,
-            ..Passage::default()
-        };
-        let passages = scores.iter().enumerate().map(passage).collect();
-        RerankRequest { query: "which mill?".into(), passages, ..RerankRequest::default() }
-    }
-
-    #[test]
-    fn the_retrievers_scores_or_bm25() {
-        let given = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]));
-        assert_eq!((given.report.source, given.warning), (Source::Retriever, None));
-        let one_missing = Fusion::of(&request(&[Some(3.0), Some(2.0), None]));
-        assert_eq!(one_missing.scores, [3.0, 2.0, 2.0]);
-        assert!(one_missing.warning.unwrap().starts_with("1 passages"));
-        let most_missing = Fusion::of(&request(&[Some(3.0), None, None]));
-        assert_eq!((most_missing.report.source, most_missing.order()[0]), (Source::Bm25, 1));
-        assert!(most_missing.warning.is_some());
-        assert_eq!(Fusion::of(&request(&[None, None])).warning, None, "no score at all is nothing to warn of");
-    }
-
-    #[test]
-    fn an_embedding_model_is_a_part_of_the_other_side() {
-        let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
-            .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
-        // The cosines' variance is (3 · .08 / 3 + 2/9 · .165²) / (3 + 2/9) = .026705, their deviation .163417:
-        // That of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = .676552, their deviation .822528:
-        // .6 · (-1.22386, 0, 1.22386) + .4 · (1.21576, 0, -1.21576)
-        let expected = [-0.248_011, 0.0, 0.248_011];
-        let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
-        assert!(fusion.scores.iter().zip(expected).all(close), "{:?}", fusion.scores);
-        assert_eq!((fusion.report.weight, fusion.report.embedding), (0.35, Some(0.6)));
-        let lexical = Fusion::of(&request(&[None; 3])).with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
-        assert_eq!((lexical.report.weight, lexical.report.embedding), (0.4, Some(0.7)));
-        assert_eq!(fusion.order(), [2, 1, 0]);
-        // Cosines that tell nothing apart leave the retriever's order.
-        let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
-        let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], &asked);
-        assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
-        // A learnt share is for the other side that it was learnt with.
-        let learnt = Learnt { alone: Some(0.7), beside_embedding: None };
-        let learnt = FusionOptions { learnt, ..FusionOptions::default() };
-        let given = Some(Source::Retriever);
-        assert_eq!((learnt.share(None), learnt.share(given)), (0.7, 0.35));
-        let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
-        let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
-        assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(given), asked.share(given)), (0.2, 0.9));
-    }
-
-    /// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
-    #[test]
-    fn a_tie_of_two_sides_is_a_tie() {
-        let mut fusion = Fusion::of(&request(&[Some(1.0), Some(2.0)]));
-        fusion.scores = vec![-0.3925, 0.3925];
-        fusion.report.embedding = Some(0.6);
-        fusion.has_floor = false;
-        fusion.report.weight = 0.4;
-        let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
-        // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at .4 · 2.5 / 20.274 =
-        // .0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = .5477: ∓.7167. f = ±(.4439 - .4300) = ±.0139.
-        // A nat is .4 / 20.274 = .01973 of f.
-        let expected = [-1.79, -3.21];
-        assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.05), "{values:?}");
-    }
-
-    /// Of a long list the best are read: all of them above the list's mean. They are standardised all the same.
-    #[test]
-    fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
-        let mut fusion = Fusion::of(&request(&[Some(9.0), Some(8.0), Some(7.0)]));
-        fusion.scores = vec![1.5, 0.9, 0.3];
-        fusion.report.embedding = Some(0.6);
-        fusion.has_floor = false;
-        fusion.report.weight = 0.5;
-        let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
-        assert_eq!(report.scaling, Scaling::Standard);
-        // Utilities less their mean 1 over 3.4371: 1.4547, -.8728, -.5819, zero at -.2909. The others over .5333: ±1.1251 and 0.
-        // f = 1.2899, -.4364, -.8535, and -.1455 at the zero: values 6 · (1, -.2027, -.4933).
-        let expected = [6.0, -1.2162, -2.9596];
-        assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
-        // A best passage near the zero does not throw the others far away: half of the range is the least divisor.
-        let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);
-        assert!(near.iter().all(|value| value.abs() <= 0.03), "{near:?}");
-        // A gain of all passages alike has no spread: only the other side tells them apart.
-        let (flat, _) = fusion.values(&[2.0; 3], true, 1.0);
-        assert_eq!(descending(&flat), [0, 1, 2]);
-        assert!(flat.iter().all(|value| value.is_finite()), "{flat:?}");
-    }
-
-    /// Standardised alone, each of two scores is one deviation from their mean: the sign of a difference of .001 between cosines
-    /// then decided against fifty nats.
-    #[test]
-    fn in_a_short_list_the_size_of_differences_counts() {
-        let order = |scores: &[f64], cosines: &[f64], utilities: &[f64]| {
-            let scores: Vec<_> = scores.iter().copied().map(Some).collect();
-            let fusion = Fusion::of(&request(&scores)).with_embedding(cosines, &FusionOptions::default());
-            descending(&fusion.values(utilities, true, 10.0).0)
-        };
-        assert_eq!(order(&[3.0, 2.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
-        assert_eq!(order(&[2.5, 3.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
-        assert_eq!(order(&[3.0, 2.0, 1.0], &[0.50, 0.51, 0.50], &[40.0, -10.0, -10.0])[0], 0);
-        // A retriever's scores may be as near to each other.
-        assert_eq!(order(&[3.0, 3.000_000_1], &[0.5, 0.5], &[17.0, 10.0]), [0, 1]);
-        assert_eq!(order(&[3.000_000_1, 3.0], &[0.5, 0.5], &[10.0, 17.0]), [1, 0]);
-        // A tenth of a nat is as little; the cosines' usual difference then decides.
-        assert_eq!(order(&[2.0, 3.0], &[0.2, 0.5], &[10.1, 10.0]), [1, 0]);
-    }
-
-    /// Three copies of one passage that helps: the other side orders them, and none of them is worth less for it.
-    #[test]
-    fn passages_that_are_alike_have_like_values() {
-        let fusion = Fusion::of(&request(&[Some(-1.0), Some(-2.0), Some(-3.0)]));
-        for utilities in [[5.0; 3], [5.0, 5.0 + 1e-7, 5.0]] {
-            let (values, report) = fusion.values(&utilities, true, 10.0);
-            assert_eq!(report.scaling, Scaling::Standard);
-            assert!(values.iter().all(|value| (value - 5.0).abs() < 1e-4), "{values:?}");
-        }
-        assert_eq!(descending(&fusion.values(&[5.0; 3], true, 10.0).0), [0, 1, 2]);
-        let (harmful, _) = fusion.values(&[-5.0; 3], true, 10.0);
-        assert!(harmful.iter().all(|value| *value <= -5.0), "{harmful:?}");
-    }
-
-    /// The passages that are read are the first ones: their scores alone had a floor where the list has none.
-    #[test]
-    fn a_part_of_a_list_has_the_floor_of_the_list() {
-        let list = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(-2.0)]));
-        let part = Fusion { scores: vec![3.0, 1.0], ..list };
-        assert_eq!(part.values(&[5.0, 2.0], true, 1.0).1.scaling, Scaling::Standard);
-        let all_above = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(0.0)]));
-        assert_eq!(all_above.values(&[5.0, 2.0, 1.0], true, 1.0).1.scaling, Scaling::Floor);
-    }
-
-    #[test]
-    fn values_keep_the_unit_and_the_fused_order() {
-        let fusion = Fusion::of(&request(&[Some(12.0), Some(9.0), Some(3.0)]));
-        let (values, report) = fusion.values(&[2.0, 5.0, 3.0], true, 1.0);
-        assert_eq!(report.scaling, Scaling::Floor);
-        // f = .6 · (.4, 1, .6) + .4 · (1, .75, .25) = .64, .9, .46
-        assert!((values[1] - 5.0).abs() < 1e-12 && (values[0] - 5.0 * 0.64 / 0.9).abs() < 1e-12, "{values:?}");
-        let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true, 1.0);
-        assert_eq!(descending(&harmful), [0, 1, 2]);
-        assert!(harmful.iter().all(|value| *value <= -2.0), "{harmful:?}");
-        // Without a floor the lowest value is 0, not some negative number that the scaling made.
-        let (standard, report) = fusion.values(&[2.0, 5.0, 3.0], false, 1.0);
-        assert_eq!(report.scaling, Scaling::Standard);
-        assert!(standard.iter().all(|value| (0.0..=5.0).contains(value)), "{standard:?}");
-    }
-}
+mod tests;

@@ -1,0 +1,203 @@
+use super::*;
+
+fn request(scores: &[Option<f64>]) -> RerankRequest {
+    let passage = |(index, score): (usize, &Option<f64>)| Passage {
+        id: index.to_string(),
+        text: if index == 1 { "the mill wheel".into() } else { "a weir".into() },
+        retriever_score: *score,
+        ..Passage::default()
+    };
+    let passages = scores.iter().enumerate().map(passage).collect();
+    RerankRequest { query: "which mill?".into(), passages, ..RerankRequest::default() }
+}
+
+#[test]
+fn the_retrievers_scores_or_bm25() {
+    let given = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]));
+    assert_eq!((given.report.source, given.warning), (Source::Retriever, None));
+    let one_missing = Fusion::of(&request(&[Some(3.0), Some(2.0), None]));
+    assert_eq!(one_missing.scores, [3.0, 2.0, 2.0]);
+    assert!(one_missing.warning.unwrap().starts_with("1 passages"));
+    let most_missing = Fusion::of(&request(&[Some(3.0), None, None]));
+    assert_eq!((most_missing.report.source, most_missing.order()[0]), (Source::Bm25, 1));
+    assert!(most_missing.warning.is_some());
+    assert_eq!(Fusion::of(&request(&[None, None])).warning, None, "no score at all is nothing to warn of");
+}
+
+#[test]
+fn an_embedding_model_is_a_part_of_the_other_side() {
+    let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
+        .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
+    // The cosines' variance is (3 · .08 / 3 + 2/9 · .165²) / (3 + 2/9) = .026705, their deviation .163417:
+    // That of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = .676552, their deviation .822528:
+    // .6 · (-1.22386, 0, 1.22386) + .4 · (1.21576, 0, -1.21576)
+    let expected = [-0.248_011, 0.0, 0.248_011];
+    let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
+    assert!(fusion.scores.iter().zip(expected).all(close), "{:?}", fusion.scores);
+    assert_eq!((fusion.report.weight, fusion.report.embedding), (0.35, Some(0.6)));
+    let lexical = Fusion::of(&request(&[None; 3])).with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
+    assert_eq!((lexical.report.weight, lexical.report.embedding), (0.4, Some(0.7)));
+    assert_eq!(fusion.order(), [2, 1, 0]);
+    // Cosines that tell nothing apart leave the retriever's order.
+    let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
+    let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], &asked);
+    assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
+    // A learnt share is for the other side that it was learnt with.
+    let learnt = Learnt { alone: Some(0.7), beside_embedding: None };
+    let learnt = FusionOptions { learnt, ..FusionOptions::default() };
+    let given = Some(Source::Retriever);
+    assert_eq!((learnt.share(None), learnt.share(given)), (0.7, 0.35));
+    let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
+    let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
+    assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(given), asked.share(given)), (0.2, 0.9));
+}
+
+/// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
+#[test]
+fn a_tie_of_two_sides_is_a_tie() {
+    let mut fusion = Fusion::of(&request(&[Some(1.0), Some(2.0)]));
+    fusion.scores = vec![-0.3925, 0.3925];
+    fusion.report.embedding = Some(0.6);
+    fusion.has_floor = false;
+    fusion.report.weight = 0.4;
+    let (values, _) = fusion.values(&[20.0, -25.0], true, 10.0);
+    // Utilities less their mean -2.5, over √((2 · 22.5² + 2/4 · 5.5²) / 2.5) = 20.274: ±1.1098, zero at .4 · 2.5 / 20.274 =
+    // .0493. The others over √((2 · .3925² + 2/4 · .94²) / 2.5) = .5477: ∓.7167. f = ±(.4439 - .4300) = ±.0139.
+    // A nat is .4 / 20.274 = .01973 of f.
+    let expected = [-1.79, -3.21];
+    assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 0.05), "{values:?}");
+}
+
+/// Of a long list the best are read: all of them above the list's mean. They are standardised all the same.
+#[test]
+fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
+    let mut fusion = Fusion::of(&request(&[Some(9.0), Some(8.0), Some(7.0)]));
+    fusion.scores = vec![1.5, 0.9, 0.3];
+    fusion.report.embedding = Some(0.6);
+    fusion.has_floor = false;
+    fusion.report.weight = 0.5;
+    let (values, report) = fusion.values(&[6.0, -2.0, -1.0], true, 1.0);
+    assert_eq!(report.scaling, Scaling::Standard);
+    // Utilities less their mean 1 over 3.4371: 1.4547, -.8728, -.5819, zero at -.2909. The others over .5333: ±1.1251 and 0.
+    // f = 1.2899, -.4364, -.8535, and -.1455 at the zero: values 6 · (1, -.2027, -.4933).
+    let expected = [6.0, -1.2162, -2.9596];
+    assert!(values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{values:?}");
+    // A best passage near the zero neither throws the others far away nor makes them its equals. Utilities count down to 1.1 below
+    // it: .01, -1.09 and -1.09 deviate by .52078, two of which are the worth of a usual range of 4. The deviation of all is 3.8936:
+    // f = 1.2911, -.3002, -.9911.
+    let (near, _) = fusion.values(&[0.01, -8.0, -9.0], true, 1.0);
+    let expected = [0.01, 0.01 - 0.260_39 * 1.5913, 0.01 - 0.260_39 * 2.2822];
+    assert!(near.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3), "{near:?}");
+    // Below the zero it goes on like that.
+    let (below, _) = fusion.values(&[-0.01, -8.02, -9.02], true, 1.0);
+    assert!(near.iter().zip(&below).all(|(one, other)| (one - other - 0.02).abs() < 1e-9), "{near:?} {below:?}");
+    // A gain of all passages alike has no spread: only the other side tells them apart.
+    let (flat, _) = fusion.values(&[2.0; 3], true, 1.0);
+    assert_eq!(descending(&flat), [0, 1, 2]);
+    assert!(flat.iter().all(|value| value.is_finite()), "{flat:?}");
+}
+
+/// Standardised alone, each of two scores is one deviation from their mean: the sign of a difference of .001 between cosines
+/// then decided against fifty nats.
+#[test]
+fn in_a_short_list_the_size_of_differences_counts() {
+    let order = |scores: &[f64], cosines: &[f64], utilities: &[f64]| {
+        let scores: Vec<_> = scores.iter().copied().map(Some).collect();
+        let fusion = Fusion::of(&request(&scores)).with_embedding(cosines, &FusionOptions::default());
+        descending(&fusion.values(utilities, true, 10.0).0)
+    };
+    assert_eq!(order(&[3.0, 2.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
+    assert_eq!(order(&[2.5, 3.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
+    assert_eq!(order(&[3.0, 2.0, 1.0], &[0.50, 0.51, 0.50], &[40.0, -10.0, -10.0])[0], 0);
+    // A retriever's scores may be as near to each other.
+    assert_eq!(order(&[3.0, 3.000_000_1], &[0.5, 0.5], &[17.0, 10.0]), [0, 1]);
+    assert_eq!(order(&[3.000_000_1, 3.0], &[0.5, 0.5], &[10.0, 17.0]), [1, 0]);
+    // A tenth of a nat is as little; the cosines' usual difference then decides.
+    assert_eq!(order(&[2.0, 3.0], &[0.2, 0.5], &[10.1, 10.0]), [1, 0]);
+}
+
+/// Three copies of one passage that helps: the other side orders them, and none of them is worth less for it.
+#[test]
+fn passages_that_are_alike_have_like_values() {
+    let fusion = Fusion::of(&request(&[Some(-1.0), Some(-2.0), Some(-3.0)]));
+    for utilities in [[5.0; 3], [5.0, 5.0 + 1e-7, 5.0]] {
+        let (values, report) = fusion.values(&utilities, true, 10.0);
+        assert_eq!(report.scaling, Scaling::Standard);
+        assert!(values.iter().all(|value| (value - 5.0).abs() < 1e-4), "{values:?}");
+    }
+    assert_eq!(descending(&fusion.values(&[5.0; 3], true, 10.0).0), [0, 1, 2]);
+    let (harmful, _) = fusion.values(&[-5.0; 3], true, 10.0);
+    assert!(harmful.iter().all(|value| *value <= -5.0), "{harmful:?}");
+}
+
+/// The passages that are read are the first ones: their scores alone had a floor where the list has none.
+#[test]
+fn a_part_of_a_list_has_the_floor_of_the_list() {
+    let list = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(-2.0)]));
+    let part = Fusion { scores: vec![3.0, 1.0], ..list };
+    assert_eq!(part.values(&[5.0, 2.0], true, 1.0).1.scaling, Scaling::Standard);
+    let all_above = Fusion::of(&request(&[Some(3.0), Some(1.0), Some(0.0)]));
+    assert_eq!(all_above.values(&[5.0, 2.0, 1.0], true, 1.0).1.scaling, Scaling::Floor);
+}
+
+#[test]
+fn values_keep_the_unit_and_the_fused_order() {
+    let fusion = Fusion::of(&request(&[Some(12.0), Some(9.0), Some(3.0)]));
+    let (values, report) = fusion.values(&[2.0, 5.0, 3.0], true, 1.0);
+    assert_eq!(report.scaling, Scaling::Floor);
+    // f = .6 · (.4, 1, .6) + .4 · (1, .75, .25) = .64, .9, .46
+    assert!((values[1] - 5.0).abs() < 1e-12 && (values[0] - 5.0 * 0.64 / 0.9).abs() < 1e-12, "{values:?}");
+    let (harmful, _) = fusion.values(&[-2.0, -5.0, -3.0], true, 1.0);
+    assert_eq!(descending(&harmful), [0, 1, 2]);
+    assert!(harmful.iter().all(|value| *value <= -2.0), "{harmful:?}");
+    // Without a floor the lowest value is 0, not some negative number that the scaling made.
+    let (standard, report) = fusion.values(&[2.0, 5.0, 3.0], false, 1.0);
+    assert_eq!(report.scaling, Scaling::Standard);
+    assert!(standard.iter().all(|value| (0.0..=5.0).contains(value)), "{standard:?}");
+}
+
+/// A passage eight nats worse than the best had a score of .5 beside it, and outranked it with .5.
+#[test]
+fn differences_count_where_the_best_passage_hardly_helps() {
+    let scored = request(&[Some(3.0), Some(2.0), Some(1.0)]);
+    let scaled = |scaling| {
+        let fusion = FusionOptions { scaling: Some(scaling), ..FusionOptions::default() };
+        Fusion::of(&RerankRequest { fusion, ..scored.clone() })
+    };
+    let fusions = [
+        Fusion::of(&scored).with_embedding(&[0.6, 0.5, 0.4], &FusionOptions::default()),
+        Fusion::of(&scored),
+        Fusion::of(&request(&[Some(-1.0), Some(-2.0), Some(-3.0)])),
+        scaled(Scaling::MinMax),
+        scaled(Scaling::ReciprocalRank),
+    ];
+    for fusion in fusions {
+        for best in [0.1, 1e-9, 0.0, -1e-9, -0.1] {
+            let (values, report) = fusion.values(&[best, -8.0, -9.0], true, 10.0);
+            assert!(values[0] <= best && values[0] - values[1] > 1.0, "{report:?} {best} {values:?}");
+            assert!(values[0] - values[2] > 2.0, "{report:?} {best} {values:?}");
+        }
+    }
+    // One passage, and many without a spread, stay what they are.
+    let one = Fusion::of(&request(&[Some(3.0)])).with_embedding(&[0.5], &FusionOptions::default());
+    for utility in [4.0, 0.0, -4.0] {
+        assert_eq!(one.values(&[utility], true, 10.0).0, [utility]);
+    }
+    let none = Fusion::of(&request(&[Some(-1.0); 3])).values(&[0.0; 3], true, 10.0).0;
+    assert_eq!(none, [0.0; 3]);
+}
+
+/// The second gains nearly what the first does. A third that does great harm made it one that harms, too.
+#[test]
+fn a_harmful_passage_takes_little_from_the_others() {
+    let scored = request(&[Some(12.0), Some(9.0), Some(3.0)]);
+    // f = 1, .888 and .1. 5, 4.9 and -3 deviate by 3.7479, and down to twice 5.5 below the best, 5, 4.9 and -6, by 5.1620.
+    for (harm, deviation) in [(-3.0, 3.7479), (-30.0, 5.1620), (-300.0, 5.1620)] {
+        let (values, _) = Fusion::of(&scored).values(&[5.0, 4.9, harm], true, 10.0);
+        let expected = 5.0 - 0.112 * 2.0 * deviation;
+        assert!((values[0] - 5.0).abs() < 1e-12 && (values[1] - expected).abs() < 1e-3, "{values:?} {expected}");
+    }
+    // Where nothing is near zero, least worths say nothing.
+    let (values, _) = Fusion::of(&scored).values(&[5.0, 1.0, 0.0], true, 10.0);
+    assert!((values[1] - 5.0 * 0.42).abs() < 1e-12, "{values:?}");
+}
