@@ -118,6 +118,12 @@ impl ModelIdentity {
         self.beside.iter().find(|(other, _)| *other == role).map(|(_, sha256)| sha256.as_str())
     }
 
+    /// Whether a calibration is of this version and of the models that are there. Nothing depends on another one: it is not applied.
+    pub fn holds(&self, one: &v1::RankingCalibration) -> bool {
+        let has = |sha256: &str| sha256.is_empty() || self.beside.iter().any(|(_, own)| own == sha256);
+        !one.outdated && has(&one.model_sha256) && has(&one.embedding_sha256)
+    }
+
     /// The models beside the generator that these methods ask, or whose scores they mix in, for a manifest. `None` without any.
     pub fn asked(&self, methods: impl IntoIterator<Item = MethodRef>) -> Option<Vec<String>> {
         let roles: Vec<Role> =
@@ -150,8 +156,9 @@ impl ModelIdentity {
             }
             text
         };
-        let asked =
-            |one: &&v1::RankingCalibration| methods.is_none_or(|methods| methods.contains(&one.method.as_str()));
+        let asked = |one: &&v1::RankingCalibration| {
+            self.holds(one) && methods.is_none_or(|methods| methods.contains(&one.method.as_str()))
+        };
         let own = self.calibrations.iter().filter(asked).map(each);
         let scorers = self.scorer_calibrations.iter().filter(asked).map(|one| format!("scorer {}", each(one)));
         let all: Vec<String> = own.chain(scorers).collect();
@@ -292,6 +299,9 @@ mod tests {
             ModelIdentity { calibrations, scorer_calibrations, ..ModelIdentity::scripted("") }
                 .calibrated(Some(&["moi"]))
         };
+        let outdated = v1::RankingCalibration { outdated: true, ..one.clone() };
+        let other = v1::RankingCalibration { model_sha256: "of another file".to_owned(), ..one.clone() };
+        assert_eq!(of(vec![outdated.clone(), other], vec![outdated]), None, "they decide nothing");
         let (own, scorers) = (of(vec![one.clone()], Vec::new()).unwrap(), of(Vec::new(), vec![one]).unwrap());
         assert_eq!((own, scorers), (vec!["moi   0 0".to_owned()], vec!["scorer moi   0 0".to_owned()]));
     }

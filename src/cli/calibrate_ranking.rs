@@ -6,7 +6,6 @@ use super::calibrate::CalibrateArgs;
 use super::{Failure, SettingsArgs, calibrations, output};
 use crate::backend::Refusal;
 use crate::call::Call;
-use crate::engine::methods::MethodRef;
 use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
@@ -19,10 +18,9 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     telemetry::install(&config, true);
     let threshold = args.relevance_threshold;
     let methods = compare::find(&args.methods)?;
-    let by_another = |method: &&MethodRef| method.beside().is_some() || method.asks_judge();
-    if let Some(other) = methods.iter().find(by_another) {
-        // A calibration is stored for the generator, and would be applied after the other model was replaced.
-        let problem = format!("{} is not calibrated: its scores depend on a model beside the generator", other.name());
+    if let Some(other) = methods.iter().find(|method| method.asks_judge()) {
+        // A calibration does not name the entailment model, and would be applied after that was replaced.
+        let problem = format!("{} is not calibrated: its scores depend on the entailment model", other.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
     let sources = Sources { files: args.data.clone(), skip: 0, questions: args.questions, threshold };
@@ -64,7 +62,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
             bar.suspend(|| output::complain(&format!("{}: {warning}", method.name())));
         }
         let (some, failed) = answers.fit();
-        // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored.
+        // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored, or beside which another model did.
         let file = files.iter().find(|(other, _)| *other == role && !some.is_empty());
         let stored = file.map_or(Ok(()), |(_, file)| store(file, &some));
         let name = file.map(|(_, file)| file.path().display().to_string());

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Failure, SettingsArgs, output};
+use crate::engine::fusing::MIXTURE_VERSION;
 use crate::engine::models::Role;
 use crate::fusion::calibration::Calibration;
 use crate::storage::calibrations::CalibrationFile;
@@ -46,7 +47,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
     for (role, one) in all {
         table.add_row(vec![
             role.name().to_owned(),
-            one.method.clone(),
+            one.method.clone() + if one.holds_with(MIXTURE_VERSION) { "" } else { " (outdated)" },
             one.fused_with(),
             one.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
             format!("{:.3}, {:.3}", one.score.intercept, one.score.slope),
@@ -71,12 +72,14 @@ pub(super) fn fields(one: &Calibration) -> Value {
         "method": one.method,
         "fused_with": one.mix.map(|mix| mix.source.name()),
         "embedding_sha256": one.embedding,
+        "model_sha256": one.model,
         "fusion_weight": one.mix.map(|mix| mix.weight),
         "intercept": one.score.intercept,
         "slope": one.score.slope,
         "outranks_per_nat": one.outranks_per_nat,
         "lists": one.lists,
         "passages": one.passages,
+        "outdated": !one.holds_with(MIXTURE_VERSION),
     })
 }
 

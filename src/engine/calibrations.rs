@@ -2,17 +2,25 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fusing::{Fusion, Learnt};
+use super::fusing::{Fusion, Learnt, MIXTURE_VERSION};
 use super::opening::NOT_CALIBRATED;
 use super::rerank::RerankRequest;
 use crate::fusion::calibration::Calibration;
 
 /// What a caller is told whose scores are not calibrated, though the method has a calibration.
-pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, or with other settings of it, and is not applied: \
-                                           run `rerankd calibrate --ranking` again";
+pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, with other settings of it \
+                                           or another version of the mixture, and is not applied: run `rerankd calibrate --ranking` again";
+
+/// What a caller is told whose method was calibrated with another cross-encoder or embedding model.
+const OTHER_MODEL: &str = "this method's calibration was measured with another model beside the generator, or other settings \
+                           of it, and is not applied: run `rerankd calibrate --ranking` again";
+
+/// What a caller is told whose method was calibrated with weights that are no longer built in.
+const OUTDATED: &str = "this method's calibration was learnt with another version of what is mixed, and is not applied: run \
+                        `rerankd calibrate --ranking` again";
 
 /// Why no calibration of its method holds for a request that leaves the fusion as it is; `None` where one may.
-pub(super) fn inapplicable(request: &RerankRequest) -> Option<String> {
+fn inapplicable(request: &RerankRequest) -> Option<String> {
     if !request.opening.is_built_in() {
         return Some(NOT_CALIBRATED.to_owned());
     }
@@ -31,11 +39,22 @@ pub(super) struct Applicable {
     pub alone: Option<Calibration>,
     /// Where they are.
     pub beside_embedding: Option<Calibration>,
+    /// Why none of those that there are for the method and the list applies.
+    pub why_none: Option<&'static str>,
 }
 
 impl Applicable {
     pub fn is_empty(&self) -> bool {
         self.alone.is_none() && self.beside_embedding.is_none()
+    }
+
+    /// Why a request that there are calibrations for is answered without one.
+    pub fn passed_over(&self, request: &RerankRequest) -> Option<String> {
+        if self.is_empty() && self.why_none.is_none() {
+            return None;
+        }
+        // What no calibration helps comes first.
+        inapplicable(request).or_else(|| self.why_none.map(str::to_owned))
     }
 
     /// The model's shares in the fusion.
@@ -61,30 +80,43 @@ impl Calibrations {
     }
 
     /// The calibrations that apply to a request. None do where the request sets the fusion itself: scores were calibrated for
-    /// another mix. `embedding` is what the cosines that the method mixes in belong to: a SHA-256.
-    pub(super) fn of(&self, request: &RerankRequest, embedding: Option<&str>) -> Applicable {
+    /// another mix. `beside` is the SHA-256 of what the scores depend on that a model beside the generator gives: the method's own, or the
+    /// cosines that it mixes in.
+    pub(super) fn of(&self, request: &RerankRequest, beside: Option<&str>) -> Applicable {
         if !request.fusion.is_default() {
             return Applicable::default();
         }
         let (method, (source, _)) = (request.method(), Fusion::source(request));
         let all = self.lock();
-        let of = |embedding: Option<&str>| {
-            let applies = |calibration: &&Calibration| {
-                calibration.method == method.name()
-                    && calibration.mix.is_none_or(|mix| mix.source == source)
-                    && calibration.embedding.as_deref() == embedding
-            };
-            all.iter().find(applies).cloned()
+        let of_list = |calibration: &&Calibration| {
+            calibration.method == method.name() && calibration.mix.is_none_or(|mix| mix.source == source)
         };
-        Applicable { alone: of(None), beside_embedding: embedding.and_then(|sha256| of(Some(sha256))) }
+        let held: Vec<&Calibration> = all.iter().filter(of_list).collect();
+        let (model, embedding) = if method.beside().is_some() { (beside, None) } else { (None, beside) };
+        let of = |embedding: Option<&str>| {
+            let of_models = |one: &&Calibration| one.embedding.as_deref() == embedding && one.model.as_deref() == model;
+            held.iter().copied().filter(|one| one.holds_with(MIXTURE_VERSION)).find(of_models).cloned()
+        };
+        let (alone, beside_embedding) = (of(None), embedding.and_then(|sha256| of(Some(sha256))));
+        let why_none = if held.is_empty() || alone.is_some() || beside_embedding.is_some() {
+            None
+        } else if !held.iter().any(|one| one.holds_with(MIXTURE_VERSION)) {
+            Some(OUTDATED)
+        } else if model.is_some() {
+            Some(OTHER_MODEL)
+        } else {
+            // Without an embedding model one that was measured beside it says nothing.
+            embedding.map(|_| WITHOUT_EMBEDDING)
+        };
+        Applicable { alone, beside_embedding, why_none }
     }
 
     /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
-    pub(super) fn why_none(&self, request: &RerankRequest, embedding: Option<&str>) -> String {
+    pub(super) fn why_none(&self, request: &RerankRequest, beside: Option<&str>) -> String {
         let (method, (source, _)) = (request.method(), Fusion::source(request));
         let name = method.name();
-        if method.beside().is_some() || method.asks_judge() {
-            return format!("{name} cannot be calibrated: its scores depend on a model beside the generator");
+        if method.asks_judge() {
+            return format!("{name} cannot be calibrated: its scores depend on the entailment model");
         }
         let all = self.lock();
         let own: Vec<&Calibration> = all.iter().filter(|calibration| calibration.method == name).collect();
@@ -94,15 +126,24 @@ impl Calibrations {
             );
         };
         let of_source = |calibration: &&Calibration| calibration.mix.is_none_or(|mix| mix.source == source);
-        if !own.iter().any(of_source) {
+        let of_list: Vec<&Calibration> = own.iter().copied().filter(of_source).collect();
+        if !of_list.is_empty() && !of_list.iter().any(|calibration| calibration.holds_with(MIXTURE_VERSION)) {
+            return format!(
+                "{name} was calibrated with another version of what is mixed: run `rerankd calibrate --ranking` again"
+            );
+        }
+        if of_list.is_empty() {
             let with = first.mix.map_or("no scores", |mix| mix.source.name());
             return format!(
                 "{name} is calibrated for lists with {with}, and for this list {} is mixed in",
                 source.name()
             );
         }
-        let asked = if embedding.is_some() { "another one, or that one with other settings, is" } else { "none is" };
-        format!("{name} is calibrated beside an embedding model only, and {asked} configured")
+        if method.beside().is_some() {
+            return format!("{name} is calibrated for another model than this one, or for other settings of it");
+        }
+        let asked = if beside.is_some() { "another one, or that one with other settings," } else { "none" };
+        format!("{name} is calibrated beside an embedding model only, and {asked} is asked for this list")
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Calibration>> {
@@ -125,6 +166,8 @@ mod tests {
             method: method.into(),
             mix: source.map(|source| Mix { source, weight: 0.7 }),
             embedding: None,
+            model: None,
+            mixture: Some(MIXTURE_VERSION.into()),
             score: Platt { intercept: -1.0, slope: 2.0 },
             lists: 10,
             passages: 100,
@@ -162,9 +205,61 @@ mod tests {
         calibrations.replace(vec![cascade.clone(), beside.clone(), alone]);
         let both = calibrations.of(&request, Some("ab"));
         assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(0.2) });
-        assert_eq!(both, Applicable { alone: Some(cascade.clone()), beside_embedding: Some(beside) });
-        assert_eq!(calibrations.of(&request, Some("cd")), Applicable { alone: Some(cascade), beside_embedding: None });
+        let found = |alone, beside_embedding| Applicable { alone, beside_embedding, why_none: None };
+        assert_eq!(both, found(Some(cascade.clone()), Some(beside)));
+        assert_eq!(calibrations.of(&request, Some("cd")), found(Some(cascade), None));
     }
+
+    #[test]
+    fn a_calibration_of_a_cross_encoder_belongs_to_its_file() {
+        let calibrations = Calibrations::default();
+        let request = RerankRequest { method: methods::find("cross-encoder"), ..RerankRequest::default() };
+        assert_eq!(calibrations.of(&request, Some("ab")), Applicable::default());
+        let own = Calibration { model: Some("ab".into()), ..calibration("cross-encoder", None) };
+        let other = Calibration { model: Some("cd".into()), ..own.clone() };
+        assert!(!own.replaces(&other));
+        calibrations.replace(vec![other.clone(), own.clone()]);
+        assert_eq!(calibrations.of(&request, Some("ab")).alone, Some(own));
+        calibrations.replace(vec![other]);
+        let found = calibrations.of(&request, Some("ab"));
+        assert_eq!((found.is_empty(), found.passed_over(&request).as_deref()), (true, Some(OTHER_MODEL)));
+        let why = calibrations.why_none(&request, Some("ab"));
+        assert!(why.starts_with("cross-encoder is calibrated for another model"), "{why}");
+    }
+
+    /// It was applied after an upgrade, to a mixture with other shares.
+    #[test]
+    fn a_calibration_of_another_mixture_is_not_applied_and_said() {
+        let of = |mixture: Option<&str>, source| Calibration {
+            mixture: mixture.map(str::to_owned),
+            ..calibration(if source == Some(Source::Retriever) { "cascade" } else { "query-generation" }, source)
+        };
+        let calibrations = Calibrations::default();
+        let (former, unnamed) = (of(Some("another"), Some(Source::Retriever)), of(None, Some(Source::Retriever)));
+        let request = RerankRequest {
+            passages: vec![Passage { text: "x".into(), retriever_score: Some(1.0), ..Passage::default() }],
+            ..RerankRequest::default()
+        };
+        for outdated in [former, unnamed] {
+            calibrations.replace(vec![outdated]);
+            let found = calibrations.of(&request, None);
+            assert!(found.is_empty() && found.learnt() == Learnt::default());
+            assert_eq!(found.passed_over(&request).as_deref(), Some(OUTDATED));
+            let why = calibrations.why_none(&request, None);
+            assert!(why.starts_with("cascade was calibrated with another version"), "{why}");
+            // A list of another kind is told that there is none for it, as before.
+            let mut unscored = request.clone();
+            unscored.passages[0].retriever_score = None;
+            assert_eq!(calibrations.of(&unscored, None).passed_over(&unscored), None);
+            let why = calibrations.why_none(&unscored, None);
+            assert!(why.contains("calibrated for lists with retriever"), "{why}");
+        }
+        // What nothing is mixed into has no shares.
+        calibrations.replace(vec![of(None, None)]);
+        let alone = RerankRequest { method: methods::find("query-generation"), ..request };
+        assert!(calibrations.of(&alone, None).alone.is_some());
+    }
+
     #[test]
     fn a_calibration_is_of_one_quantity() {
         let scored = |score| Passage { text: "x".into(), retriever_score: score, ..Passage::default() };

@@ -45,6 +45,13 @@ pub struct Calibration {
     /// length where they are not the defaults. `None` where no cosines are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<String>,
+    /// What the scores of the model beside the generator that the method asks depend on, as for `embedding`. `None` for a method
+    /// that asks the generator, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Version of the built-in mixture that it was learnt with; `None` in files of programs that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixture: Option<String>,
     /// Probability of relevance by the logit of the uncalibrated score.
     pub score: Platt,
     /// Log-odds for each nat between the values of two neighbours that the higher one is the relevant one of the two, at least 0.
@@ -69,11 +76,21 @@ impl Calibration {
         self.method == other.method
             && self.mix.map(|mix| mix.source) == other.mix.map(|mix| mix.source)
             && self.embedding == other.embedding
+            && self.model == other.model
     }
 
-    /// What the model's scores are fused with, for people.
+    /// Whether it holds with this version of the built-in mixture. Scores that nothing is mixed into do not depend on it.
+    #[must_use]
+    pub fn holds_with(&self, mixture: &str) -> bool {
+        self.mix.is_none() || self.mixture.as_deref() == Some(mixture)
+    }
+
+    /// What the model's scores are fused with, or which model's they are, for people.
     #[must_use]
     pub fn fused_with(&self) -> String {
+        if let Some(model) = &self.model {
+            return format!("- (model {})", model.get(..8).unwrap_or(model));
+        }
         let source = self.mix.map_or("-", |mix| mix.source.name());
         format!("{source}{}", if self.embedding.is_some() { " and embedding" } else { "" })
     }

@@ -8,6 +8,7 @@ use super::convert::{known, narrow, wide};
 use super::edge::Edge;
 use super::v1::model_service_server::ModelService;
 use super::{status, v1};
+use crate::engine::fusing::MIXTURE_VERSION;
 use crate::engine::models::{GeneratorModel, Role};
 use crate::engine::prompt::{RANKING_VERSION, TEMPLATE_VERSION};
 use crate::fit::profile::{Origin, Profile, Profiles, Subject};
@@ -206,6 +207,8 @@ pub(super) fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalib
         calibration_error: calibration.calibration_error,
         embedding_sha256: calibration.embedding.clone().unwrap_or_default(),
         outranks_per_nat: calibration.outranks_per_nat,
+        model_sha256: calibration.model.clone().unwrap_or_default(),
+        outdated: !calibration.holds_with(MIXTURE_VERSION),
     }
 }
 

@@ -278,13 +278,10 @@ fn bad_input_names_the_place() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(error(&output).contains(problem), "{arguments:?}: {}", error(&output));
     }
-    for method in ["semantic-utility", "cross-encoder"] {
-        let output = run(&["calibrate", "--ranking", "--data", &good, "--methods", method]);
-        assert_eq!(output.status.code(), Some(2), "{method}");
-        let problem =
-            format!("--methods: {method} is not calibrated: its scores depend on a model beside the generator");
-        assert!(error(&output).contains(&problem), "{}", error(&output));
-    }
+    let output = run(&["calibrate", "--ranking", "--data", &good, "--methods", "semantic-utility"]);
+    assert_eq!(output.status.code(), Some(2));
+    let problem = "--methods: semantic-utility is not calibrated: its scores depend on the entailment model";
+    assert!(error(&output).contains(problem), "{}", error(&output));
     let help = run(&["compare", "--help"]);
     assert!(String::from_utf8_lossy(&help.stdout).contains("rerankd compare --data labelled.jsonl --out comparison"));
     let unreachable = run(&["compare", "--data", &good, "--server", "127.0.0.1:9"]);
@@ -309,16 +306,20 @@ fn methods_are_calibrated_on_labelled_lists() {
     let data = data.to_str().unwrap();
     // With a prefix: what is stored has to be what the server looks for.
     let own = ["--set", &store, "--set", "generator.reencode=false", "--set", "embedding.query_prefix=query: "];
-    let calibrate = [&["calibrate", "--ranking", "--data", data], &own[..]].concat();
+    let methods = "cascade,query-generation,embedding";
+    let calibrate = [&["calibrate", "--ranking", "--data", data, "--methods", methods], &own[..]].concat();
     let output = run(&calibrate);
     assert!(output.status.success(), "{}", error(&output));
     let lines = figures(&output);
     let all = |key: &str| lines.iter().map(|line| line[key].as_str()).collect::<Vec<_>>();
-    assert_eq!(all("method"), [Some("cascade"), Some("cascade"), Some("query-generation")]);
-    assert_eq!(all("fused_with"), [Some("retriever"), Some("retriever"), None]);
+    assert_eq!(all("method"), [Some("cascade"), Some("cascade"), Some("query-generation"), Some("embedding")]);
+    assert_eq!(all("fused_with"), [Some("retriever"), Some("retriever"), None, None]);
     // The default mixes in cosines, and that calibration belongs to their model; the other one is for where it cannot be asked.
-    let sha256 = |line: &Value| line["embedding_sha256"].as_str().map(str::len);
-    assert_eq!(lines.iter().map(sha256).collect::<Vec<_>>(), [Some(64), None, None]);
+    let sha256 = |key: &str| lines.iter().map(|line| line[key].as_str().map(str::len)).collect::<Vec<_>>();
+    assert_eq!(sha256("embedding_sha256"), [Some(64), None, None, None]);
+    // That of a model which ranks by itself belongs to that.
+    assert_eq!(sha256("model_sha256"), [None, None, None, Some(64)]);
+    assert!(lines.iter().all(|line| line["outdated"] == json!(false)));
     for line in &lines {
         assert_eq!((line["lists"].as_u64(), line["passages"].as_u64()), (Some(12), Some(47)));
         assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");
@@ -347,6 +348,8 @@ fn methods_are_calibrated_on_labelled_lists() {
         assert!(ranked.status.success(), "{}", error(&ranked));
         serde_json::from_slice::<Value>(&ranked.stdout).unwrap()
     };
+    let embedded = calibrated(&["--method", "embedding"]);
+    assert_eq!(embedded["score_calibrated"], json!(true), "{embedded}");
     std::fs::remove_file(folder.path().join("all-minilm-l6-v2")).unwrap();
     let without = calibrated(&[]);
     assert_eq!(without["score_calibrated"], json!(true), "{without}");
@@ -356,14 +359,14 @@ fn methods_are_calibrated_on_labelled_lists() {
     let methods = || -> Vec<String> {
         figures(&stored(&["--show"])).iter().map(|line| line["method"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(methods(), ["cascade", "cascade", "query-generation"]);
+    assert_eq!(methods(), ["cascade", "cascade", "query-generation", "embedding"]);
     let unknown = stored(&["--remove", "moi"]);
     assert!(error(&unknown).contains("no calibration of \"moi\" is stored"), "{}", error(&unknown));
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stored(&["--remove", "cascade"]).status.success());
     assert_eq!(
         (methods(), calibrated(&[])["score_calibrated"].clone()),
-        (vec!["query-generation".into()], json!(false))
+        (vec!["query-generation".into(), "embedding".into()], json!(false))
     );
     assert!(stored(&["--remove", "all"]).status.success());
     assert!(methods().is_empty());

@@ -134,6 +134,8 @@ async fn a_calibration_is_followed_whatever_its_date() {
         let method = "cascade".to_owned();
         let calibration = Calibration {
             embedding: None,
+            model: None,
+            mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
             method,
             mix: None,
             score,

@@ -169,6 +169,8 @@ fn measurements_on_a_full_disk_leave_the_former_ones() {
     let file = rerankd::app::calibration_file(&store, "scripted");
     let calibration = |method: &str| Calibration {
         embedding: None,
+        model: None,
+        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
         method: method.into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

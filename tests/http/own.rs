@@ -64,6 +64,8 @@ async fn results_are_bounded_by_their_scores() {
         method: "query-generation".into(),
         mix: None,
         embedding: None,
+        model: None,
+        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
         score: Platt { intercept: -1.0, slope: 9.0 },
         lists: 40,
         passages: 800,

@@ -171,6 +171,8 @@ async fn profiles_and_calibrations_belong_to_one_adapter_and_scale() {
     }
     let calibration = rerankd::fusion::calibration::Calibration {
         embedding: None,
+        model: None,
+        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "cascade".into(),
         mix: None,
         score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },

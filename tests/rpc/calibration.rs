@@ -28,6 +28,8 @@ fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
         method: method.into(),
         mix,
         embedding: None,
+        model: None,
+        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
         score,
         lists: 40,
         passages: 800,
@@ -207,6 +209,63 @@ async fn wait_until(done: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("the condition holds within 20 seconds");
+}
+
+/// What an embedding model or a cross-encoder scores alone becomes a probability, too, and belongs to its file.
+#[tokio::test]
+async fn a_method_of_a_model_beside_the_generator_has_a_calibration() {
+    let server = serve_model("embedding", &folder("embedding")).await;
+    let own = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
+    let generator = server.engine.generator().unwrap();
+    let of = |model: &str| Calibration { model: Some(model.into()), ..calibration("embedding", None) };
+    let asked = || v1::RerankRequest { method: v1::Method::Embedding.into(), ..request() };
+    let before = ask(&server, asked()).await;
+    assert!(!before.score_calibrated && before.warnings.iter().all(|one| !one.contains("calibrat")));
+    generator.calibrations.replace(vec![of("of another file")]);
+    let other = ask(&server, asked()).await;
+    assert!(!other.score_calibrated);
+    assert!(other.warnings.iter().any(|one| one.contains("another model")), "{:?}", other.warnings);
+    generator.calibrations.replace(vec![of("of another file"), of(&own)]);
+    let after = ask(&server, v1::RerankRequest { auto_k: true, ..asked() }).await;
+    assert!(after.score_calibrated && after.none_relevant.is_some());
+    assert!(after.results.iter().all(|result| result.score != before.results[0].score));
+    let info = ModelServiceClient::new(server.channel().await)
+        .get_server_info(v1::GetServerInfoRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!((&info.calibrations[1].model_sha256, info.calibrations[1].outdated), (&own, false));
+    server.stop().await;
+}
+
+/// It was applied after an upgrade, to a mixture with other shares.
+#[tokio::test]
+async fn a_calibration_of_another_mixture_is_passed_over() {
+    let server = Scripted::default().serve().await;
+    let mix = Some(Mix { source: Source::Retriever, weight: 0.85 });
+    let former = Calibration { mixture: None, ..calibration("cascade", mix) };
+    server.engine.generator().unwrap().calibrations.replace(vec![former]);
+    let answer = ask(&server, request()).await;
+    assert!(!answer.score_calibrated && answer.fusion.unwrap().weight < 0.85);
+    assert!(
+        answer.warnings.iter().any(|one| one.contains("another version of what is mixed")),
+        "{:?}",
+        answer.warnings
+    );
+    let auto = v1::RerankRequest { auto_k: true, ..request() };
+    let refused = server.client().await.rerank(auto).await.unwrap_err();
+    assert!(refused.message().contains("cascade was calibrated with another version"), "{}", refused.message());
+    // What helps an instruction is no calibration.
+    let instructed = v1::RerankRequest { instruction: "Judge.".into(), ..request() };
+    let answer = ask(&server, instructed).await;
+    assert!(answer.warnings.iter().all(|one| !one.contains("another version")), "{:?}", answer.warnings);
+    let info = ModelServiceClient::new(server.channel().await)
+        .get_server_info(v1::GetServerInfoRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(info.calibrations[0].outdated);
+    server.stop().await;
 }
 
 /// Beside an embedding model the cascade has a calibration of its own, which belongs to that model's file and

@@ -201,6 +201,8 @@ async fn what_was_measured_with_the_built_in_prompt_is_not_applied() {
     let generator = server.engine.generator().unwrap();
     generator.calibrations.replace(vec![Calibration {
         embedding: None,
+        model: None,
+        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "query-generation".into(),
         mix: None,
         score: Platt { intercept: -2.0, slope: 3.0 },

@@ -217,6 +217,8 @@ async fn states_profiles_and_calibrations_are_the_scorers_own() {
     }
     let calibration = rerankd::fusion::calibration::Calibration {
         embedding: None,
+        model: None,
+        mixture: Some(rerankd::engine::fusing::MIXTURE_VERSION.to_owned()),
         method: "query-generation".into(),
         mix: None,
         score: rerankd::fusion::platt::Platt { intercept: -2.0, slope: 3.0 },

@@ -36,7 +36,7 @@ pub(crate) use passages::RANKED_WITHOUT;
 use quota::Quota;
 pub use usage::Usage;
 
-use super::calibrations::{Applicable, WITHOUT_EMBEDDING, inapplicable};
+use super::calibrations::{Applicable, WITHOUT_EMBEDDING};
 use super::fusing::{FusionOptions, FusionReport};
 use super::methods::{MethodRef, Stage};
 use super::models::{Role, ServedGenerator};
@@ -294,13 +294,13 @@ impl Engine {
         call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
-        let signal = self.signal_sha256(&request);
-        let calibrations = scorer.calibrations.of(&request, signal.as_deref());
-        let passed_over = inapplicable(&request).filter(|_| !calibrations.is_empty());
+        let sha256 = self.beside_sha256(&request);
+        let calibrations = scorer.calibrations.of(&request, sha256.as_deref());
+        let passed_over = calibrations.passed_over(&request);
         let calibrations = if passed_over.is_some() { Applicable::default() } else { calibrations };
         // Whether the embedding model can be asked is known later. Where it matters and its calibration is missing, a warning says so.
         if request.auto_k && calibrations.is_empty() {
-            return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, signal.as_deref())));
+            return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, sha256.as_deref())));
         }
         request.fusion.learnt = calibrations.learnt();
         generator.position_bias.check(request.context_order)?;

@@ -67,11 +67,12 @@ impl Engine {
         signal(self.models(), request)
     }
 
-    /// [`PassageScorer::scores_sha256`] of that model.
+    /// [`PassageScorer::scores_sha256`] of that model, or of the one that the method asks instead of the generator.
     ///
     /// [`PassageScorer::scores_sha256`]: crate::scheduler::reranker::PassageScorer::scores_sha256
-    pub(super) fn signal_sha256(&self, request: &RerankRequest) -> Option<String> {
-        Some(self.models().scorer_if_any(self.signal_of(request)?)?.scores_sha256())
+    pub(super) fn beside_sha256(&self, request: &RerankRequest) -> Option<String> {
+        let role = request.method().beside().or_else(|| self.signal_of(request))?;
+        Some(self.models().scorer_if_any(role)?.scores_sha256())
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     notes.extend(settings.rows().filter(calibrated).filter(applied).filter_map(|row| {
         let by_scorer = models.scorer.is_some() && row.is_scored_by_scorer();
         let own = if by_scorer { &models.scorer_calibrations } else { &models.calibrations };
-        let one = own.iter().find(|one| one.method == row.method.name())?;
+        let one = own.iter().find(|one| one.method == row.method.name() && models.holds(one))?;
         let (name, lists) = (row.name(), one.lists);
         Some(format!("`{name}` is calibrated on {lists} lists: on these its calibration error says nothing."))
     }));

@@ -109,13 +109,15 @@ pub(crate) struct Answers {
     ///
     /// [`PassageScorer::scores_sha256`]: crate::scheduler::reranker::PassageScorer::scores_sha256
     embedding: Option<String>,
+    /// The same of the model beside the generator that the method asks.
+    model: Option<String>,
     /// See [`Self::without`].
     without: Option<String>,
 }
 
 impl Answers {
     pub fn new(method: MethodRef) -> Self {
-        Self { method, observed: Vec::new(), embedding: None, without: None }
+        Self { method, observed: Vec::new(), embedding: None, model: None, without: None }
     }
 
     /// Ranks one list with an engine that has no calibration.
@@ -141,6 +143,9 @@ impl Answers {
             return Err(EngineError::invalid("passages", format!("{} {why}", self.method.name())));
         }
         let answer = engine.rerank(call, request.clone(), None).await?;
+        if let Some(role) = self.method.beside() {
+            self.model = Some(engine.models().scorer(role)?.scores_sha256());
+        }
         let mut cosines = None;
         if answer.fusion.is_some_and(|fusion| fusion.embedding.is_some()) {
             // The answer has the mixture alone. Where the model keeps vectors, the passages are not read again.
@@ -205,6 +210,8 @@ impl Answers {
             method: self.method.name().to_owned(),
             mix: sources[0].map(|source| Mix { source, weight }),
             embedding,
+            model: self.model.clone(),
+            mixture: sources[0].map(|_| fusing::MIXTURE_VERSION.to_owned()),
             score,
             // A slope that was not tried on lists of which it knew nothing is not stored.
             outranks_per_nat: tried.then(|| slope(lists, weight)).flatten(),

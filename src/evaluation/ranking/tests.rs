@@ -61,6 +61,7 @@ fn answers(lists: Vec<Observed>) -> Answers {
         method: crate::engine::methods::find("cascade").unwrap(),
         observed: lists,
         embedding: None,
+        model: None,
         without: None,
     }
 }
