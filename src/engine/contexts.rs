@@ -28,7 +28,7 @@ pub struct ContextsRequest {
     pub contexts: Vec<Vec<usize>>,
     /// The reference answer whose likelihood is measured; `None` measures none.
     pub reference: Option<String>,
-    /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing.
+    /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing. A task with labels is answered with one of these instead.
     pub answer_tokens: Option<usize>,
     /// Whether [`ContextReading::first_token`] is wanted.
     pub first_token: bool,
@@ -41,7 +41,7 @@ pub struct ContextsRequest {
 pub struct ContextReading {
     /// log P(reference | context, question) in nats, the mean over the tokens of the reference.
     pub reference: Option<f64>,
-    /// The greedy answer.
+    /// The greedy answer; of a task with labels the likeliest one.
     pub answer: Option<String>,
     /// Natural log-probability of every token of the vocabulary as the first of the answer, at temperature 1; empty unless wanted.
     pub first_token: Vec<f32>,
@@ -51,6 +51,8 @@ pub struct ContextReading {
 struct Nodes {
     reference: Option<NodeId>,
     sample: Option<NodeId>,
+    /// One for each label of the task, where an answer is wanted.
+    labels: Vec<NodeId>,
 }
 
 struct Reading {
@@ -104,11 +106,12 @@ impl Engine {
             let mut readings = Vec::with_capacity(reading.nodes.len());
             for nodes in &reading.nodes {
                 let sample = nodes.sample.map(|node| outcome.samples.get(&node).ok_or_else(missing)).transpose()?;
+                let label = likeliest(nodes.labels.iter().map(|node| outcome.scores[node.0].iter().sum()));
+                let greedy = || sample.filter(|_| reading.answers).map(|sample| reading.stop.text(sample).0);
+                let answer = label.map(|label| task.labels()[label].clone()).or_else(greedy);
                 readings.push(ContextReading {
                     reference: nodes.reference.map(|node| mean(&outcome.scores[node.0])),
-                    answer: sample
-                        .filter(|_| reading.answers)
-                        .map(|sample| task.measured(&reading.stop.text(sample).0)),
+                    answer: answer.map(|answer| task.measured(&answer)),
                     first_token: nodes.sample.and_then(|node| outcome.distributions.remove(&node)).unwrap_or_default(),
                 });
             }
@@ -145,7 +148,9 @@ impl Engine {
             }
             let mut segments = prompts.prompt(order);
             let path = plan.add(&segments);
-            let sampled = request.answer_tokens.is_some() || request.first_token;
+            let scored: Vec<Vec<Segment>> = request.answer_tokens.map(|_| prompts.labelled(order)).unwrap_or_default();
+            let labels: Vec<NodeId> = scored.iter().filter_map(|label| plan.add(label).last().copied()).collect();
+            let sampled = (request.answer_tokens.is_some() && labels.is_empty()) || request.first_token;
             let sample = sampled.then(|| {
                 let grow: Grow = options.grow(&request.question, 0, &stop);
                 let node = plan.sample(path[path.len() - 1], grow);
@@ -160,15 +165,26 @@ impl Engine {
             });
             first_seen.insert(order, nodes.len());
             place.push(nodes.len());
-            nodes.push(Nodes { reference, sample });
+            nodes.push(Nodes { reference, sample, labels });
         }
         Ok(Reading { plan, nodes, place, stop, answers: request.answer_tokens.is_some() })
     }
 }
 
+/// The place of the largest sum of log-probabilities, the first of equal ones.
+fn likeliest(sums: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator) -> Option<usize> {
+    sums.enumerate().rev().max_by(|(_, left), (_, right)| left.total_cmp(right)).map(|(place, _)| place)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_of_equally_likely_labels() {
+        assert_eq!(likeliest([-2.0, -1.0, -1.0].into_iter()), Some(1));
+        assert_eq!(likeliest(std::iter::empty::<f64>()), None);
+    }
 
     #[test]
     fn bad_input_names_its_field() {

@@ -27,6 +27,7 @@ mod citations;
 mod common;
 mod compression;
 mod compression_bounds;
+mod contexts;
 mod errors;
 mod evaluate;
 #[path = "../common/gguf.rs"]

@@ -1,0 +1,34 @@
+//! What analyses read of contexts, with a scripted generator.
+
+use rerankd::call::Call;
+use rerankd::engine::contexts::ContextsRequest;
+use rerankd::engine::rerank::Passage;
+use rerankd::engine::task::{Task, TaskKind};
+
+use crate::common::Scripted;
+
+/// It was the greedy text, where an evaluation takes the likeliest label.
+#[tokio::test]
+async fn a_context_of_a_task_with_labels_is_answered_with_one() {
+    let server = Scripted::default().serve().await;
+    let text = |label: &str| vec![label; 9].join(" ");
+    let asked = ContextsRequest {
+        question: "which".into(),
+        task: Task { kind: TaskKind::FactVerification, labels: Vec::new() },
+        passages: vec![Passage::untitled(0, text("REFUTES")), Passage::untitled(1, text("SUPPORTS"))],
+        contexts: vec![vec![0], vec![1], vec![0]],
+        answer_tokens: Some(6),
+        ..ContextsRequest::default()
+    };
+    let read = server.engine.read_contexts(&Call::local(), asked.clone()).await.unwrap();
+    let answers: Vec<_> = read.iter().map(|one| one.answer.as_deref().unwrap()).collect();
+    assert_eq!(answers, ["REFUTES", "SUPPORTS", "REFUTES"]);
+    // Another task is answered as before, and its first token can be asked for with labels.
+    let short = ContextsRequest { task: Task::default(), ..asked.clone() };
+    let read = server.engine.read_contexts(&Call::local(), short).await.unwrap();
+    assert!(read[0].answer.is_some());
+    let drawn = ContextsRequest { first_token: true, ..asked };
+    let read = server.engine.read_contexts(&Call::local(), drawn).await.unwrap();
+    assert!(read[0].answer.as_deref() == Some("REFUTES") && !read[0].first_token.is_empty());
+    server.stop().await;
+}
