@@ -204,7 +204,7 @@ impl Fusion {
     /// below 0 where `f_0` lies above it. Without a zero of the utilities `f_0` is the smallest `f`. The order is that of `f`.
     ///
     /// Where `max` is near 0 or below, all values would be alike. With a zero of the utilities the usual range of `f` is therefore worth
-    /// at least [`LEAST_RANGE`] of their deviations. Where that is more, the best passage has `max`, or less where `f_0` is not far
+    /// at least two of their deviations. Where that is more, the best passage has `max`, or less where `f_0` is not far
     /// below it, and the others are that much below it, also those at `f_0`. No value is above `max` where that is below 0, and
     /// with floors only the retriever tells passages apart there. Without a zero the height of utilities says nothing.
     ///

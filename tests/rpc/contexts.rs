@@ -11,7 +11,7 @@ use crate::common::Scripted;
 #[tokio::test]
 async fn a_context_of_a_task_with_labels_is_answered_with_one() {
     let server = Scripted::default().serve().await;
-    let text = |label: &str| vec![label; 9].join(" ");
+    let text = |label: &str| [label; 9].join(" ");
     let asked = ContextsRequest {
         question: "which".into(),
         task: Task { kind: TaskKind::FactVerification, labels: Vec::new() },
