@@ -30,9 +30,9 @@ pub(super) const MEASURES: [(&str, &str); 3] =
 pub(super) struct Quality {
     /// Mean log-probability of the tokens of the first reference, in nats.
     pub likelihood: f64,
-    /// Token F1 of the greedy answer with the best reference.
+    /// Token F1 of the answer with the best reference.
     pub f1: f64,
-    /// Whether the greedy answer contains a reference: 0 or 1.
+    /// Whether the answer contains a reference: 0 or 1.
     pub contains: f64,
 }
 

@@ -211,7 +211,7 @@ fn notes() -> Vec<String> {
         ),
         "An order is the reading order of the prompt, best first; differences are an order less its reverse, so above 0 the order is the better one.".to_owned(),
         format!("Random orders: the mean of {} for each question, as the paper's row \"Random\" is of 30.", super::readings::RANDOM),
-        "The paper takes ROUGE-L (its column is headed EM and holds the values of its Table 1) and GPT-4's judgement; here it is the likelihood of the first reference, token F1 and containment of a greedy answer of at most 24 tokens. A likelihood resolves what a right-or-wrong answer of few questions cannot.".to_owned(),
+        "The paper takes ROUGE-L (its column is headed EM and holds the values of its Table 1) and GPT-4's judgement; here it is the likelihood of the first reference, token F1 and containment of the answer: a greedy one of at most 24 tokens, or for a task with labels the likeliest label. A likelihood resolves what a right-or-wrong answer of few questions cannot.".to_owned(),
         "The paper reverses RankGPT's ranking for comparison; here it is the retriever's order. The paper reads ten passages. Fewer move less, and of an odd number the middle one keeps its place.".to_owned(),
     ]
 }

@@ -98,15 +98,16 @@ impl Calibrations {
             held.iter().copied().filter(|one| one.holds_with(MIXTURE_VERSION)).find(of_models).cloned()
         };
         let (alone, beside_embedding) = (of(None), embedding.and_then(|sha256| of(Some(sha256))));
-        let why_none = if held.is_empty() || alone.is_some() || beside_embedding.is_some() {
+        // Without an embedding model one that was measured beside it says nothing.
+        let mut fitting = held.iter().filter(|one| one.embedding.is_none() || embedding.is_some()).peekable();
+        let why_none = if fitting.peek().is_none() || alone.is_some() || beside_embedding.is_some() {
             None
-        } else if !held.iter().any(|one| one.holds_with(MIXTURE_VERSION)) {
+        } else if !fitting.any(|one| one.holds_with(MIXTURE_VERSION)) {
             Some(OUTDATED)
         } else if model.is_some() {
             Some(OTHER_MODEL)
         } else {
-            // Without an embedding model one that was measured beside it says nothing.
-            embedding.map(|_| WITHOUT_EMBEDDING)
+            Some(WITHOUT_EMBEDDING)
         };
         Applicable { alone, beside_embedding, why_none }
     }

@@ -28,7 +28,7 @@ pub struct ContextsRequest {
     pub contexts: Vec<Vec<usize>>,
     /// The reference answer whose likelihood is measured; `None` measures none.
     pub reference: Option<String>,
-    /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing. A task with labels is answered with one of these instead.
+    /// Most tokens of a greedy answer, 1 to 512; `None` answers nothing. A task with labels is answered with its likeliest label.
     pub answer_tokens: Option<usize>,
     /// Whether [`ContextReading::first_token`] is wanted.
     pub first_token: bool,
