@@ -62,7 +62,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
             bar.suspend(|| output::complain(&format!("{}: {warning}", method.name())));
         }
         let (some, failed) = answers.fit();
-        // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored, or beside which another model did.
+        // At once: the next method may take an hour, and be interrupted. A calibration belongs to the generator that scored, or
+        // beside which another model did.
         let file = files.iter().find(|(other, _)| *other == role && !some.is_empty());
         let stored = file.map_or(Ok(()), |(_, file)| store(file, &some));
         let name = file.map(|(_, file)| file.path().display().to_string());

@@ -11,7 +11,7 @@ use super::rerank::Passage;
 use super::task::Task;
 use super::{Engine, EngineError, Limits};
 use crate::call::Call;
-use crate::numeric::mean;
+use crate::numeric::{descending, mean};
 use crate::plan::{Grow, NodeId, Plan, Segment};
 use crate::scheduler::generator::Event;
 
@@ -106,7 +106,9 @@ impl Engine {
             let mut readings = Vec::with_capacity(reading.nodes.len());
             for nodes in &reading.nodes {
                 let sample = nodes.sample.map(|node| outcome.samples.get(&node).ok_or_else(missing)).transpose()?;
-                let label = likeliest(nodes.labels.iter().map(|node| outcome.scores[node.0].iter().sum()));
+                let sums: Vec<f64> = nodes.labels.iter().map(|node| outcome.scores[node.0].iter().sum()).collect();
+                // The first of equal ones.
+                let label = descending(&sums).first().copied();
                 let greedy = || sample.filter(|_| reading.answers).map(|sample| reading.stop.text(sample).0);
                 let answer = label.map(|label| task.labels()[label].clone()).or_else(greedy);
                 readings.push(ContextReading {
@@ -171,19 +173,14 @@ impl Engine {
     }
 }
 
-/// The place of the largest sum of log-probabilities, the first of equal ones.
-fn likeliest(sums: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator) -> Option<usize> {
-    sums.enumerate().rev().max_by(|(_, left), (_, right)| left.total_cmp(right)).map(|(place, _)| place)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_first_of_equally_likely_labels() {
-        assert_eq!(likeliest([-2.0, -1.0, -1.0].into_iter()), Some(1));
-        assert_eq!(likeliest(std::iter::empty::<f64>()), None);
+        assert_eq!(descending(&[-2.0, -1.0, -1.0]).first(), Some(&1));
+        assert_eq!(descending(&[]).first(), None);
     }
 
     #[test]
