@@ -29,7 +29,7 @@ use crate::scheduler::entailment::{self, ConfiguredModel, Judge};
 use crate::scheduler::{Status, worker};
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::catalog::Role;
-use crate::storage::profiles::{Origin, ProfileError, ProfileFile};
+use crate::storage::profiles::{Origin, ProfileError, ProfileFile, built_in};
 use crate::storage::store::{Store, StoreError};
 
 pub use control::{Control, Operator};
@@ -175,7 +175,7 @@ pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFi
 }
 
 /// Loads the profiles of a generator. Unusable files are reported in the log and by `GetPositionBias`.
-fn position_bias(store: &Store, generator: &str) -> PositionBias {
+fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> PositionBias {
     let mut problems = Vec::new();
     let mut load = |origin| {
         let unusable = |problem: ProfileError| {
@@ -197,7 +197,8 @@ fn position_bias(store: &Store, generator: &str) -> PositionBias {
         }
         file.save(profiles).map_err(|error| error.to_string())
     });
-    PositionBias::new(calibrated, learnt, keeper, problems)
+    let position_bias = PositionBias::new(calibrated, learnt, keeper, problems);
+    if use_built_in { position_bias.with_built_in(built_in(generator, TEMPLATE_VERSION)) } else { position_bias }
 }
 
 /// The file with the calibrations of a generator's ranking methods, identified by

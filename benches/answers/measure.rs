@@ -121,7 +121,7 @@ pub async fn question(engine: &Engine, list: &List, seed: u64, settings: Setting
             wanted.push((name.clone(), at, context));
         }
     }
-    // What a caller reads who takes so many results: by the calibrated profile where the store has one, else best first.
+    // What a caller reads who takes so many results: by the profile that applies, else best first.
     let default: Vec<(usize, Vec<usize>)> =
         wanted.iter().filter(|one| one.0 == "default").map(|(_, at, context)| (*at, context.clone())).collect();
     for (at, context) in default {

@@ -130,7 +130,7 @@ pub(super) fn start(
     let published = Published::default();
     let loader: Loader = {
         let (settings, store) = (settings.clone(), config.store.clone());
-        let use_learnt = config.use_learnt_position_bias;
+        let (use_learnt, use_built_in) = (config.use_learnt_position_bias, config.use_built_in_position_bias);
         let published = Arc::clone(&published);
         // The files that were read first, with the settings that they run with. Answers name their checksums, so a reload
         // must not serve others.
@@ -184,7 +184,7 @@ pub(super) fn start(
             if let Some(adapter) = &runtime.adapter {
                 llama::verify_adapter(adapter, &runtime.path)?;
             }
-            let position_bias = position_bias(&store, &own);
+            let position_bias = position_bias(&store, &own, use_built_in);
             position_bias.set_use_learnt(use_learnt);
             let file = FileRead {
                 tokenizer: Arc::new(vocabulary),

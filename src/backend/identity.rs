@@ -67,14 +67,14 @@ fn scored_by(sha256: &str, encoding: &str, adapter: Option<String>) -> String {
     adapter.map_or_else(|| file.clone(), |adapter| format!("{file} with {adapter}"))
 }
 
-/// Calibrated profiles in a manifest.
+/// Calibrated and built-in profiles in a manifest.
 fn arranging(profiles: &[v1::PositionProfile]) -> Vec<String> {
-    let calibrated = profiles.iter().filter(|profile| profile.origin() == v1::ProfileOrigin::Calibrated);
+    let measured = profiles.iter().filter(|profile| profile.origin() != v1::ProfileOrigin::Learnt);
     let text = |profile: &v1::PositionProfile| {
         let v1::PositionProfile { passages, observations, means, standard_errors, .. } = profile;
         format!("{} {passages} {observations} {means:?} {standard_errors:?}", profile.subject().as_str_name())
     };
-    calibrated.map(text).collect()
+    measured.map(text).collect()
 }
 
 /// Whether this is the prompt of a causal reranker, by the name that a server gives it.
@@ -167,7 +167,7 @@ impl ModelIdentity {
 }
 
 impl Backend {
-    /// The generator's calibrated position profiles, for [`ModelIdentity`]. Unlike that, they need a generator that is loaded. Learnt
+    /// The generator's calibrated and built-in position profiles, for [`ModelIdentity`]. Unlike that, they need a generator that is loaded. Learnt
     /// ones change with every request.
     pub async fn profiles(&self) -> Result<Vec<String>, BackendError> {
         Ok(match self {

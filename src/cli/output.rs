@@ -209,7 +209,7 @@ fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> Strin
     let origin = plot::origin(arranged.profile_origin());
     let ground = match arranged.ground() {
         v1::ArrangementGround::AnswerProfile => {
-            format!("answer profile of {} questions, {} passages", observed.0, observed.1)
+            format!("{origin} answer profile of {} questions, {} passages", observed.0, observed.1)
         }
         v1::ArrangementGround::QuestionProfile => {
             format!("{origin} question profile of {} fits, {} passages", observed.0, observed.1)

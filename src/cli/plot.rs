@@ -34,6 +34,7 @@ pub(super) fn weights(weights: &[f64]) -> String {
 pub(super) const fn origin(origin: v1::ProfileOrigin) -> &'static str {
     match origin {
         v1::ProfileOrigin::Learnt => "learnt",
+        v1::ProfileOrigin::BuiltIn => "built-in",
         v1::ProfileOrigin::Calibrated | v1::ProfileOrigin::Unspecified => "calibrated",
     }
 }

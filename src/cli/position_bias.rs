@@ -8,9 +8,9 @@ use crate::app;
 use crate::engine::models;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::rpc::{client, v1};
-use crate::storage::profiles::Origin;
+use crate::storage::profiles::{Origin, built_in};
 
-/// Show the position-bias profiles of the generator, calibrated and learnt ones separately.
+/// Show the position-bias profiles of the generator: calibrated, learnt and built-in ones separately.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rerankd position-bias --server 127.0.0.1:50051")]
 pub(super) struct PositionBiasArgs {
@@ -36,6 +36,9 @@ pub(super) async fn run(args: PositionBiasArgs, settings: &SettingsArgs) -> Resu
                     Ok(loaded) => profiles.push((origin, loaded)),
                     Err(problem) => problems.push(problem.to_string()),
                 }
+            }
+            if config.use_built_in_position_bias {
+                profiles.push((Origin::BuiltIn, built_in(&measured, TEMPLATE_VERSION)));
             }
             v1::GetPositionBiasResponse {
                 profiles: client::local_profiles(&profiles),

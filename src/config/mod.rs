@@ -128,6 +128,8 @@ pub struct Config {
     pub learn_position_bias: bool,
     /// Whether learnt profiles may arrange requests without a context order. Other callers' requests influence them.
     pub use_learnt_position_bias: bool,
+    /// Whether the generator has the profile that comes with the program.
+    pub use_built_in_position_bias: bool,
     /// Folder of model files, with the catalogue.
     pub store: Store,
     /// The catalogue beside the built-in one; `None` for none.
@@ -314,6 +316,7 @@ fn validate(
         rerankers,
         learn_position_bias: raw.position_bias.learn,
         use_learnt_position_bias: raw.position_bias.use_learnt,
+        use_built_in_position_bias: raw.position_bias.use_built_in,
         store: Store::new(root, catalogue, hub),
         catalog,
         log_filter: raw.log.filter,

@@ -77,6 +77,7 @@ pub(super) struct Entailment {
 pub(super) struct PositionBias {
     pub learn: bool,
     pub use_learnt: bool,
+    pub use_built_in: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -82,9 +82,9 @@ fn reproducible_scores_and_states_on_disk_exclude_each_other() {
 #[test]
 fn profiles_are_learnt_but_not_used_unless_the_operator_says_so() {
     let plain = load("", &[], &[]).unwrap();
-    assert!(plain.learn_position_bias && !plain.use_learnt_position_bias);
-    let used = load("[position_bias]\nlearn = false\nuse_learnt = true", &[], &[]).unwrap();
-    assert!(!used.learn_position_bias && used.use_learnt_position_bias);
+    assert!(plain.learn_position_bias && !plain.use_learnt_position_bias && plain.use_built_in_position_bias);
+    let used = load("[position_bias]\nlearn = false\nuse_learnt = true\nuse_built_in = false", &[], &[]).unwrap();
+    assert!(!used.learn_position_bias && used.use_learnt_position_bias && !used.use_built_in_position_bias);
     let faults = load("[position_bias]\nuse_learnt = 2", &[], &[]).unwrap_err().faults;
     assert_eq!(faults, vec!["position_bias.use_learnt: must be true or false, is 2"]);
 }

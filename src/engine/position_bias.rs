@@ -1,8 +1,9 @@
 //! Position-bias profiles of the generator in use, and the arrangement of a context that follows from them.
 //!
-//! Two sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The learnt ones
-//! grow with the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore reads
-//! calibrated profiles only, unless the operator sets `position_bias.use_learnt`.
+//! Three sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
+//! come with the program, for generators of its catalogue, and count where no calibrated one applies. The learnt ones grow with
+//! the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore does not read them,
+//! unless the operator sets `position_bias.use_learnt`.
 
 mod evidence;
 
@@ -32,8 +33,8 @@ const BETWEEN_SAVES: Duration = Duration::from_secs(10);
 /// The order in which ranked passages should stand in the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContextOrder {
-    /// By a calibrated profile (with `position_bias.use_learnt` also a learnt one) whose effect exceeds its error; otherwise
-    /// best first. The default.
+    /// By a calibrated or built-in profile (with `position_bias.use_learnt` also a learnt one) whose effect exceeds its error;
+    /// otherwise best first. The default.
     #[default]
     Auto,
     /// By any profile, learnt ones included, whose effect exceeds its error; otherwise best first. An error where the
@@ -104,6 +105,7 @@ struct Learnt {
 /// The profiles of one generator.
 pub struct PositionBias {
     calibrated: Mutex<Calibrated>,
+    built_in: Profiles,
     learnt: Mutex<Learnt>,
     /// Held while profiles are written.
     writing: Mutex<()>,
@@ -133,12 +135,20 @@ impl PositionBias {
             Learnt { profiles: learnt, recent: Recent::default(), unsaved: false, saved: None, failing: false };
         Self {
             calibrated: Mutex::new(Calibrated { profiles: calibrated, problems }),
+            built_in: Profiles::default(),
             learnt: Mutex::new(learnt),
             writing: Mutex::default(),
             keeper,
             learning: AtomicBool::new(false),
             use_learnt: AtomicBool::new(false),
         }
+    }
+
+    /// Adds the profiles that come with the program.
+    #[must_use]
+    pub fn with_built_in(mut self, profiles: Profiles) -> Self {
+        self.built_in = profiles;
+        self
     }
 
     /// Replaces the calibrated profiles. True where the new ones differ.
@@ -173,11 +183,12 @@ impl PositionBias {
         lock(&self.calibrated).problems.clone()
     }
 
-    /// All profiles: calibrated, then learnt.
+    /// All profiles: calibrated, learnt, built-in.
     #[must_use]
-    pub fn profiles(&self) -> [(Origin, Profiles); 2] {
+    pub fn profiles(&self) -> [(Origin, Profiles); 3] {
         let calibrated = lock(&self.calibrated).profiles.clone();
-        [(Origin::Calibrated, calibrated), (Origin::Learnt, lock(&self.learnt).profiles.clone())]
+        let learnt = lock(&self.learnt).profiles.clone();
+        [(Origin::Calibrated, calibrated), (Origin::Learnt, learnt), (Origin::BuiltIn, self.built_in.clone())]
     }
 
     /// Adds the weights of a fit to the learnt profiles, unless [`refusal`] names a reason against it. True when the
@@ -244,7 +255,7 @@ impl PositionBias {
     /// # Errors
     /// [`EngineError::Precondition`]
     pub(super) fn check(&self, requested: ContextOrder) -> Result<(), EngineError> {
-        let none = || lock(&self.calibrated).profiles.is_empty() && lock(&self.learnt).profiles.is_empty();
+        let none = || self.profiles().iter().all(|(_, profiles)| profiles.is_empty());
         if requested != ContextOrder::ByPositionBias || !none() {
             return Ok(());
         }
@@ -290,25 +301,24 @@ impl PositionBias {
         }
     }
 
-    /// The first applicable profile of: answer calibrated, question calibrated, question learnt. The answer's profile is
-    /// what an arrangement needs; where it exists and shows no effect, the question's profile does not overrule it.
+    /// The first applicable profile of: answer calibrated, answer built-in, question calibrated, question learnt. The answer's
+    /// profile is what an arrangement needs; where it exists and shows no effect, the others do not overrule it.
     fn select(&self, passages: usize, requested: ContextOrder) -> Option<(Subject, Origin, Profile)> {
         let by_request = requested == ContextOrder::ByPositionBias;
         let (labelled, fits) =
             if by_request { (LEAST_REQUESTED, LEAST_REQUESTED) } else { (LEAST_LABELLED, LEAST_FITS) };
-        let calibrated = lock(&self.calibrated);
-        let from_calibration =
-            [(Subject::Answer, labelled), (Subject::Question, fits)].into_iter().find_map(|(subject, least)| {
-                let profile = calibrated.profiles.serving(subject, passages, least)?;
-                Some((subject, Origin::Calibrated, profile.clone()))
-            });
-        drop(calibrated);
-        if from_calibration.is_some() || !(by_request || self.use_learnt.load(Ordering::Relaxed)) {
-            return from_calibration;
+        let [(_, calibrated), (_, learnt), (_, built_in)] = self.profiles();
+        let mut sets = vec![
+            (Subject::Answer, Origin::Calibrated, &calibrated, labelled),
+            (Subject::Answer, Origin::BuiltIn, &built_in, labelled),
+            (Subject::Question, Origin::Calibrated, &calibrated, fits),
+        ];
+        if by_request || self.use_learnt.load(Ordering::Relaxed) {
+            sets.push((Subject::Question, Origin::Learnt, &learnt, fits));
         }
-        let learnt = lock(&self.learnt);
-        let profile = learnt.profiles.serving(Subject::Question, passages, fits)?;
-        Some((Subject::Question, Origin::Learnt, profile.clone()))
+        sets.into_iter().find_map(|(subject, origin, profiles, least)| {
+            Some((subject, origin, profiles.serving(subject, passages, least)?.clone()))
+        })
     }
 }
 

@@ -16,7 +16,7 @@
 //! so `F` is compared with the law for one degree of freedom, `t^2` with `k - 1`, whatever `n` is. This lower bound of
 //! Geisser and Greenhouse (1958) is conservative for every covariance matrix: at these levels a weighted mean of chi-squared
 //! variables has a lighter tail than one of them (Szekely and Bakirov, 2003). It needs no covariances.
-//! - A calibrated profile is tested once: `F` must exceed the squared 97.5 % point of Student's t (5 %, two-sided).
+//! - A calibrated or built-in profile is tested once: `F` must exceed the squared 97.5 % point of Student's t (5 %, two-sided).
 //! - A learnt profile is tested at every request, so a fixed level would be crossed sooner or later by chance. The Bayes
 //!   factor of the t statistic under a unit-information prior is a test martingale; below 1/20, the probability that it
 //!   *ever* exceeds 20 without an effect is at most 5 % (Ville; Hendriksen, de Heide and Grünwald, 2021).
@@ -68,8 +68,22 @@ impl Subject {
 pub enum Origin {
     /// `rerankd calibrate`, run by the operator.
     Calibrated,
+    /// `rerankd calibrate`, run by this project, for a generator of the catalogue.
+    BuiltIn,
     /// Fits of served requests, chosen by the callers.
     Learnt,
+}
+
+impl Origin {
+    /// As an adjective. Files of calibrated and learnt profiles are named so.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calibrated => "calibrated",
+            Self::BuiltIn => "built-in",
+            Self::Learnt => "learnt",
+        }
+    }
 }
 
 /// Running mean and variance of one number per position (Welford).
@@ -197,7 +211,9 @@ impl Profile {
         let f = between / within;
         let freedom = wide(self.count - 1);
         match origin {
-            Origin::Calibrated => StudentsT::new(0.0, 1.0, freedom).is_ok_and(|law| f > law.inverse_cdf(0.975).powi(2)),
+            Origin::Calibrated | Origin::BuiltIn => {
+                StudentsT::new(0.0, 1.0, freedom).is_ok_and(|law| f > law.inverse_cdf(0.975).powi(2))
+            }
             Origin::Learnt => {
                 let all = wide(self.count) + 1.0;
                 let ratio = (1.0 + f / freedom) / (1.0 + f / freedom / all);

@@ -222,6 +222,7 @@ pub(super) const fn subject_to_wire(subject: Subject) -> v1::ProfileSubject {
 pub(super) const fn origin_to_wire(origin: Origin) -> v1::ProfileOrigin {
     match origin {
         Origin::Calibrated => v1::ProfileOrigin::Calibrated,
+        Origin::BuiltIn => v1::ProfileOrigin::BuiltIn,
         Origin::Learnt => v1::ProfileOrigin::Learnt,
     }
 }

@@ -1,4 +1,5 @@
-//! Position-bias profiles on disk: one file per generator, prompt template and origin, beside the models.
+//! Position-bias profiles on disk: one file per generator, prompt template and origin, beside the models. And those that come with
+//! the program.
 //!
 //! A file contains a hash of its content. A damaged file, a file of another generator, or a file of another format is renamed
 //! and reported. It is never used and never overwritten.
@@ -23,6 +24,19 @@ const OUTDATED_REASON: &str = "format 1 of an earlier version, whose profiles ma
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileFile(SealedFile);
 
+/// Profiles of generators of the catalogue, measured by this project. How is in models/README.md.
+const BUILT_IN: [&str; 1] = [include_str!("../../models/profiles/smollm2-135m-instruct.json")];
+
+/// A file of [`BUILT_IN`].
+#[derive(Debug, Deserialize)]
+struct BuiltIn {
+    /// What it was measured on.
+    generator: String,
+    template: String,
+    #[serde(flatten)]
+    content: Content,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     profiles: Vec<Entry>,
@@ -40,11 +54,7 @@ impl ProfileFile {
     /// a version of the prompts. Each origin has its own file, because a server and a calibration may write at the same time.
     #[must_use]
     pub fn new(store: &Store, generator: &str, template: &str, origin: Origin) -> Self {
-        let kind = match origin {
-            Origin::Calibrated => "calibrated",
-            Origin::Learnt => "learnt",
-        };
-        Self(SealedFile::new(store, generator, template, kind))
+        Self(SealedFile::new(store, generator, template, origin.name()))
     }
 
     /// Where the file is, or would be.
@@ -94,6 +104,29 @@ impl ProfileFile {
     }
 }
 
+/// The profiles that come with the program, of a generator, identified by [what it was measured on](crate::model::measured_on),
+/// and a version of the prompts. An empty set for most.
+#[must_use]
+pub fn built_in(generator: &str, template: &str) -> Profiles {
+    for text in BUILT_IN {
+        match read_built_in(text) {
+            Ok(([of, prompts], profiles)) if of == generator && prompts == template => return profiles,
+            Ok(_) => {}
+            Err(problem) => tracing::error!(%problem, "built-in position-bias profiles not used"),
+        }
+    }
+    Profiles::default()
+}
+
+/// Generator and template of a built-in file, and its profiles.
+fn read_built_in(text: &str) -> Result<([String; 2], Profiles), String> {
+    let file: BuiltIn = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match checked(file.content) {
+        Ok(profiles) => Ok(([file.generator, file.template], profiles)),
+        Err(Fault::Outdated(problem) | Fault::Damaged(problem)) => Err(problem),
+    }
+}
+
 fn checked(content: Content) -> Result<Profiles, Fault> {
     let mut profiles = Profiles::default();
     for entry in content.profiles {
@@ -120,6 +153,24 @@ mod tests {
         assert!(profiles.observe(Subject::Answer, &[0.7, -1.0 / 3.0, 1e-17]));
         assert!(profiles.observe(Subject::Question, &[0.25, 0.75]));
         profiles
+    }
+
+    /// A file that cannot be read would only be missed in a log.
+    #[test]
+    fn built_in_profiles_are_those_of_models_of_the_catalogue() {
+        let catalog = crate::storage::catalog::Catalog::load(None).unwrap();
+        for text in BUILT_IN {
+            let ([generator, template], profiles) = read_built_in(text).unwrap();
+            assert!(catalog.models.iter().any(|model| model.sha256 == generator), "{generator}");
+            assert!(!profiles.is_empty() && built_in(&generator, &template) == profiles);
+            // Another frame, an adapter, another version of the prompts.
+            assert!(built_in(&format!("{generator}-plain"), &template).is_empty());
+            assert!(built_in(&generator, "rerankd-0").is_empty());
+        }
+        assert!(read_built_in("{}").is_err());
+        let short = r#"{"generator": "a", "template": "b", "profiles": [
+            {"subject": "answer", "passages": 3, "profile": {"count": 1, "means": [0.0], "squares": [0.0]}}]}"#;
+        assert!(read_built_in(short).unwrap_err().contains("3 passages"));
     }
 
     #[test]

@@ -99,6 +99,20 @@ async fn a_profile_decides_the_context_but_not_the_ranking() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_built_in_profile_says_that_it_is_one() {
+    let profile = profiles(Subject::Answer, &[0.5, -1.0, -0.5, 1.0], 8);
+    let server = with(PositionBias::default().with_built_in(profile)).await;
+    let (ranking, arranged) = ask(&server, v1::ContextOrder::Unspecified, 0).await;
+    assert_eq!(arranged.original_indices, vec![ranking[1], ranking[3], ranking[2], ranking[0]]);
+    assert_eq!(arranged.ground(), v1::ArrangementGround::AnswerProfile);
+    assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::BuiltIn);
+    let mut models = ModelServiceClient::new(server.channel().await);
+    let shown = models.get_position_bias(v1::GetPositionBiasRequest::default()).await.unwrap().into_inner();
+    assert_eq!(shown.profiles.iter().map(|it| it.origin()).collect::<Vec<_>>(), vec![v1::ProfileOrigin::BuiltIn]);
+    server.stop().await;
+}
+
 /// Within its error a calibrated profile leaves best first; a learnt one changes nobody's default order.
 #[tokio::test]
 async fn neither_noise_nor_other_callers_change_an_order() {

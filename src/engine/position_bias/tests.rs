@@ -41,7 +41,7 @@ fn learning() -> PositionBias {
 }
 
 fn count(position_bias: &PositionBias) -> u64 {
-    let [_, (_, learnt)] = position_bias.profiles();
+    let [_, (_, learnt), _] = position_bias.profiles();
     learnt.iter().map(|(_, _, profile)| profile.count()).sum()
 }
 
@@ -163,6 +163,35 @@ fn learnt_profiles_need_the_operator_or_the_caller() {
     let arranged = position_bias.arrange(&[5, 3, 8], ContextOrder::Auto).unwrap();
     let basis = Basis { origin: Origin::Calibrated, ..basis };
     assert_eq!((arranged.order, arranged.ground), (vec![5, 3, 8], Ground::Profile(basis)), "the calibrated one wins");
+}
+
+/// The operator's own measurement counts first, then the program's, then what callers sent.
+#[test]
+fn a_built_in_profile_counts_where_nothing_is_calibrated() {
+    let built_in = repeated(Subject::Answer, &[-1.0, 0.0, 1.0], LEAST_LABELLED);
+    let position_bias = learnt(repeated(Subject::Question, &[0.6, 0.3, 0.1], 40)).with_built_in(built_in);
+    let arranged = |order| position_bias.arrange(&[5, 3, 8], order).unwrap();
+    let basis = Basis { subject: Subject::Answer, origin: Origin::BuiltIn, passages: 3, observations: LEAST_LABELLED };
+    position_bias.set_use_learnt(true);
+    for order in [ContextOrder::Auto, ContextOrder::ByPositionBias] {
+        let arranged = arranged(order);
+        assert_eq!((arranged.order, arranged.ground), (vec![8, 3, 5], Ground::Profile(basis)));
+    }
+    let five = position_bias.arrange(&[5, 3, 8, 1, 0], ContextOrder::Auto).unwrap();
+    assert_eq!(five.ground, Ground::NoProfile, "three positions say nothing of five");
+    // The likelihood of a question says less of an arrangement than that of an answer, whoever measured it.
+    let mut own = repeated(Subject::Question, &[0.7, 0.2, 0.1], 40);
+    position_bias.recalibrate(own.clone());
+    assert_eq!(arranged(ContextOrder::Auto).ground, Ground::Profile(basis));
+    own.merge(&repeated(Subject::Answer, &[0.0, 0.01, 0.0], LEAST_LABELLED));
+    position_bias.recalibrate(own);
+    let calibrated = arranged(ContextOrder::Auto);
+    let basis = Basis { origin: Origin::Calibrated, ..basis };
+    assert_eq!((calibrated.order, calibrated.ground), (vec![5, 3, 8], Ground::EffectWithinError(basis)));
+    assert_eq!(
+        position_bias.profiles().map(|(origin, _)| origin),
+        [Origin::Calibrated, Origin::Learnt, Origin::BuiltIn]
+    );
 }
 
 /// Letter (g): weights of .499 and .501 over two positions reversed a context of ten.
