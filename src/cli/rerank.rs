@@ -114,8 +114,9 @@ pub(super) struct RerankArgs {
     /// Most tokens per passage.
     #[arg(long, visible_alias = "passage-tokens", value_name = "TOKENS", value_parser = super::count)]
     max_passage_tokens: Option<usize>,
-    /// Order of the passages in the generator's context. By default a calibrated position profile decides, or the
-    /// built-in one of the default generator, if its effect exceeds its error; otherwise the best passage comes first.
+    /// Order of the passages in the generator's context. By default a calibrated position profile of answers decides, else
+    /// the built-in one of the default generator, else a calibrated one of the question, if its effect exceeds its error;
+    /// otherwise the best passage comes first. Where another model answers, ask for descending.
     #[arg(long, value_enum)]
     context_order: Option<ContextOrderName>,
     /// Reference answer; may be repeated. Measures how far the passages, in the given and in the new order, move the

@@ -1,7 +1,7 @@
 //! Position-bias profiles of the generator in use, and the arrangement of a context that follows from them.
 //!
 //! Three sets of profiles are held apart. The operator measures the calibrated ones with `rerankd calibrate`. The built-in ones
-//! come with the program, for generators of its catalogue, and count where no calibrated one applies. The learnt ones grow with
+//! come with the program, for generators of its catalogue, and count where no calibrated one of answers applies. The learnt ones grow with
 //! the fits of served requests, so whoever sends requests shapes them. [`ContextOrder::Auto`] therefore does not read them,
 //! unless the operator sets `position_bias.use_learnt`.
 

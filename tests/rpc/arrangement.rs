@@ -109,7 +109,7 @@ async fn a_built_in_profile_says_that_it_is_one() {
     assert_eq!(arranged.profile_origin(), v1::ProfileOrigin::BuiltIn);
     let mut models = ModelServiceClient::new(server.channel().await);
     let shown = models.get_position_bias(v1::GetPositionBiasRequest::default()).await.unwrap().into_inner();
-    assert_eq!(shown.profiles.iter().map(|it| it.origin()).collect::<Vec<_>>(), vec![v1::ProfileOrigin::BuiltIn]);
+    assert_eq!((shown.profiles.len(), shown.profiles[0].origin()), (1, v1::ProfileOrigin::BuiltIn));
     server.stop().await;
 }
 

@@ -165,9 +165,9 @@ fn learnt_profiles_need_the_operator_or_the_caller() {
     assert_eq!((arranged.order, arranged.ground), (vec![5, 3, 8], Ground::Profile(basis)), "the calibrated one wins");
 }
 
-/// The operator's own measurement counts first, then the program's, then what callers sent.
+/// Of answers the operator's own measurement counts first, then the program's. Profiles of the question come after both.
 #[test]
-fn a_built_in_profile_counts_where_nothing_is_calibrated() {
+fn a_built_in_profile_counts_where_no_answer_profile_is_calibrated() {
     let built_in = repeated(Subject::Answer, &[-1.0, 0.0, 1.0], LEAST_LABELLED);
     let position_bias = learnt(repeated(Subject::Question, &[0.6, 0.3, 0.1], 40)).with_built_in(built_in);
     let arranged = |order| position_bias.arrange(&[5, 3, 8], order).unwrap();
