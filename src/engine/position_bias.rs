@@ -255,7 +255,11 @@ impl PositionBias {
     /// # Errors
     /// [`EngineError::Precondition`]
     pub(super) fn check(&self, requested: ContextOrder) -> Result<(), EngineError> {
-        let none = || self.profiles().iter().all(|(_, profiles)| profiles.is_empty());
+        let none = || {
+            self.built_in.is_empty()
+                && lock(&self.calibrated).profiles.is_empty()
+                && lock(&self.learnt).profiles.is_empty()
+        };
         if requested != ContextOrder::ByPositionBias || !none() {
             return Ok(());
         }
@@ -307,18 +311,21 @@ impl PositionBias {
         let by_request = requested == ContextOrder::ByPositionBias;
         let (labelled, fits) =
             if by_request { (LEAST_REQUESTED, LEAST_REQUESTED) } else { (LEAST_LABELLED, LEAST_FITS) };
-        let [(_, calibrated), (_, learnt), (_, built_in)] = self.profiles();
-        let mut sets = vec![
-            (Subject::Answer, Origin::Calibrated, &calibrated, labelled),
-            (Subject::Answer, Origin::BuiltIn, &built_in, labelled),
-            (Subject::Question, Origin::Calibrated, &calibrated, fits),
-        ];
-        if by_request || self.use_learnt.load(Ordering::Relaxed) {
-            sets.push((Subject::Question, Origin::Learnt, &learnt, fits));
-        }
-        sets.into_iter().find_map(|(subject, origin, profiles, least)| {
-            Some((subject, origin, profiles.serving(subject, passages, least)?.clone()))
-        })
+        // Of each set only the profile that serves is copied: every ranking asks.
+        let served = |subject: Subject, origin: Origin, least: u64| {
+            let of = |profiles: &Profiles| profiles.serving(subject, passages, least).cloned();
+            let profile = match origin {
+                Origin::Calibrated => of(&lock(&self.calibrated).profiles),
+                Origin::BuiltIn => of(&self.built_in),
+                Origin::Learnt => of(&lock(&self.learnt).profiles),
+            };
+            Some((subject, origin, profile?))
+        };
+        let learnt = by_request || self.use_learnt.load(Ordering::Relaxed);
+        served(Subject::Answer, Origin::Calibrated, labelled)
+            .or_else(|| served(Subject::Answer, Origin::BuiltIn, labelled))
+            .or_else(|| served(Subject::Question, Origin::Calibrated, fits))
+            .or_else(|| if learnt { served(Subject::Question, Origin::Learnt, fits) } else { None })
     }
 }
 
