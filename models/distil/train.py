@@ -20,22 +20,20 @@ import sys
 import time
 
 import adapter
+import exercises
 import exports
 import gguf_files
 import judge
 import network
 import questions
 import torch
+from exercises import TrainingError
 
 # What does not change the result, or only when training ends.
 NOT_RECIPE = {"out", "threads", "minutes", "checkpoint_steps", "check_questions", "mean_limit", "most_limit"}
 NOT_RECIPE |= {"device", "base", "student", "teacher", "check", "epochs"}
 
 PACKAGES = ("torch", "transformers", "peft", "gguf", "numpy")
-
-
-class TrainingError(Exception):
-    """A training that cannot go on."""
 
 
 def arguments():
@@ -116,53 +114,12 @@ def above_0(text):
         return False
 
 
-def loss_of(model, data, options, pair, draw):
-    """The loss of one question, or None where it teaches nothing. `draw` chooses orders and the relevant passage."""
-    if not questions.teaches(data, options, pair):
-        return None
-    teacher, student = pair
-    relevant = data.relevant(student)
-
-    def score(orders, joint=False):
-        sequences = [network.prompt(data.student, student, order, with_passages=joint) for order in orders]
-        query, passages = network.log_probabilities(model, sequences, options.tokens_at_once)
-        return query + passages if joint else query
-
-    if options.objective == "contrastive":
-        others = [index for index in range(len(student.passages)) if index not in relevant]
-        if student.query_after_passage:
-            others.sort(key=lambda index: -student.query_after_passage[index])
-        positive = draw.choice(relevant)
-        scores = score([[index] for index in [positive, *others[: options.negatives]]])
-        loss, known = judge.contrast(scores, 0, float(options.temperature)), {positive: scores[0]}
-    elif data.on == "passages":
-        wanted = questions.teacher_scores(data, options, teacher)
-        temperature = judge.temperature_of(wanted, options.temperature)
-        scores = score([[index] for index in range(len(student.passages))])
-        loss, known = judge.divergence(wanted, scores, temperature), dict(enumerate(scores))
-    else:
-        chosen = draw.sample(range(len(teacher.orders)), min(options.orders_per_step, len(teacher.orders)))
-        every = questions.teacher_scores(data, options, teacher)
-        # Of every score: the deviation of two is half of their difference, whatever it is.
-        temperature, wanted = judge.temperature_of(every, options.temperature), [every[index] for index in chosen]
-        scores = score([teacher.orders[index] for index in chosen], joint=options.part == "joint")
-        loss, known = judge.divergence(wanted, scores, temperature), {}
-    if options.query_nll > 0 and relevant:
-        if not all(index in known for index in relevant):
-            known |= dict(zip(relevant, score([[index] for index in relevant])))
-        likelihood = sum(known[index] for index in relevant) / len(relevant) / len(student.query)
-        loss = loss - options.query_nll * likelihood
-    if not math.isfinite(loss.item()):
-        raise TrainingError(f"question {student.id!r}: the loss is {loss.item()}; a smaller --rate may help")
-    return loss
-
-
 def validation_loss(model, data, options):
     model.eval()
     draw = random.Random(f"{options.seed} validation")
+    asked = exercises.of(data, options, data.validation, draw)
     with torch.no_grad():
-        losses = [loss_of(model, data, options, pair, draw) for pair in data.validation]
-    losses = [loss.item() for loss in losses if loss is not None]
+        losses = [loss.item() for group in exercises.losses(model, asked, options.tokens_at_once) for loss in group]
     return sum(losses) / len(losses) if losses else None
 
 
@@ -238,11 +195,10 @@ class Training:
         draw = random.Random(f"{options.seed} step {number}")
         self.model.train()
         losses = []
-        for pair in pairs:
-            loss = loss_of(self.model, self.data, options, pair, draw)
-            if loss is not None:
-                (loss / len(pairs)).backward()
-                losses.append(loss.item())
+        asked = exercises.of(self.data, options, pairs, draw)
+        for group in exercises.losses(self.model, asked, options.tokens_at_once):
+            (sum(group) / len(pairs)).backward()
+            losses += [loss.item() for loss in group]
         if losses:
             torch.nn.utils.clip_grad_norm_(self.weights, options.clip)
             for group in self.optimizer.param_groups:

@@ -1,6 +1,6 @@
 """Distillation of a tiny random model into another, end to end, with the release binary. `make test-distil`
 
-The environment variable RERANKD names the binary. Models, lists and exports are made here; nothing is fetched.
+Models, lists and exports are those of tiny.py.
 """
 
 import contextlib
@@ -10,81 +10,23 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 from unittest import mock
 
-HERE = pathlib.Path(__file__).parents[1]
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
+# First: it tells where the modules are.
+from tiny import HERE, Tiny
+
 import adapter
 import exports
 import gguf
 import gguf_files
-import judge
 import network
 import numpy
 import torch
 import train
 
-WORDS = "mill river lamp bread stone field clock wool bridge fog bell road fair salt tin apple".split()
 
-
-def sentence(number):
-    return " ".join(WORDS[(number * step + step) % len(WORDS)] for step in range(3, 9))
-
-
-def lists(path, count):
-    with open(path, "w") as file:
-        for number in range(count):
-            passages = [
-                {"id": f"p{at}", "text": sentence(4 * number + at).capitalize() + ".", "label": int(at == number % 4)} for at in range(4)
-            ]
-            question = f"What of the {WORDS[number % len(WORDS)]}?"
-            file.write(json.dumps({"id": f"q{number}", "question": question, "passages": passages}) + "\n")
-
-
-class Distillation(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.binary = os.environ["RERANKD"]
-        lists(cls.path("lists.jsonl"), 16)
-        for name, seed in (("teacher", 2), ("student", 1)):
-            program = [sys.executable, str(ROOT / "scripts/random-gguf.py"), "tiny", cls.path(f"{name}.gguf"), "--type", "F32"]
-            subprocess.run([*program, "--seed", str(seed)], check=True)
-            cls.export(name, "orders", f"{name}.gguf")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
-
-    @classmethod
-    def path(cls, name):
-        return os.path.join(cls.folder.name, name)
-
-    @classmethod
-    def export(cls, name, kind, model, *more):
-        program = [cls.binary, "distil", "export", "--data", cls.path("lists.jsonl"), "--out", cls.path(f"{name}.jsonl"), "--kind", kind]
-        settings = ["--permutations", "6", "--set", f"generator.model={cls.path(model)}", "--set", "generator.reencode=false"]
-        subprocess.run([*program, *settings, *more], check=True, stdout=subprocess.DEVNULL)
-        return exports.read(cls.path(f"{name}.jsonl"))
-
-    @classmethod
-    def train(cls, out, *more, base="student.gguf", check=True):
-        program = [sys.executable, str(HERE / "train.py"), "--base", cls.path(base), "--student", cls.path("student.jsonl")]
-        options = ["--out", cls.path(out), "--rate", "1e-3", "--warm-up", "1", "--threads", "2", "--patience", "9", *more]
-        result = subprocess.run([*program, *options], check=False, capture_output=True, text=True)
-        if check and result.returncode != 0:
-            raise AssertionError(result.stderr)
-        return result
-
-    @classmethod
-    def taught(cls, out, *more):
-        cls.train(out, "--teacher", cls.path("teacher.jsonl"), *more)
-        with open(os.path.join(cls.path(out), "log.jsonl")) as log:
-            return [json.loads(line) for line in log]
-
+class Distillation(Tiny):
     def test_rows_are_reordered_head_by_head(self):
         rows = numpy.arange(8.0).reshape(8, 1)
         self.assertEqual(adapter.to_gguf_rows(rows, 2).ravel().tolist(), [0, 2, 1, 3, 4, 6, 5, 7])
@@ -308,23 +250,6 @@ class Distillation(unittest.TestCase):
             self.assertIn(problem, result.stderr)
             self.assertEqual((result.returncode, "Traceback" in result.stderr), (1, False))
 
-    def test_the_deviation_is_of_all_orders(self):
-        """Two scores are one deviation from their mean, whatever they are."""
-        scores, draw = [0.0, -4.0, -8.0, -60.0], mock.Mock()
-        draw.sample.return_value = [0, 1]
-        options = mock.Mock(objective="preference", part="query", temperature="sd", orders_per_step=2, query_nll=0)
-        teacher = mock.Mock(orders=[[0], [1], [2], [3]])
-        teacher.order_scores.return_value = scores
-        data = mock.Mock(on="orders")
-        data.relevant.return_value = []
-        found = []
-        with mock.patch.object(network, "prompt"), mock.patch.object(network, "log_probabilities") as told:
-            told.return_value = (torch.zeros(2), torch.zeros(2))
-            with mock.patch.object(judge, "divergence", side_effect=lambda *given: found.append(given) or torch.tensor(0.0)):
-                train.loss_of(None, data, options, (teacher, mock.Mock()), draw)
-        self.assertEqual(found[0][0], [0.0, -4.0])
-        self.assertAlmostEqual(found[0][2], numpy.std(scores), places=9)
-
     def test_weights_of_16_bits_take_an_adapter_of_32(self):
         model = network.load(self.path("student.gguf"), 2, dtype="bfloat16")
         wrapped = network.with_lora(model, 4, 8.0, 0.0, ["q_proj"])
@@ -390,19 +315,6 @@ class Distillation(unittest.TestCase):
             if not tensor.name.startswith(("blk.1.", "blk.2.")):
                 self.assertTrue(numpy.array_equal(stored[name], tensor.data), name)
         self.export("short", "passages", "short.gguf")
-
-    def test_a_small_temperature_is_one(self):
-        """1e-7 left out every question, and the adapter was written untrained."""
-        self.assertEqual(judge.temperature_of([1.0, 1.0], "1e-7"), 1e-7)
-        self.assertIsNone(judge.temperature_of([1.0, 1.0], "sd"))
-
-    def test_the_loss_is_the_divergence(self):
-        student = torch.tensor([0.0, 0.0], requires_grad=True)
-        loss = judge.divergence([-3000.0, -3002.0], student, 1.0)
-        loss.backward()
-        self.assertAlmostEqual(loss.item(), 0.3278, places=4)
-        self.assertAlmostEqual(student.grad[0].item(), -0.381, places=3)
-        self.assertAlmostEqual(student.grad[1].item(), 0.381, places=3)
 
 
 if __name__ == "__main__":
