@@ -321,6 +321,7 @@ mod tests {
             passage_tokens: None,
             samples: 5,
             repeats: 3,
+            depths: Vec::new(),
             threshold: 0.5,
             seed: 0,
             statistics: Statistics { resamples: 50, ..Statistics::default() },

@@ -89,6 +89,11 @@ pub(crate) trait Analysis: Send + Sync {
         false
     }
 
+    /// Whether it reads contexts of several numbers of first passages.
+    fn takes_depths(&self) -> bool {
+        false
+    }
+
     /// Whether these questions need an engine in this process.
     fn local(&self, _data: &Data) -> bool {
         self.needs().local
@@ -225,7 +230,8 @@ pub(crate) fn suitable(analysis: &dyn Analysis, settings: &Settings, data: Data)
     let (needs, taken, all) = (analysis.needs(), settings.taken(analysis), data.questions.len());
     let mut data = data;
     data.questions.retain(|question| {
-        let too_few = question.list.passages.len().min(taken) < needs.passages;
+        let least = needs.passages.max(settings.depths.first().copied().unwrap_or(0));
+        let too_few = question.list.passages.len().min(taken) < least;
         !(too_few || needs.references && question.list.answers.is_empty())
     });
     let left_out = all - data.questions.len();

@@ -182,6 +182,7 @@ pub(super) mod tests {
             passage_tokens: None,
             samples: 5,
             repeats: 3,
+            depths: Vec::new(),
             threshold: 0.5,
             seed: 0,
             statistics: Statistics::default(),

@@ -3,7 +3,7 @@
 //! The answers of a question are drawn once. Estimates of the first 1, 2, 3, 5, 10 … of them are set beside that of all of them: their
 //! mean absolute deviation, and their correlation over questions. Two more correlations say what an estimate is good for: that of
 //! DeltaSePer of single passages with their labels (the paper's figure), and that of SePer of the list with the quality of the
-//! generator's greedy answer from it.
+//! generator's answer from it, which is greedy, or of a task with labels the likeliest one.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,9 @@ use crate::backend::Refusal;
 use crate::belief::Pairing;
 use crate::call::Call;
 use crate::engine::Engine;
+use crate::engine::belief;
 use crate::engine::belief::report::{MeasureInput, Response, measure_answers};
-use crate::engine::belief::{self, BeliefRequest, SampleOptions};
+use crate::engine::contexts::ContextsRequest;
 use crate::engine::utility::{UtilityReport, UtilityRequest};
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::{self, Axes, Estimate, Series};
@@ -37,7 +38,7 @@ pub(super) struct SampleSize;
 struct Drawn {
     /// By ascending number of answers; the last has all of them.
     estimates: Vec<Partial>,
-    /// Token F1 of the greedy answer from the list.
+    /// Token F1 of the answer from the list.
     f1: f64,
 }
 
@@ -62,7 +63,7 @@ struct Worth {
     with_all: [Mean; 2],
     /// Correlation over passages of DeltaSePer with their labels.
     with_labels: Mean,
-    /// Correlations over questions of SePer with the greedy answer's F1.
+    /// Correlations over questions of SePer with the answer's F1.
     with_f1: [Mean; 2],
 }
 
@@ -76,6 +77,11 @@ impl Analysis for SampleSize {
 
     fn title(&self) -> &'static str {
         "How many answers SePer needs (SePer, Fig. 3)"
+    }
+
+    /// Before it, F1 was that of the greedy text of tasks with labels, too.
+    fn format(&self) -> u32 {
+        3
     }
 
     fn needs(&self) -> Needs {
@@ -97,21 +103,18 @@ impl Analysis for SampleSize {
             for samples in sizes(context.settings.samples) {
                 estimates.push(estimate(engine, &request, &report, samples).await?);
             }
-            let greedy = BeliefRequest {
+            let whole = ContextsRequest {
                 question: request.question.clone(),
                 task: request.task.clone(),
                 contexts: vec![(0..passages.len()).collect()],
                 passages,
-                options: SampleOptions {
-                    max_tokens: Some(context.settings.answer_tokens()),
-                    ..SampleOptions::greedy()
-                },
+                answer_tokens: Some(context.settings.answer_tokens()),
                 passage_tokens: request.passage_tokens,
-                ..BeliefRequest::default()
+                ..ContextsRequest::default()
             };
-            let answered = engine.sample(&Call::local(), greedy, None).await?;
-            let text = answered.answers.first().and_then(|answers| answers.first()).map_or("", |one| one.text.as_str());
-            sampled::kept(Drawn { estimates, f1: lexical::token_f1(&request.task.measured(text), &request.references) })
+            let readings = engine.read_contexts(&Call::local(), whole).await?;
+            let text = readings.first().and_then(|reading| reading.answer.as_deref()).unwrap_or_default();
+            sampled::kept(Drawn { estimates, f1: lexical::token_f1(text, &request.references) })
         })
     }
 
@@ -176,7 +179,7 @@ impl Analysis for SampleSize {
             settings.answer_tokens()
         ));
         report.notes.push(
-"\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals draw questions with all their passages. \"With F1\" is over questions: SePer of the list and token F1 of the greedy answer from it."
+"\"With labels\" is the paper's measure: Pearson's r over passages between DeltaSePer of the passage alone and whether it is relevant. Its intervals draw questions with all their passages. \"With F1\" is over questions: SePer of the list and token F1 of the answer from it, which is greedy, or of a task with labels the likeliest one."
                 .to_owned(),
         );
         Ok(report)

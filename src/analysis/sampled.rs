@@ -144,6 +144,7 @@ pub(super) fn bare_settings() -> super::Settings {
         passage_tokens: None,
         samples: 10,
         repeats: 3,
+        depths: Vec::new(),
         threshold: 0.5,
         seed: 0,
         statistics: Statistics { resamples: 0, ..Statistics::default() },

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub samples: usize,
     /// Repetitions with other seeds, for analyses of stability.
     pub repeats: usize,
+    /// Numbers of first passages, ascending, for the analysis that reads contexts of several; every number where it is empty.
+    pub depths: Vec<usize>,
     /// Least label of a relevant passage.
     pub threshold: f64,
     /// Seed of designs, samples and resamples.
@@ -38,17 +40,25 @@ impl Settings {
         self.passages.unwrap_or_else(|| analysis.passages())
     }
 
-    /// Refuses a task that these questions are not asked.
+    /// Refuses what the analysis does not take: a task that its questions are not asked, or depths that it has none of.
     ///
     /// # Errors
     /// [`EvaluationError::Input`] with the option.
-    pub fn check_task(&self, analysis: &dyn Analysis) -> Result<(), EvaluationError> {
+    pub fn check(&self, analysis: &dyn Analysis) -> Result<(), EvaluationError> {
         self.task.check().map_err(|error| EvaluationError::Input(format!("--{error}")))?;
         if self.task != Task::default() && !analysis.takes_task() {
             let problem = format!("--task: {} asks for no answer but a short one", analysis.name());
             return Err(EvaluationError::Input(problem));
         }
-        Ok(())
+        let taken = self.taken(analysis);
+        let problem = match self.depths.last() {
+            Some(_) if !analysis.takes_depths() => format!("{} has none", analysis.name()),
+            Some(deepest) if *deepest > taken => {
+                format!("{deepest} of the first {taken} passages; --passages takes more of each list")
+            }
+            _ => return Ok(()),
+        };
+        Err(EvaluationError::Input(format!("--depths: {problem}")))
     }
 
     /// Most tokens of an answer.
@@ -83,6 +93,13 @@ impl Settings {
         let frames = models.frames().map(|(key, value)| (key, json!(value)));
         // The default has no entry, so that results of before there were tasks are continued.
         let task = (self.task != Task::default()).then(|| ("task", json!([self.task.kind.name(), self.task.labels()])));
-        entries.into_iter().chain(frames).chain(task).map(|(key, value)| (key.to_owned(), value)).collect()
+        let depths = (!self.depths.is_empty()).then(|| ("depths", json!(self.depths)));
+        entries
+            .into_iter()
+            .chain(frames)
+            .chain(task)
+            .chain(depths)
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect()
     }
 }

@@ -89,17 +89,20 @@ fn another_task_binds_the_results_and_is_refused_where_nothing_is_answered() {
     assert_eq!(manifest(&fever)["task"], json!(["fact-verification", ["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"]]));
     assert_eq!([&short, &fever, &asked(TaskKind::Dialogue, &[])].map(Settings::answer_tokens), [24, 24, 128]);
     let refused =
-        |settings: &Settings, kind: &str| settings.check_task(find(kind).unwrap()).err().map(|one| one.to_string());
+        |settings: &Settings, kind: &str| settings.check(find(kind).unwrap()).err().map(|one| one.to_string());
     assert_eq!((refused(&fever, "erag-correlation"), refused(&short, "position-bias")), (None, None));
     assert!(refused(&fever, "position-bias").unwrap().starts_with("--task: position-bias asks for no answer"));
     assert!(refused(&asked(TaskKind::ShortAnswer, &["a", "b"]), "erag-cost").unwrap().starts_with("--labels"));
+    let deep = Settings { depths: vec![1, 5], ..short.clone() };
+    assert_eq!((manifest(&deep)["depths"].clone(), manifest(&short).get("depths")), (json!([1, 5]), None));
+    assert_eq!(refused(&deep, "utility-by-depth"), None);
 }
 
 /// Lines from when all questions had one design, or too many tokens were counted, are not mixed with others.
 #[test]
 fn lines_that_mean_something_else_have_another_format() {
     let format = |kind: &str| manifest(kind, &ModelIdentity::scripted(""))["analysis_format"].clone();
-    for kind in ["position-bias", "reversed-ranking", "order-distance", "designs", "utility-by-depth"] {
+    for kind in ["position-bias", "reversed-ranking", "order-distance", "designs", "utility-by-depth", "sample-size"] {
         assert_eq!(format(kind), json!(3), "{kind}");
     }
     assert_eq!(format("utility-of-compression"), json!(4));

@@ -1,7 +1,7 @@
 //! What the first passages of a list do for the generator, by their number and by their order (Dai et al., *SePer*, Fig. 5 (a)
 //! and (c), sections 5.3 and 5.5).
 //!
-//! For every k the first k passages are a context: once in the retriever's order, once in the order of the server's default
+//! For every k, or those of `depths`, the first k passages are a context: once in the retriever's order, once in the order of the server's default
 //! method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a question draw the same
 //! random numbers, so differences are paired twice: by sample and by question.
 
@@ -24,7 +24,7 @@ use crate::rpc::v1;
 /// See the module.
 pub(super) struct UtilityByDepth;
 
-/// DeltaSePer of one question, by the number of passages from 1 on.
+/// DeltaSePer of one question, by [`numbers`] of passages.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Curves {
     retriever: Vec<Both>,
@@ -57,20 +57,26 @@ impl Analysis for UtilityByDepth {
         true
     }
 
+    fn takes_depths(&self) -> bool {
+        true
+    }
+
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let passages = context.passages(self, question);
             let order = reranked(question, context, &passages).await?;
             let count = passages.len();
-            let given = (1..=count).map(|k| (0..k).collect());
-            let subsets: Vec<Vec<usize>> = given.chain((1..=count).map(|k| order[..k].to_vec())).collect();
+            let numbers: Vec<usize> = numbers(context.settings, count).collect();
+            let given = numbers.iter().map(|&k| (0..k).collect());
+            let subsets: Vec<Vec<usize>> = given.chain(numbers.iter().map(|&k| order[..k].to_vec())).collect();
             let request = UtilityRequest { subsets, ..sampled::request(question, context, passages) };
             let answer = context.backend.utility(&request, false).await?;
             let deltas: Vec<Both> = answer.utilities.iter().map(Both::delta).collect();
-            if deltas.len() != 2 * count {
-                return Err(Refusal::Question(format!("{} contexts of {} were measured", deltas.len(), 2 * count)));
+            let wanted = 2 * numbers.len();
+            if deltas.len() != wanted {
+                return Err(Refusal::Question(format!("{} contexts of {wanted} were measured", deltas.len())));
             }
-            let (retriever, reranked) = deltas.split_at(count);
+            let (retriever, reranked) = deltas.split_at(numbers.len());
             sampled::kept(Curves { retriever: retriever.to_vec(), reranked: reranked.to_vec() })
         })
     }
@@ -87,18 +93,18 @@ impl Analysis for UtilityByDepth {
             let series = [("retriever's order", 0), ("reranked", 1)].map(|(name, at)| {
                 let point = |(k, means): (usize, &[Mean; 4])| {
                     let mean = &means[at];
-                    Some(Estimate { x: real(k + 1), y: mean.value?, bounds: mean.low.zip(mean.high) })
+                    Some(Estimate { x: real(number(settings, k)), y: mean.value?, bounds: mean.low.zip(mean.high) })
                 };
                 Series { name: name.to_owned(), points: depths.iter().enumerate().filter_map(point).collect() }
             });
             let svg = charts::estimates(&series, &Axes { x: "passages", y: "DeltaSePer" })?;
             report.charts.push(Chart { caption: format!("{} DeltaSePer of the first passages", capital(kind)), svg });
             if report.verdict.is_empty() {
-                report.verdict = verdict(&depths, kind);
+                report.verdict = verdict(&depths, kind, settings);
             }
             let name = kind.name();
             let rows = depths.into_iter().enumerate().map(|(k, [given, reranked, difference, _])| {
-                let (k, questions) = (k + 1, given.questions);
+                let (k, questions) = (number(settings, k), given.questions);
                 let mut cell =
                     |what: &str, mean| report.number(format!("{name}, {what}, {k} passages"), "probability", mean);
                 let cells = [
@@ -123,11 +129,21 @@ impl Analysis for UtilityByDepth {
             settings.answer_tokens()
         ));
         report.notes.push(
-"The server's default method ranks the same passages, so at the last number of passages the two contexts differ by their order alone. The paper has a cross-encoder choose 5 of 20: give --passages 20 and read the row of 5."
+"The server's default method ranks the same passages, so in a row of all of them the two contexts differ by their order alone. The paper has a cross-encoder choose 5 of 20: --passages 20 --depths 5."
                 .to_owned(),
         );
         Ok(report)
     }
+}
+
+/// The numbers of first passages that are read of so many.
+fn numbers(settings: &Settings, count: usize) -> impl Iterator<Item = usize> {
+    (0..).map(|at| number(settings, at)).take_while(move |k| *k <= count)
+}
+
+/// The number at a place of them; above every count behind the last.
+fn number(settings: &Settings, at: usize) -> usize {
+    if settings.depths.is_empty() { at + 1 } else { settings.depths.get(at).copied().unwrap_or(usize::MAX) }
 }
 
 /// The passages in the order of the server's default method, best first.
@@ -152,8 +168,8 @@ fn permutation(answer: &v1::RerankResponse, count: usize) -> Result<Vec<usize>, 
     if complete { Ok(order) } else { Err(Refusal::Question("the answer does not rank every passage once".to_owned())) }
 }
 
-/// By the number of passages: the mean in the retriever's order, that of the reranked one, the mean difference, and in the
-/// retriever's order the mean difference to the first passage alone. Empty where no question has this kind.
+/// By the place of the number of passages: the mean in the retriever's order, that of the reranked one, the mean difference, and in
+/// the retriever's order the mean difference to the least number. Empty where no question has this kind.
 fn depths(curves: &[Curves], kind: Kind, settings: &Settings) -> Vec<[Mean; 4]> {
     let deepest = curves.iter().map(|one| one.retriever.len()).max().unwrap_or(0);
     let at = |k: usize| {
@@ -183,22 +199,26 @@ fn capital(kind: Kind) -> &'static str {
 
 /// What the passages gain, how many are enough, and where the orders differ beyond the error. Depths that some lists do not reach
 /// are means over other questions, and are not compared.
-fn verdict(depths: &[[Mean; 4]], kind: Kind) -> String {
+fn verdict(depths: &[[Mean; 4]], kind: Kind, settings: &Settings) -> String {
     let value = |mean: &Mean| mean.value.unwrap_or(f64::NEG_INFINITY);
     let reached = depths.iter().take_while(|means| means[0].questions == depths[0][0].questions).count();
     let best = (0..reached).max_by(|l, r| value(&depths[*l][0]).total_cmp(&value(&depths[*r][0])).then(r.cmp(l)));
     let Some(best) = best else { return "There is nothing to compare.".to_owned() };
     let where_is = |holds: fn(&Mean) -> bool| {
         let places = depths.iter().enumerate().filter(|(_, means)| holds(&means[2]));
-        sampled::listed(&places.map(|(k, _)| k + 1).collect::<Vec<_>>())
+        sampled::listed(&places.map(|(k, _)| number(settings, k)).collect::<Vec<_>>())
     };
     let gain = &depths[best][3];
+    let least = match number(settings, 0) {
+        1 => "the first alone".to_owned(),
+        least => format!("the first {least}"),
+    };
     let more = match side(gain) {
         _ if best == 0 => String::new(),
-        Side::Above => format!(", more than the first alone by {}", signed(gain)),
-        Side::Below => format!(", less than the first alone by {}", signed(gain)),
-        Side::Within => format!(", within the error of the first alone, {}", signed(gain)),
-        Side::Unknown => format!(", {} to the first alone, {UNJUDGED}", signed(gain)),
+        Side::Above => format!(", more than {least} by {}", signed(gain)),
+        Side::Below => format!(", less than {least} by {}", signed(gain)),
+        Side::Within => format!(", within the error of {least}, {}", signed(gain)),
+        Side::Unknown => format!(", {} to {least}, {UNJUDGED}", signed(gain)),
     };
     let orders = if depths.iter().all(|means| side(&means[2]) == Side::Unknown) {
         "there are too few questions, or no intervals, to judge the reranked order by".to_owned()
@@ -209,12 +229,20 @@ fn verdict(depths: &[[Mean; 4]], kind: Kind) -> String {
             where_is(sampled::below)
         )
     };
-    format!(
-        "In the retriever's order {} of the {reached} passages that all lists have help most ({} {} DeltaSePer{more}); {orders}.",
-        best + 1,
-        sampled::signed(depths[best][0].value),
-        kind.name(),
-    )
+    let most = format!("{} {} DeltaSePer{more}", sampled::signed(depths[best][0].value), kind.name());
+    let (first, last) = (number(settings, best), number(settings, reached - 1));
+    if reached == 1 && !settings.depths.is_empty() {
+        let passages = if first == 1 { "passage has" } else { "passages have" };
+        format!("In the retriever's order the first {first} {passages} {most}; {orders}.")
+    } else if settings.depths.is_empty() {
+        format!(
+            "In the retriever's order {first} of the {last} passages that all lists have help most ({most}); {orders}."
+        )
+    } else {
+        format!(
+            "In the retriever's order the first {first} help most, of the numbers read, up to {last}, that all lists have ({most}); {orders}."
+        )
+    }
 }
 
 #[cfg(test)]
@@ -264,12 +292,33 @@ mod tests {
     #[test]
     fn a_difference_beyond_the_error_is_said() {
         let question = Question::default();
-        let answers = answers(&question, &[(&[0.1, 0.3][..], &[0.3, 0.2][..]); 10]);
+        let both = answers(&question, &[(&[0.1, 0.3][..], &[0.3, 0.2][..]); 10]);
         let statistics = crate::metrics::resample::Statistics { resamples: 100, ..Default::default() };
-        let report = UtilityByDepth.report(&answers, &Settings { statistics, ..bare_settings() }).unwrap();
+        let report = UtilityByDepth.report(&both, &Settings { statistics, ..bare_settings() }).unwrap();
         assert!(report.verdict.ends_with("numbers of passages: 1, and worse at: 2."), "{}", report.verdict);
         assert!(report.verdict.contains("2 of the 2 passages"), "{}", report.verdict);
         assert!(report.verdict.contains("more than the first alone by +0.200 [+0.200, +0.200]"), "{}", report.verdict);
+        let settings = Settings { depths: vec![2, 5, 9], statistics, ..bare_settings() };
+        let report = UtilityByDepth.report(&both, &settings).unwrap();
+        assert!(report.verdict.contains("the first 5 help most, of the numbers read, up to 5,"), "{}", report.verdict);
+        assert!(report.verdict.contains("more than the first 2 by +0.200"), "{}", report.verdict);
+        assert!(report.verdict.ends_with("numbers of passages: 2, and worse at: 5."), "{}", report.verdict);
+        assert!((figure(&report, "soft, reranked, 5 passages") - 0.2).abs() < 1e-12);
+        let one = answers(&question, &[(&[0.1][..], &[0.3][..]); 10]);
+        let report = UtilityByDepth.report(&one, &Settings { depths: vec![5], ..settings }).unwrap();
+        let told =
+            "In the retriever's order the first 5 passages have +0.100 soft DeltaSePer; the reranked order is better";
+        assert!(report.verdict.starts_with(told), "{}", report.verdict);
+    }
+
+    #[test]
+    fn a_list_has_the_numbers_that_it_reaches() {
+        let of = |depths: &[usize], count| {
+            numbers(&Settings { depths: depths.to_vec(), ..bare_settings() }, count).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[], 3), [1, 2, 3]);
+        assert_eq!(of(&[1, 5, 10], 9), [1, 5]);
+        assert_eq!(of(&[5, 10], 4), [0_usize; 0]);
     }
 
     #[test]

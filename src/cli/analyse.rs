@@ -26,6 +26,7 @@ use crate::telemetry;
     after_help = "Examples:\n  rerankd analyse position-bias --data lists.jsonl.gz --questions 40 --out bias\n  \
                         rerankd analyse position-bias --data lists.jsonl --passages 10 --json\n  \
                         rerankd analyse sample-size --data lists.jsonl --samples 20\n  \
+                        rerankd analyse utility-by-depth --data lists.jsonl --passages 20 --depths 1,5\n  \
                         rerankd analyse erag-correlation --data claims.jsonl --task fact-verification\n\n\
                         Each analysis is described in docs/papers.md."
 )]
@@ -70,6 +71,9 @@ pub(super) struct AnalyseArgs {
     /// Repetitions with other seeds, for analyses of stability; at most 100.
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=100))]
     repeats: u32,
+    /// Numbers of first passages that utility-by-depth reads, separated by commas; by default every number.
+    #[arg(long, value_name = "PASSAGES", value_delimiter = ',', value_parser = super::count)]
+    depths: Vec<usize>,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
     relevance_threshold: f64,
@@ -85,6 +89,9 @@ impl AnalyseArgs {
     fn settings(&self) -> Result<Settings, Failure> {
         let statistics = Statistics { resamples: self.resamples, seed: self.seed, ..Statistics::default() };
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
+        let mut depths = self.depths.clone();
+        depths.sort_unstable();
+        depths.dedup();
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Ok(Settings {
             task: self.task.task(),
@@ -92,6 +99,7 @@ impl AnalyseArgs {
             passage_tokens: self.passage_tokens,
             samples: number(self.samples),
             repeats: number(self.repeats),
+            depths,
             threshold: self.relevance_threshold,
             seed: self.seed,
             statistics,
@@ -104,7 +112,7 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     telemetry::install(&config, true);
     let analysis = analysis::find(&args.kind)?;
     let settings = args.settings()?;
-    settings.check_task(analysis)?;
+    settings.check(analysis)?;
     let sources =
         Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
     let (data, left_out) = analysis::suitable(analysis, &settings, analysis.load(&sources)?);

@@ -125,7 +125,9 @@ impl Engine {
     fn context_plan(&self, call: &Call, request: &ContextsRequest) -> Result<Reading, EngineError> {
         let generator = self.generator()?;
         let language = &generator.language;
-        let most = request.answer_tokens.unwrap_or(1);
+        // A label is scored, not drawn, and has the room of the longest one; only a first token may be drawn beside it.
+        let drawn = request.answer_tokens.filter(|_| request.task.labels().is_empty());
+        let most = drawn.unwrap_or(1);
         let options = SampleOptions { max_tokens: Some(most), ..SampleOptions::greedy() };
         let stop = options.text_stop(language);
         let reference = request.reference.as_ref().map(|reference| language.query(reference));

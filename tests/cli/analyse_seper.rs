@@ -87,6 +87,19 @@ fn depth_has_both_orders_at_every_number_of_passages() {
         }
     }
     assert!(!figures.keys().any(|name| name.contains("3 passages")));
+    // Every number of twenty passages is forty contexts a question; the paper's figure has three of them.
+    let two = analyse("utility-by-depth", &lists(folder.path()), &["--depths", "2,2"]);
+    for name in ["soft, retriever's order, 2 passages", "soft, reranked, 2 passages"] {
+        within(&two, name, (-1.0, 1.0));
+    }
+    assert!(!two.keys().any(|name| name.contains("1 passages")));
+    for (kind, depths, problem) in [
+        ("utility-by-depth", "1,11", "--depths: 11 of the first 10 passages"),
+        ("sample-size", "1", "--depths: sample-size has none"),
+    ] {
+        let refused = run(&["analyse", kind, "--data", &lists(folder.path()), "--depths", depths]);
+        assert!(refused.status.code() == Some(2) && error(&refused).contains(problem), "{}", error(&refused));
+    }
 }
 
 #[test]
@@ -130,6 +143,10 @@ fn all_answers_agree_with_themselves() {
     within(&figures, "soft, 3 answers, deviation of DeltaSePer", (0.0, 1e-12));
     let r = within(&figures, "soft, 3 answers, Pearson's r with the estimate of all", (0.9, 1.0));
     assert!(r > 1.0 - 1e-9);
+    // A task with labels is answered with one of them.
+    let labelled = ["--task", "classification", "--labels", "Ada Voss,forty metres"];
+    let figures = analyse("sample-size", &lists(folder.path()), &labelled);
+    within(&figures, "soft, 3 answers, deviation of SePer", (0.0, 1e-12));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use rerankd::call::Call;
 use rerankd::engine::contexts::ContextsRequest;
 use rerankd::engine::rerank::Passage;
 use rerankd::engine::task::{Task, TaskKind};
+use rerankd::model::Capacity;
 
 use crate::common::Scripted;
 
@@ -28,7 +29,13 @@ async fn a_context_of_a_task_with_labels_is_answered_with_one() {
     let read = server.engine.read_contexts(&Call::local(), short).await.unwrap();
     assert!(read[0].answer.is_some());
     let drawn = ContextsRequest { first_token: true, ..asked };
-    let read = server.engine.read_contexts(&Call::local(), drawn).await.unwrap();
+    let read = server.engine.read_contexts(&Call::local(), drawn.clone()).await.unwrap();
     assert!(read[0].answer.as_deref() == Some("REFUTES") && !read[0].first_token.is_empty());
+    server.stop().await;
+    // A label is scored, and needs no room for as many tokens as an answer may have.
+    let capacity = Capacity { cells: 512, sequences: 64, batch: 64 };
+    let server = Scripted { capacity, ..Scripted::default() }.serve().await;
+    let read = server.engine.read_contexts(&Call::local(), ContextsRequest { answer_tokens: Some(512), ..drawn }).await;
+    assert_eq!(read.unwrap()[1].answer.as_deref(), Some("SUPPORTS"));
     server.stop().await;
 }

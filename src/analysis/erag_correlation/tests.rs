@@ -10,6 +10,7 @@ fn settings() -> Settings {
         passage_tokens: None,
         samples: 5,
         repeats: 3,
+        depths: Vec::new(),
         threshold: 0.5,
         seed: 0,
         statistics: Statistics { resamples: 50, ..Statistics::default() },
