@@ -3,7 +3,8 @@
 
 mod identity;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::call::Call;
@@ -32,6 +33,12 @@ pub(crate) struct Remote {
     message_bytes: usize,
     /// Whether it answered before: an address at which nobody ever was is a mistake, and not a server that starts again.
     met: AtomicBool,
+    /// When it last answered.
+    answered: Mutex<Option<Instant>>,
+    /// Requests that are in its hands.
+    asking: AtomicUsize,
+    /// Longest wait for a server that is busy or away for a moment.
+    patience: Duration,
 }
 
 /// A backend that cannot answer.
@@ -78,38 +85,74 @@ impl From<ClientError> for Refusal {
     }
 }
 
-/// Longest wait for a server that is busy or away for a moment.
+/// [`Remote::patience`] of commands.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Remote {
     /// Asks again where the server says that the same request may be answered later, and where it is away after it answered: one
-    /// busy moment, or a server that starts again, must not end the work on a file. The answer comes with the time that it took
-    /// itself.
+    /// busy moment, or a server that starts again, must not end the work on a file. The answer comes with the time that it took itself.
+    ///
+    /// Of questions that are asked at once a server refuses those that would wait too long for the others. It is not busy for too
+    /// long while it works on some of them.
     async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<(T, Duration), ClientError> {
-        let mut end = None;
+        let mut refused = None;
         loop {
-            let begun = Instant::now();
+            let before = self.asking.load(Ordering::Relaxed);
+            let (asking, begun) = (Asking::begin(&self.asking), Instant::now());
             let error = match ask().await {
                 Ok(answer) => {
                     self.met.store(true, Ordering::Relaxed);
+                    *self.answered() = Some(Instant::now());
                     return Ok((answer, begun.elapsed()));
                 }
                 Err(error) => error,
             };
+            drop(asking);
             let delay = match &error {
                 ClientError::Refused { input: false, retry, .. } => *retry,
                 ClientError::Unreachable { .. } if self.met.load(Ordering::Relaxed) => Some(client::UNTOLD),
                 _ => None,
             };
             // From the first refusal on: a request itself may have taken longer.
-            let end = *end.get_or_insert_with(|| Instant::now() + PATIENCE);
-            let Some(delay) = delay.filter(|delay| Instant::now() + *delay < end) else { return Err(error) };
+            let now = Instant::now();
+            let since = refused.get_or_insert(now);
+            let busy = matches!(&error, ClientError::Refused { code, .. } if *code == client::BUSY);
+            // The work of which it tells then holds what it was asked beside this one.
+            let with_others = busy && before.max(self.asking.load(Ordering::Relaxed)) > 0;
+            if with_others {
+                *since = now;
+            } else if let Some(answered) = self.answered().filter(|_| busy) {
+                *since = answered.max(*since);
+            }
+            let left = (*since + self.patience).saturating_duration_since(now);
+            let delay = delay.map(|delay| if with_others { delay.min(left) } else { delay });
+            let Some(delay) = delay.filter(|delay| *delay <= left && !left.is_zero()) else { return Err(error) };
             self.met.store(true, Ordering::Relaxed);
             tokio::time::sleep(delay).await;
         }
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts a request while it is in the server's hands.
+struct Asking<'a>(&'a AtomicUsize);
+
+impl<'a> Asking<'a> {
+    fn begin(asking: &'a AtomicUsize) -> Self {
+        asking.fetch_add(1, Ordering::Relaxed);
+        Self(asking)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -125,7 +168,8 @@ fn check_task(asked: &Task, answered: v1::Task) -> Result<(), Refusal> {
 impl Backend {
     /// A server. Answers of more bytes are refused.
     pub fn server(server: connect::Server, message_bytes: usize) -> Self {
-        Self::Server(Box::new(Remote { server, message_bytes, met: AtomicBool::new(false) }))
+        let (met, answered, asking) = (AtomicBool::new(false), Mutex::new(None), AtomicUsize::new(0));
+        Self::Server(Box::new(Remote { server, message_bytes, met, answered, asking, patience: PATIENCE }))
     }
 
     /// Whether the generator can take prompts of this frame. Only an engine in this process can be asked.
@@ -251,8 +295,6 @@ impl Backend {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     /// A server that restarts between two lists of a file ended the command.
@@ -266,5 +308,45 @@ mod tests {
         assert_eq!(remote.patiently(ask).await.unwrap().0, 1);
         assert_eq!(remote.patiently(ask).await.unwrap().0, 2);
         assert!(answers.lock().unwrap().is_empty());
+    }
+
+    /// One of many questions that are asked at once was refused for a minute, while the others were answered, and ended the command.
+    #[tokio::test]
+    async fn a_server_that_answers_the_others_is_not_busy_for_too_long() {
+        let Backend::Server(mut remote) = Backend::server("h:1".into(), 1) else { panic!() };
+        remote.patience = Duration::from_secs(1);
+        let refusal = |code: &str, delay| ClientError::Refused {
+            code: code.into(),
+            message: "not now".into(),
+            input: false,
+            retry: Some(Duration::from_millis(delay)),
+        };
+        let busy = || refusal(client::BUSY, 60_000);
+        let until = |end: Instant| move || async move { if Instant::now() < end { Err(busy()) } else { Ok(()) } };
+        let in_hand = async |end: Instant| {
+            let _ = remote.patiently(async || Ok(tokio::time::sleep_until(end.into()).await)).await;
+        };
+        let begun = Instant::now();
+        assert!(remote.patiently(until(begun + Duration::from_millis(2_500))).await.is_err(), "nobody else is asked");
+        assert!(begun.elapsed() < Duration::from_secs(1), "a minute is more than can be waited for");
+        let end = Instant::now() + Duration::from_millis(2_500);
+        assert!(tokio::join!(in_hand(end), remote.patiently(until(end))).1.is_ok());
+        // It then may be away for a moment, too.
+        let (end, away) = (Instant::now() + Duration::from_millis(2_500), AtomicBool::new(true));
+        let restarts = async || {
+            if Instant::now() < end {
+                return Err(refusal(client::BUSY, 20));
+            }
+            if away.swap(false, Ordering::Relaxed) { Err(refusal("Unavailable", 20)) } else { Ok(()) }
+        };
+        assert!(tokio::join!(in_hand(end), remote.patiently(restarts)).1.is_ok());
+        // A server that breaks at this question is not asked for ever, because it works on others.
+        let end = Instant::now() + Duration::from_millis(2_500);
+        let broken = async {
+            let answer = remote.patiently(async || Err::<(), _>(refusal("Unavailable", 20))).await;
+            (answer, Instant::now())
+        };
+        let ((), (broken, ended)) = tokio::join!(in_hand(end), broken);
+        assert!(broken.is_err() && ended < end);
     }
 }

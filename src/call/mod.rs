@@ -16,7 +16,7 @@ mod priority;
 mod tally;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
@@ -162,8 +162,10 @@ impl Call {
     /// [`Call::local`] with a deadline.
     #[must_use]
     pub fn local_with(deadline: Option<Instant>) -> Self {
+        // Many may be in flight at once. They share their threads, as the calls of a server do.
+        static SHARED: LazyLock<Compute> = LazyLock::new(Compute::default);
         let terms = Terms { operation: "local".to_owned(), deadline, ..Terms::default() };
-        Self::new(terms, None, CancellationToken::new(), Compute::default())
+        Self::new(terms, None, CancellationToken::new(), SHARED.clone())
     }
 
     /// The same call with a child cancellation token. It stops when this call stops, and can be cancelled separately.

@@ -20,7 +20,8 @@ use crate::telemetry;
 
 /// Compare ranking methods on labelled lists: which one is worth its milliseconds?
 ///
-/// Every method ranks every list, one request after the other. Beside the methods there are two rows that need no model:
+/// Every method ranks every list, one request after the other. With --concurrency several lists are ranked at once. Beside the
+/// methods there are two rows that need no model:
 /// `given`, the retriever's order, and `bm25`, BM25 inside the list. The verdict recommends the method with the best nDCG@10
 /// whose difference from `given` is significant after Holm's adjustment; of methods that tie the one with the fewest tokens of
 /// the generator, and the faster one of a scorer and a generator.
@@ -44,6 +45,7 @@ use crate::telemetry;
                         rerankd compare --data nq.jsonl.gz --data own.jsonl --methods moi,query-generation --questions 50\n  \
                         rerankd compare --data labelled.jsonl --methods all --server 127.0.0.1:50051 --json\n  \
                         rerankd compare --data labelled.jsonl --methods cascade --latency-budget-ms 500\n  \
+                        rerankd compare --data labelled.jsonl --server gpu:50051 --concurrency 16\n  \
                         rerankd compare --data claims.jsonl --methods query-generation --examples examples.jsonl\n  \
                         rerankd compare --data labelled.jsonl --methods query-generation,cascade --frames jinja,plain\n  \
                         rerankd compare --data labelled.jsonl --set scorer.model=small.gguf --methods cascade --by-generator")]
@@ -91,6 +93,10 @@ pub(super) struct CompareArgs {
     /// refuse. Two rankings without a budget come first, to measure the speed.
     #[arg(long, value_name = "MILLISECONDS", value_parser = super::above_zero)]
     latency_budget_ms: Option<f64>,
+    /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. The
+    /// seconds of a request then hold what it waits for the others, and scores are equal to rounding only.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once, conflicts_with_all = ["by_generator", "latency_budget_ms"])]
+    concurrency: usize,
     /// Least label of a relevant passage.
     #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero)]
     relevance_threshold: f64,
@@ -127,6 +133,7 @@ impl CompareArgs {
             frames: distinct(self.frames.clone()),
             passage_tokens: self.passage_tokens,
             latency_budget_ms: self.latency_budget_ms,
+            concurrency: self.concurrency,
             seed: self.seed,
             threshold: self.relevance_threshold,
             statistics,
@@ -167,9 +174,13 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
 fn shown(group: &Group) -> String {
     let tables: Vec<String> = tables::of(group).iter().map(table).collect();
     let without = group.questions - group.ranked;
+    let waited = match group.concurrency {
+        1 => String::new(),
+        many => format!("Seconds include waiting for other requests: {many} questions were asked at once.\n"),
+    };
     let advice: Vec<&str> = group.advice().flat_map(|sentence| [sentence, "\n"]).collect();
     format!(
-        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{}\n{}",
+        "{}: {} questions, {without} without a relevant passage in the list\n\n{}\n{waited}{}\n{}",
         group.name,
         group.questions,
         tables.join("\n"),

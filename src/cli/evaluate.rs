@@ -90,6 +90,10 @@ pub(super) struct EvaluateArgs {
     /// the other annotators lie between 0 and 1, and keep 0.5.
     #[arg(long, value_name = "LABEL", default_value_t = 0.5, value_parser = super::above_zero)]
     relevance_threshold: f64,
+    /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. Numbers are
+    /// then equal to those of one after the other to rounding only, and a sample or a near tie may fall otherwise.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once)]
+    concurrency: usize,
     /// Do not generate end-to-end answers.
     #[arg(long)]
     no_end_to_end: bool,
@@ -144,6 +148,7 @@ impl EvaluateArgs {
             answer_tokens: self.max_tokens.unwrap_or_else(|| task.kind.answer_tokens().unwrap_or(ANSWER_TOKENS)),
             task,
             samples: self.count,
+            concurrency: self.concurrency,
             seed: self.seed,
             passage_tokens: self.max_passage_tokens,
             measure: self.measure.options(),

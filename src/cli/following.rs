@@ -1,4 +1,4 @@
-//! What is shown while questions are asked one after the other.
+//! What is shown while the questions of a file are asked.
 
 use indicatif::ProgressBar;
 

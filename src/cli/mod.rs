@@ -206,6 +206,11 @@ fn count(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| "must be a whole number above 0".to_owned())
 }
 
+/// A number of requests at once, for an argument. Each request to a server has its own connection.
+fn at_once(text: &str) -> Result<usize, String> {
+    count(text).ok().filter(|number| *number <= 256).ok_or_else(|| "must be a whole number from 1 to 256".to_owned())
+}
+
 /// Time for computations to stop after the command has ended.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(2);
 

@@ -31,7 +31,8 @@ use crate::{app, telemetry};
     after_help = "Examples:\n  rerankd rerank --query 'who wrote Middlemarch' passages.jsonl --server 127.0.0.1:50051\n  \
                   rerankd rerank --query 'vaccines cause autism' passages.jsonl --method query-generation \
                   --instruction 'Write the claim that the documents support or refute.'\n  \
-                  rerankd rerank --lists lists.jsonl.gz --format trec > reranked.run"
+                  rerankd rerank --lists lists.jsonl.gz --format trec > reranked.run\n  \
+                  rerankd rerank --lists lists.jsonl.gz --server gpu:50051 --concurrency 16 > reranked.jsonl"
 )]
 pub(super) struct RerankArgs {
     /// Query by which the passages are ranked.
@@ -44,8 +45,13 @@ pub(super) struct RerankArgs {
     /// standard input.
     #[arg(long, value_name = "FILE")]
     lists: Option<PathBuf>,
+    // Beside --query, which conflicts with --lists, clap drops `requires`.
+    /// Lists that are ranked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. They are
+    /// printed in the order of the file; scores are then equal to rounding only.
+    #[arg(long, value_name = "LISTS", default_value_t = 1, value_parser = super::at_once, requires = "lists", conflicts_with = "query")]
+    pub(super) concurrency: usize,
     /// Name of the run in the output format trec.
-    #[arg(long, default_value = "rerankd", requires = "lists")]
+    #[arg(long, default_value = "rerankd", requires = "lists", conflicts_with = "query")]
     pub(super) tag: String,
     /// JSON with title and text of each passage.
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::rerank::{Format, RerankArgs};
@@ -12,7 +13,8 @@ use crate::engine::rerank::RerankRequest;
 use crate::files::trec;
 use crate::rpc::v1;
 
-/// Reranks one list after the other and prints each as it ends. `options` is the request without query and passages.
+/// Reranks the lists, one after the other or several at once, and prints them in their order. `options` is the request without query
+/// and passages.
 pub(super) async fn run(
     args: &RerankArgs,
     file: &Path,
@@ -31,9 +33,14 @@ pub(super) async fn run(
     let backend = backend::open_for_work(args.server.as_ref(), &args.connection, config).await?;
     let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
     let mut refused = 0;
-    for (id, list) in lists {
+    let answers = stream::iter(lists).map(async |(id, list): (String, input::Question)| {
         let request = RerankRequest { query: list.question, passages: list.passages, ..options.clone() };
-        let text = match backend.rerank(&request).await {
+        let answer = backend.rerank(&request).await;
+        (id, list.line, request, answer)
+    });
+    let mut answers = std::pin::pin!(answers.buffered(args.concurrency));
+    while let Some((id, line, request, answer)) = answers.next().await {
+        let text = match answer {
             Ok(answer) if is_trec => lines(&id, &answer, &args.tag),
             Ok(answer) => {
                 let answer = output::rerank_json(&answer, args.texts.then_some(&request));
@@ -41,7 +48,7 @@ pub(super) async fn run(
             }
             Err(Refusal::Question(problem)) => {
                 refused += 1;
-                bar.suspend(|| output::complain(&format!("{}:{}: {problem}", input::name(file), list.line)));
+                bar.suspend(|| output::complain(&format!("{}:{}: {problem}", input::name(file), line)));
                 String::new()
             }
             Err(Refusal::Fatal(error)) => {

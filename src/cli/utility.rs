@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
@@ -35,6 +36,11 @@ pub(super) struct UtilityArgs {
     server: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
+    /// Questions that are asked at once, 256 at most, to keep a GPU or several replicas at work; on a CPU it gains nothing. They are
+    /// printed in the order of the file. Numbers are then equal to those of one after the other to rounding only, and a sample may
+    /// fall otherwise.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 1, value_parser = super::at_once)]
+    concurrency: usize,
     /// Also measure each passage alone.
     #[arg(long)]
     each: bool,
@@ -116,8 +122,11 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let bar = output::progress(questions.len(), "questions");
     let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
-    for question in &questions {
-        match backend.utility(&args.request(question), args.samples).await {
+    let answers = stream::iter(&questions)
+        .map(async |question| (question, backend.utility(&args.request(question), args.samples).await));
+    let mut answers = std::pin::pin!(answers.buffered(args.concurrency));
+    while let Some((question, answer)) = answers.next().await {
+        match answer {
             Ok(answer) => {
                 tokens += answer.usage.as_ref().map_or(0, |usage| usage.tokens);
                 if !bar.suspend(|| show(question, &answer))? {

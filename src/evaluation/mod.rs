@@ -26,6 +26,7 @@ mod warned;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use self::data::Data;
@@ -81,6 +82,8 @@ pub(crate) struct Settings {
     pub answer_tokens: usize,
     /// Samples of each prompt for the SePer annotators; the engine's default where `None`.
     pub samples: Option<usize>,
+    /// Questions that are asked at once; at least 1.
+    pub concurrency: usize,
     /// Seed of the samples.
     pub seed: u64,
     /// Most tokens of a passage.
@@ -149,9 +152,21 @@ pub(crate) async fn run(
         let _ = std::fs::remove_file(folder.join(cited::FILE));
     }
     notify(Event::Done(journal.done));
-    for query in &data.queries[journal.done..] {
-        let started = Instant::now();
-        let line = match ask::evaluate(plan, backend, query).await {
+    let answers = stream::iter(&data.queries[journal.done..]).map(async |query| {
+        let asked = async {
+            let line = ask::evaluate(plan, backend, query).await;
+            if !matches!(line, Err(Refusal::Fatal(_))) {
+                let unchanged = unchanged::check(backend, &models, |models| plan.manifest(models)).await;
+                unchanged.map_err(Refusal::Fatal)?;
+            }
+            line
+        };
+        (query, asked.await)
+    });
+    let mut answers = std::pin::pin!(answers.buffered(plan.settings.concurrency));
+    let mut begun = Instant::now();
+    while let Some((query, line)) = answers.next().await {
+        let line = match line {
             Ok(line) => line,
             Err(Refusal::Question(problem)) => {
                 notify(Event::Failed { id: &query.id, problem: &problem });
@@ -162,11 +177,8 @@ pub(crate) async fn run(
                 return Err(error.into());
             }
         };
-        if let Err(error) = unchanged::check(backend, &models, |models| plan.manifest(models)).await {
-            notify(Event::Stopped { id: &query.id, done: journal.done });
-            return Err(error.into());
-        }
-        journal.append(&line, started.elapsed().as_secs_f64())?;
+        // Since the question before, so that they add up to the time of all, however many are asked at once.
+        journal.append(&line, std::mem::replace(&mut begun, Instant::now()).elapsed().as_secs_f64())?;
         notify(Event::Done(journal.done));
     }
     notify(Event::Summarising);

@@ -218,6 +218,7 @@ mod tests {
             task,
             answer_tokens: 32,
             samples: None,
+            concurrency: 1,
             seed: 0,
             passage_tokens: None,
             measure: MeasureOptions::default(),

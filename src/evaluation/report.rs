@@ -74,7 +74,7 @@ pub(super) fn html(
             body {
                 h1 { "Retrieval evaluation: " (plan.systems.join(", ")) }
                 p.verdict { (verdict::of(summary, &plan.settings.statistics)) }
-                (overview(summary))
+                (overview(plan, summary))
                 nav {
                     a href="#metrics" { "Metrics" }
                     @if !summary.comparisons.is_empty() { a href="#comparisons" { "Comparisons" } }
@@ -101,11 +101,12 @@ pub(super) fn html(
     Ok(page.into_string())
 }
 
-fn overview(summary: &Summary) -> Markup {
+fn overview(plan: &Plan, summary: &Summary) -> Markup {
     let cost = &summary.cost;
     let each = |total: f64| total / real(summary.evaluated.max(1));
     let count = |number: u64| real(usize::try_from(number).unwrap_or(usize::MAX));
-    let rerank_tokens = summary.rerank_tokens();
+    let (rerank_tokens, many) = (summary.rerank_tokens(), plan.settings.concurrency);
+    let beside = if many > 1 { format!(", {many} questions at once") } else { String::new() };
     html! {
         p {
             (summary.evaluated) " of " (summary.questions) " questions evaluated"
@@ -115,7 +116,7 @@ fn overview(summary: &Summary) -> Markup {
             @if rerank_tokens > 0 { "The rankings took " (rerank_tokens) " tokens more. " }
             @if cost.judged_pairs > 0 { "The entailment model judged " (cost.judged_pairs) " pairs. " }
             @if cost.timed > 0 {
-                (format!("{:.0} seconds, {:.2} a question", cost.seconds, cost.seconds / real(cost.timed)))
+                (format!("{:.0} seconds, {:.2} a question", cost.seconds, cost.seconds / real(cost.timed))) (beside)
                 @if cost.timed < summary.questions { " (of " (cost.timed) " with a recorded time)" }
                 "."
             }

@@ -85,6 +85,9 @@ impl From<tonic::Status> for ClientError {
     }
 }
 
+/// The code of a server that has no place, or no time, for a request now.
+pub(crate) const BUSY: &str = "ResourceExhausted";
+
 /// After how long a server that says nothing of it may be there again.
 pub(crate) const UNTOLD: Duration = Duration::from_secs(1);
 

@@ -116,6 +116,9 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
                  {\"query\": \"Who?\", \"passages\": [{\"id\": \"d\", \"text\": \"four\", \"score\": 2}]}\n";
     let arguments = ["rerank", "--lists", "-", "--method", "retriever"];
     let run = rerankd(&[&arguments[..], &["--format", "trec", "--tag", "mine"]].concat(), lists);
+    let at_once =
+        rerankd(&[&arguments[..], &["--format", "trec", "--tag", "mine", "--concurrency", "5"]].concat(), lists);
+    assert_eq!(at_once.stdout, run.stdout, "the order is that of the file: {}", error(&at_once));
     // The second list is refused, and the others are there.
     assert_eq!(run.status.code(), Some(1), "{}", error(&run));
     assert!(error(&run).contains("standard input:2: query: must not be empty"), "{}", error(&run));
@@ -140,6 +143,11 @@ fn a_file_of_lists_becomes_lines_of_json_or_a_run() {
     assert_eq!(both.status.code(), Some(2), "{}", error(&both));
     let neither = rerankd(&["rerank", "--query", "q", "--format", "trec"], "\"a\"\n");
     assert!(neither.status.code() == Some(2) && error(&neither).contains("needs --lists"), "{}", error(&neither));
+    // The tag was taken and had no effect.
+    for only in [["--concurrency", "2"], ["--tag", "mine"]] {
+        let one = rerankd(&[&["rerank", "--query", "q"][..], &only].concat(), "\"a\"\n");
+        assert!(one.status.code() == Some(2) && error(&one).contains("cannot be used with"), "{}", error(&one));
+    }
 }
 
 #[test]

@@ -67,6 +67,31 @@ fn a_comparison_says_which_method_to_take() {
     assert!(error(&other).contains("latency_budget_ms"), "{}", error(&other));
     let bad = asked(&["--latency-budget-ms", "nan"]);
     assert!(bad.status.code() == Some(2) && error(&bad).contains("must be a number above 0"), "{}", error(&bad));
+    let bounded = asked(&["--latency-budget-ms", "500", "--concurrency", "4"]);
+    assert!(error(&bounded).contains("cannot be used with"), "{}", error(&bounded));
+    // Seconds of requests that wait for each other are not mixed with others; the rankings are the same.
+    let other = asked(&["--out", place, "--concurrency", "4"]);
+    assert!(error(&other).contains("concurrency (stored nothing, now 4)"), "{}", error(&other));
+    let beside = folder.path().join("beside");
+    let at_once =
+        figures(&asked(&["--out", beside.to_str().unwrap(), "--concurrency", "4", "--test-resamples", "2000"]));
+    for name in ["lists query-generation nDCG@10 in the list", "lists query-generation tokens, mean", "lists verdict"] {
+        assert_eq!(figure(&at_once, name)["value"], figure(&found, name)["value"], "{name}");
+    }
+    let ids = |out: &Path| {
+        let text = std::fs::read_to_string(out.join("results.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&beside), ids(&out));
+    let told = figure(&at_once, "lists verdict");
+    assert!(told["concurrency"] == 4 && told["sentence"].as_str().unwrap().ends_with("0 tokens a question."), "{told}");
+    let text = std::fs::read_to_string(beside.join("compare.md")).unwrap();
+    assert!(
+        text.contains(
+            "4 questions were asked at once; seconds are from the request to its answer, and include waiting"
+        ),
+        "{text}"
+    );
     assert!(error(&asked(&["--out", place, "--questions", "3"])).contains("there are only 3 questions"));
     // An interrupted comparison continues where it stopped.
     let text = String::from_utf8(before).unwrap();

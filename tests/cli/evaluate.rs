@@ -98,6 +98,27 @@ fn an_evaluation_writes_results_summary_and_report() {
     succeeded(&run(&[asked, vec!["--restart"]].concat()));
 }
 
+/// On a server that batches, one question at a time left it idle.
+#[test]
+fn questions_that_are_asked_at_once_give_the_results_of_one_after_the_other() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("q.jsonl");
+    questions(&file, 7);
+    let results = |name: &str, concurrency: &str| {
+        let out = folder.path().join(name);
+        let same = ["--set", "generator.reproducible=true", "--concurrency", concurrency];
+        let asked = [arguments(file.to_str().unwrap(), out.to_str().unwrap()), same.to_vec()].concat();
+        let document = succeeded(&run(&asked));
+        let timing = std::fs::read_to_string(out.join("timing.jsonl")).unwrap();
+        (std::fs::read_to_string(out.join("results.jsonl")).unwrap(), document["summary"]["systems"].clone(), timing)
+    };
+    let (alone, at_once) = (results("alone", "1"), results("at-once", "3"));
+    assert_eq!(alone.0, at_once.0);
+    assert_eq!(alone.1, at_once.1);
+    assert_eq!(at_once.2.lines().count(), 7);
+}
+
 fn lines(path: &Path) -> usize {
     std::fs::read(path).map_or(0, |bytes| memchr::memchr_iter(b'\n', &bytes).count())
 }

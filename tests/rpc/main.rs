@@ -27,6 +27,7 @@ mod citations;
 mod common;
 mod compression;
 mod compression_bounds;
+mod concurrency;
 mod contexts;
 mod errors;
 mod evaluate;

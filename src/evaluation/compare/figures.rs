@@ -68,6 +68,9 @@ impl Lines<'_> {
         if let Some(frame) = frame.or(self.models.frame) {
             line["model"]["frame"] = json!(frame.name());
         }
+        if self.group.concurrency > 1 {
+            line["concurrency"] = json!(self.group.concurrency);
+        }
         if let Some(adapter) = &self.models.adapter {
             line["model"]["adapter"] = json!(adapter);
         }

@@ -1,6 +1,7 @@
 //! Comparison of ranking methods on labelled lists, behind `rerankd compare`: which method is worth its milliseconds?
 //!
-//! Every method ranks every list, one request after the other ([`ask`]). One line a question is appended to the results file
+//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. One line a question is
+//! appended to the results file
 //! of `evaluation::journal`, so that an interrupted comparison continues. The measures come from the rankings and the labels
 //! at the end ([`summary`]), and become a verdict ([`verdict`]), tables ([`tables`]), a page, Markdown and JSON lines.
 
@@ -22,10 +23,11 @@ mod verdict;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use futures_util::{StreamExt, stream};
 use serde_json::{Map, Value, json};
 
 use self::ask::Line;
-use self::data::Data;
+use self::data::{Data, Question};
 use self::summary::Summary;
 use super::journal::{BOUNDS, Journal};
 use super::{EvaluationError, Event, distinct, models, unchanged, write};
@@ -68,6 +70,8 @@ pub(crate) struct Settings {
     pub passage_tokens: Option<usize>,
     /// Milliseconds that a ranking may take, for the methods that take a budget. What is read then depends on the machine.
     pub latency_budget_ms: Option<f64>,
+    /// Questions that are asked at once; at least 1. Their requests wait for each other, which `seconds` hold.
+    pub concurrency: usize,
     /// Seed of the designs. The seed of the resamples is in `statistics`.
     pub seed: u64,
     /// Least label of a relevant passage.
@@ -133,6 +137,7 @@ impl Settings {
         let compared = (!names.is_empty()).then(|| ("frames", json!(names)));
         let scored = self.by_generator.then_some(("by_generator", json!(true)));
         let budget = self.latency_budget_ms.map(|budget| ("latency_budget_ms", json!(budget)));
+        let at_once = (self.concurrency > 1).then_some(("concurrency", json!(self.concurrency)));
         entries
             .into_iter()
             .chain(judge)
@@ -145,6 +150,7 @@ impl Settings {
             .chain(compared)
             .chain(scored)
             .chain(budget)
+            .chain(at_once)
             .map(|(key, value)| (key.to_owned(), value))
             .collect()
     }
@@ -216,27 +222,7 @@ pub(crate) async fn run(
         notify(Event::Stopped { id, done: kept.done() });
         return Err(error.into());
     }
-    for question in &data.questions[kept.done()..] {
-        let started = Instant::now();
-        let asked = async {
-            let line = ask::rank(settings, backend, question).await?;
-            unchanged::check(backend, &models, |models| settings.manifest(models)).await.map(|()| line)
-        };
-        let line = match asked.await {
-            Ok(line) => line,
-            Err(error) => {
-                notify(Event::Stopped { id: &question.id, done: kept.done() });
-                return Err(error.into());
-            }
-        };
-        for (method, outcome) in &line.rows {
-            if let Some(problem) = &outcome.error {
-                notify(Event::Failed { id: &line.id, problem: &format!("{method}: {problem}") });
-            }
-        }
-        kept.append(line, started.elapsed().as_secs_f64())?;
-        notify(Event::Done(kept.done()));
-    }
+    rank_all(settings, &data.questions[kept.done()..], (backend, &models), &mut kept, &mut notify).await?;
     notify(Event::Summarising);
     let summary = Summary::new(settings, data, &kept.lines()?);
     let page = match folder {
@@ -250,6 +236,43 @@ pub(crate) async fn run(
         None => None,
     };
     Ok(Finished { summary, models, page })
+}
+
+/// Ranks the lists of these questions, and keeps a line of each in their order.
+async fn rank_all(
+    settings: &Settings,
+    questions: &[Question],
+    (backend, models): (&Backend, &ModelIdentity),
+    kept: &mut Kept,
+    notify: &mut impl FnMut(Event<'_>),
+) -> Result<(), EvaluationError> {
+    let answers = stream::iter(questions).map(async |question| {
+        let asked = async {
+            let line = ask::rank(settings, backend, question).await?;
+            unchanged::check(backend, models, |models| settings.manifest(models)).await.map(|()| line)
+        };
+        (question, asked.await)
+    });
+    let mut answers = std::pin::pin!(answers.buffered(settings.concurrency));
+    let mut begun = Instant::now();
+    while let Some((question, line)) = answers.next().await {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) => {
+                notify(Event::Stopped { id: &question.id, done: kept.done() });
+                return Err(error.into());
+            }
+        };
+        for (method, outcome) in &line.rows {
+            if let Some(problem) = &outcome.error {
+                notify(Event::Failed { id: &line.id, problem: &format!("{method}: {problem}") });
+            }
+        }
+        // Since the question before, so that they add up to the time of all, however many are asked at once.
+        kept.append(line, std::mem::replace(&mut begun, Instant::now()).elapsed().as_secs_f64())?;
+        notify(Event::Done(kept.done()));
+    }
+    Ok(())
 }
 
 fn unsuitable(problem: impl Into<String>) -> BackendError {
@@ -269,6 +292,7 @@ mod tests {
             reranker: None,
             passage_tokens: None,
             latency_budget_ms: None,
+            concurrency: 1,
             seed: 0,
             threshold: 0.5,
             statistics: Statistics::default(),

@@ -20,6 +20,9 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     let held = "passages as the context holds them".to_owned();
     let cut = settings.passage_tokens.map_or(held, |most| format!("passages of at most {most} tokens"));
     let budget = settings.latency_budget_ms.map_or_else(String::new, |budget| format!(", latency budget {budget} ms"));
+    let at_once = (settings.concurrency > 1).then(|| format!("{} questions were asked at once", settings.concurrency));
+    let waiting =
+        if at_once.is_some() { ", and include waiting for other requests: they are no speed of a method" } else { "" };
     let adapter = models.adapter.as_ref().map_or_else(String::new, |adapter| format!(", adapter {adapter}"));
     let scorer = models.scorer.as_ref().map_or_else(String::new, |scorer| format!("; scored by {scorer}"));
     let named =
@@ -38,7 +41,7 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
             "Generator: {} ({}), SHA-256 {}{adapter}{scorer}; prompts {}{frame}; {cut}{budget}; seed {}.",
             models.name, models.encoding, models.generator, models.prompts, settings.seed
         ),
-        format!("Machine: {}. Requests were sent one after the other; seconds are from the request to its answer.", machine()),
+        format!("Machine: {}. {}; seconds are from the request to its answer{waiting}.", machine(), at_once.as_deref().unwrap_or("Requests were sent one after the other")),
         format!("`{GIVEN}` is the order of the file. `{BM25}` is BM25 with the document frequencies of the list itself."),
         "nDCG@10 in the list takes its ideal from the labels of the list: 1 is the best that any order of it can reach.".into(),
         "nDCG@10 of all judged takes it from all relevant passages of the collection, on questions that say how many there are; \

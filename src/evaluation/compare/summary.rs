@@ -135,6 +135,8 @@ pub(crate) struct Group {
     pub scorer: Option<String>,
     /// What rankings warned of.
     pub warned: Vec<Warned>,
+    /// Questions that were asked at once.
+    pub concurrency: usize,
 }
 
 impl Group {
@@ -198,7 +200,11 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
     }
     variants_compared(settings, &mut rows);
     let ranked = rows[0].of(NDCG).iter().flatten().count();
-    let own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
+    let mut own: Vec<Row> = rows.iter().filter(|row| row.frame().is_none()).cloned().collect();
+    if settings.concurrency > 1 {
+        // What a request waited for the others is not the time of its method.
+        own.iter_mut().filter_map(|row| row.measures.get_mut(SECONDS)).for_each(|seconds| seconds.value = None);
+    }
     let verdict = verdict::of(&own, (ranked, asked.len()), &settings.statistics);
     let passages = asked.iter().map(|(question, _)| question.list.passages.len()).sum();
     let level = 1.0 - settings.statistics.confidence;
@@ -210,7 +216,8 @@ fn group(settings: &Settings, name: String, asked: &[Asked<'_>]) -> Group {
         warned::of(row, outcomes.map(|outcome| outcome.warnings.as_slice()))
     };
     let warned = names.flat_map(warnings).collect();
-    Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts, scorer, warned }
+    let concurrency = settings.concurrency;
+    Group { name, questions: asked.len(), ranked, passages, rows, verdict, prompts, scorer, warned, concurrency }
 }
 
 /// What other prompts and another scoring model change in each method: one family of tests.

@@ -81,7 +81,11 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
     let cheapest = cheapest.min_by(|left, right| seconds(left).total_cmp(&seconds(right)));
     let chosen = cheapest.unwrap_or(best);
     let mut sentence = format!("Take {}: nDCG@10 {:.3}, {}", chosen.name, ndcg(chosen), ground(chosen));
-    sentence.push_str(&format!(", for {} and {:.3} s a question", cost(chosen), seconds(chosen)));
+    let time = match chosen.measures.get(SECONDS).and_then(|mean| mean.value) {
+        Some(seconds) => format!(" and {seconds:.3} s"),
+        None => String::new(),
+    };
+    sentence.push_str(&format!(", for {}{time} a question", cost(chosen)));
     if chosen.name != best.name {
         let more = ndcg(best) - ndcg(chosen);
         let (name, cost) = (&best.name, cost(best));
