@@ -88,6 +88,10 @@ impl From<ClientError> for Refusal {
 /// [`Remote::patience`] of commands.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Questions that are all refused at the same moments look as if the server worked on the others. After so many times the patience
+/// without any answer that does not count.
+const SILENT: u32 = 10;
+
 impl Remote {
     /// Asks again where the server says that the same request may be answered later, and where it is away after it answered: one
     /// busy moment, or a server that starts again, must not end the work on a file. The answer comes with the time that it took itself.
@@ -98,7 +102,7 @@ impl Remote {
         &self,
         ask: impl Fn() -> F,
     ) -> Result<(T, Duration), ClientError> {
-        let mut refused = None;
+        let (mut refused, mut since) = (None, None);
         loop {
             let before = self.asking.load(Ordering::Relaxed);
             let (asking, begun) = (Asking::begin(&self.asking), Instant::now());
@@ -118,14 +122,15 @@ impl Remote {
             };
             // From the first refusal on: a request itself may have taken longer.
             let now = Instant::now();
-            let since = refused.get_or_insert(now);
+            let (first, since) = (*refused.get_or_insert(now), since.get_or_insert(now));
             let busy = matches!(&error, ClientError::Refused { code, .. } if *code == client::BUSY);
             // The work of which it tells then holds what it was asked beside this one.
             let with_others = busy && before.max(self.asking.load(Ordering::Relaxed)) > 0;
-            if with_others {
+            let progress = self.answered().map_or(first, |answered| answered.max(first));
+            if with_others && now.saturating_duration_since(progress) < self.patience * SILENT {
                 *since = now;
-            } else if let Some(answered) = self.answered().filter(|_| busy) {
-                *since = answered.max(*since);
+            } else if busy {
+                *since = progress.max(*since);
             }
             let left = (*since + self.patience).saturating_duration_since(now);
             let delay = delay.map(|delay| if with_others { delay.min(left) } else { delay });
@@ -348,5 +353,14 @@ mod tests {
         };
         let ((), (broken, ended)) = tokio::join!(in_hand(end), broken);
         assert!(broken.is_err() && ended < end);
+        // Nor is one that refuses all of them.
+        remote.patience = Duration::from_millis(50);
+        let refused = async || {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            Err::<(), _>(refusal(client::BUSY, 20))
+        };
+        let begun = Instant::now();
+        let (left, right) = tokio::join!(remote.patiently(refused), remote.patiently(refused));
+        assert!(left.is_err() && right.is_err() && begun.elapsed() >= Duration::from_millis(400), "{begun:?}");
     }
 }
