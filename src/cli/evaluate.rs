@@ -163,6 +163,11 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let settings = args.settings()?;
     let data = args.sources().load()?;
     let plan = Plan::new(settings, &data)?;
+    if plan.settings.end_to_end && !plan.end_to_end {
+        output::complain(
+            "no annotator scores answers, so none are generated from whole lists: name one, such as token-f1",
+        );
+    }
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.queries.len();
     let kept = format!("the same command continues {}", args.out.display());

@@ -64,8 +64,10 @@ async fn so_many_questions_are_in_flight_and_their_order_stays() {
         ],
         vec!["evaluate", "LISTS", "--out", "OUT", "--annotators", "provenance", "--concurrency", "4"],
     ] {
-        let (_, several) = most_in_flight(&server, &command).await;
+        let (output, several) = most_in_flight(&server, &command).await;
         assert!((2..=4).contains(&several), "{command:?}: {several}");
+        // Answers from whole lists were left out without a word.
+        assert_eq!(error(&output).contains("no annotator scores answers"), command[0] == "evaluate");
     }
     server.stop().await;
 }
