@@ -329,7 +329,11 @@ mod tests {
         let busy = || refusal(client::BUSY, 60_000);
         let until = |end: Instant| move || async move { if Instant::now() < end { Err(busy()) } else { Ok(()) } };
         let in_hand = async |end: Instant| {
-            let _ = remote.patiently(async || Ok(tokio::time::sleep_until(end.into()).await)).await;
+            let answer = async || {
+                tokio::time::sleep_until(end.into()).await;
+                Ok(())
+            };
+            remote.patiently(answer).await.unwrap();
         };
         let begun = Instant::now();
         assert!(remote.patiently(until(begun + Duration::from_millis(2_500))).await.is_err(), "nobody else is asked");

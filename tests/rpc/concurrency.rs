@@ -16,7 +16,7 @@ async fn most_in_flight(server: &common::Running, arguments: &[&str]) -> (std::p
     let passage =
         |number: usize| json!({ "text": format!("word{number} other words of a passage"), "label": number % 2 });
     let line = |number: usize| json!({ "id": format!("q{number}"), "question": format!("word{number}"), "answers": ["words"], "passages": [passage(number), passage(number + 1)] });
-    std::fs::write(&file, (0..12).map(|number| format!("{}\n", line(number))).collect::<String>()).unwrap();
+    std::fs::write(&file, (0..12).map(|number| line(number).to_string()).collect::<Vec<_>>().join("\n")).unwrap();
     let place = file.to_str().unwrap();
     let out = folder.path().join("out");
     let fill = |argument: &&str| argument.replace("LISTS", place).replace("OUT", out.to_str().unwrap());
