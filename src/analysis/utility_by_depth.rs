@@ -1,9 +1,9 @@
 //! What the first passages of a list do for the generator, by their number and by their order (Dai et al., *SePer*, Fig. 5 (a)
 //! and (c), sections 5.3 and 5.5).
 //!
-//! For every k, or those of `depths`, the first k passages are a context: once in the retriever's order, once in the order of the server's default
-//! method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a question draw the same
-//! random numbers, so differences are paired twice: by sample and by question.
+//! For every k, or those of `depths`, the first k passages are a context: once in the retriever's order, once in the order of
+//! the server's default method. DeltaSePer of each is SePer in the context minus SePer without passages. All contexts of a
+//! question draw the same random numbers, so differences are paired twice: by sample and by question.
 
 use serde::{Deserialize, Serialize};
 

@@ -126,8 +126,7 @@ impl Engine {
         let generator = self.generator()?;
         let language = &generator.language;
         // A label is scored, not drawn, and has the room of the longest one; only a first token may be drawn beside it.
-        let drawn = request.answer_tokens.filter(|_| request.task.labels().is_empty());
-        let most = drawn.unwrap_or(1);
+        let most = request.answer_tokens.filter(|_| request.task.labels().is_empty()).unwrap_or(1);
         let options = SampleOptions { max_tokens: Some(most), ..SampleOptions::greedy() };
         let stop = options.text_stop(language);
         let reference = request.reference.as_ref().map(|reference| language.query(reference));

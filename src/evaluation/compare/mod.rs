@@ -1,9 +1,9 @@
 //! Comparison of ranking methods on labelled lists, behind `rerankd compare`: which method is worth its milliseconds?
 //!
-//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. One line a question is
-//! appended to the results file
-//! of `evaluation::journal`, so that an interrupted comparison continues. The measures come from the rankings and the labels
-//! at the end ([`summary`]), and become a verdict ([`verdict`]), tables ([`tables`]), a page, Markdown and JSON lines.
+//! Every method ranks every list, one request after the other ([`ask`]); several lists may be ranked at once. One line a
+//! question is appended to the results file of `evaluation::journal`, so that an interrupted comparison continues. The measures
+//! come from the rankings and the labels at the end ([`summary`]), and become a verdict ([`verdict`]), tables ([`tables`]), a
+//! page, Markdown and JSON lines.
 
 mod ask;
 pub(crate) mod data;
