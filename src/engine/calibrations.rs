@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::fusing::{Fusion, Learnt, MIXTURE_VERSION};
 use super::opening::NOT_CALIBRATED;
 use super::rerank::RerankRequest;
-use crate::fusion::calibration::Calibration;
+use crate::fusion::calibration::{Calibration, Mix};
 
 /// What a caller is told whose scores are not calibrated, though the method has a calibration.
 pub(super) const WITHOUT_EMBEDDING: &str = "this method's calibration was measured without this embedding model, with other settings of it \
@@ -64,6 +64,35 @@ impl Applicable {
     }
 }
 
+/// Without cosines mixed in, and with them.
+type Found = (Option<Calibration>, Option<Calibration>);
+
+/// Why none of the calibrations that are held applies to a request.
+enum Missing {
+    /// None is of its method.
+    Method,
+    /// None is for what is mixed into its list: the first one's mix.
+    Source(Option<Mix>),
+    /// All were learnt with other built-in weights.
+    Mixture,
+    /// All are of another model beside the generator, or of other settings of it.
+    Model,
+    /// All were measured beside an embedding model: another one, or none is asked.
+    Embedding { asked: bool },
+}
+
+impl Missing {
+    /// What a caller is told whose scores are not calibrated; `None` where nobody calibrated for requests of this kind.
+    fn warning(&self) -> Option<&'static str> {
+        match self {
+            Self::Method | Self::Source(_) | Self::Embedding { asked: false } => None,
+            Self::Mixture => Some(OUTDATED),
+            Self::Model => Some(OTHER_MODEL),
+            Self::Embedding { asked: true } => Some(WITHOUT_EMBEDDING),
+        }
+    }
+}
+
 impl Calibrations {
     /// Replaces all of them. True where the new ones differ.
     pub fn replace(&self, calibrations: Vec<Calibration>) -> bool {
@@ -86,30 +115,10 @@ impl Calibrations {
         if !request.fusion.is_default() {
             return Applicable::default();
         }
-        let (method, (source, _)) = (request.method(), Fusion::source(request));
-        let all = self.lock();
-        let of_list = |calibration: &&Calibration| {
-            calibration.method == method.name() && calibration.mix.is_none_or(|mix| mix.source == source)
-        };
-        let held: Vec<&Calibration> = all.iter().filter(of_list).collect();
-        let (model, embedding) = if method.beside().is_some() { (beside, None) } else { (None, beside) };
-        let of = |embedding: Option<&str>| {
-            let of_models = |one: &&Calibration| one.embedding.as_deref() == embedding && one.model.as_deref() == model;
-            held.iter().copied().filter(|one| one.holds_with(MIXTURE_VERSION)).find(of_models).cloned()
-        };
-        let (alone, beside_embedding) = (of(None), embedding.and_then(|sha256| of(Some(sha256))));
-        // Without an embedding model one that was measured beside it says nothing.
-        let mut fitting = held.iter().filter(|one| one.embedding.is_none() || embedding.is_some()).peekable();
-        let why_none = if fitting.peek().is_none() || alone.is_some() || beside_embedding.is_some() {
-            None
-        } else if !fitting.any(|one| one.holds_with(MIXTURE_VERSION)) {
-            Some(OUTDATED)
-        } else if model.is_some() {
-            Some(OTHER_MODEL)
-        } else {
-            Some(WITHOUT_EMBEDDING)
-        };
-        Applicable { alone, beside_embedding, why_none }
+        match self.find(request, beside) {
+            Ok((alone, beside_embedding)) => Applicable { alone, beside_embedding, why_none: None },
+            Err(missing) => Applicable { why_none: missing.warning(), ..Applicable::default() },
+        }
     }
 
     /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
@@ -119,32 +128,64 @@ impl Calibrations {
         if method.asks_judge() {
             return format!("{name} cannot be calibrated: its scores depend on the entailment model");
         }
+        match self.find(request, beside).err().unwrap_or(Missing::Method) {
+            Missing::Method => {
+                format!(
+                    "{name} is not calibrated for this generator and frame of prompts: run `rerankd calibrate --ranking`"
+                )
+            }
+            Missing::Source(mix) => {
+                let with = mix.map_or("no scores", |mix| mix.source.name());
+                let mixed = source.name();
+                format!("{name} is calibrated for lists with {with}, and for this list {mixed} is mixed in")
+            }
+            Missing::Mixture => {
+                format!(
+                    "{name} was calibrated with another version of what is mixed: run `rerankd calibrate --ranking` again"
+                )
+            }
+            Missing::Model => {
+                format!("{name} is calibrated for another model than this one, or for other settings of it")
+            }
+            Missing::Embedding { asked } => {
+                let asked = if asked { "another one, or that one with other settings," } else { "none" };
+                format!("{name} is calibrated beside an embedding model only, and {asked} is asked for this list")
+            }
+        }
+    }
+
+    /// The calibrations without and with cosines mixed in, one of them at least; or why there is none.
+    fn find(&self, request: &RerankRequest, beside: Option<&str>) -> Result<Found, Missing> {
+        let (method, (source, _)) = (request.method(), Fusion::source(request));
         let all = self.lock();
-        let own: Vec<&Calibration> = all.iter().filter(|calibration| calibration.method == name).collect();
-        let Some(first) = own.first() else {
-            return format!(
-                "{name} is not calibrated for this generator and frame of prompts: run `rerankd calibrate --ranking`"
-            );
-        };
-        let of_source = |calibration: &&Calibration| calibration.mix.is_none_or(|mix| mix.source == source);
+        let own: Vec<&Calibration> = all.iter().filter(|one| one.method == method.name()).collect();
+        let first = own.first().ok_or(Missing::Method)?;
+        let of_source = |one: &&Calibration| one.mix.is_none_or(|mix| mix.source == source);
         let of_list: Vec<&Calibration> = own.iter().copied().filter(of_source).collect();
-        if !of_list.is_empty() && !of_list.iter().any(|calibration| calibration.holds_with(MIXTURE_VERSION)) {
-            return format!(
-                "{name} was calibrated with another version of what is mixed: run `rerankd calibrate --ranking` again"
-            );
-        }
         if of_list.is_empty() {
-            let with = first.mix.map_or("no scores", |mix| mix.source.name());
-            return format!(
-                "{name} is calibrated for lists with {with}, and for this list {} is mixed in",
-                source.name()
-            );
+            return Err(Missing::Source(first.mix));
         }
-        if method.beside().is_some() {
-            return format!("{name} is calibrated for another model than this one, or for other settings of it");
+        let (model, embedding) = if method.beside().is_some() { (beside, None) } else { (None, beside) };
+        // Without an embedding model one that was measured beside it says nothing.
+        let fitting: Vec<&Calibration> =
+            of_list.into_iter().filter(|one| one.embedding.is_none() || embedding.is_some()).collect();
+        if fitting.is_empty() {
+            return Err(Missing::Embedding { asked: false });
         }
-        let asked = if beside.is_some() { "another one, or that one with other settings," } else { "none" };
-        format!("{name} is calibrated beside an embedding model only, and {asked} is asked for this list")
+        let current: Vec<&Calibration> = fitting.into_iter().filter(|one| one.holds_with(MIXTURE_VERSION)).collect();
+        if current.is_empty() {
+            return Err(Missing::Mixture);
+        }
+        let of = |embedding: Option<&str>| {
+            let of_models =
+                |one: &&&Calibration| one.embedding.as_deref() == embedding && one.model.as_deref() == model;
+            current.iter().find(of_models).map(|one| (*one).clone())
+        };
+        match (of(None), embedding.and_then(|sha256| of(Some(sha256)))) {
+            (None, None) if method.beside().is_some() => Err(Missing::Model),
+            (None, None) => Err(Missing::Embedding { asked: true }),
+            found => Ok(found),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Calibration>> {
@@ -159,7 +200,7 @@ mod tests {
     use crate::engine::fusing::{FusionMode, FusionOptions};
     use crate::engine::methods;
     use crate::engine::rerank::{MoiOptions, Outcome, Passage};
-    use crate::fusion::calibration::{Mix, Source};
+    use crate::fusion::calibration::Source;
     use crate::fusion::platt::Platt;
 
     fn calibration(method: &str, source: Option<Source>) -> Calibration {
