@@ -62,9 +62,12 @@ pub(super) struct CalibrateArgs {
     /// within seconds.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ranking", conflicts_with = "data")]
     remove: Vec<String>,
-    /// Use only the first COUNT questions of each file.
-    #[arg(long, value_name = "COUNT", value_parser = super::count)]
+    /// Use only so many questions of each file.
+    #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]
     pub questions: Option<usize>,
+    /// Leave out so many questions at the beginning of each file.
+    #[arg(long, value_name = "QUESTIONS", default_value_t = 0)]
+    pub skip: usize,
     /// Whose likelihood is profiled.
     #[arg(long, value_enum, default_value_t = SubjectName::Both)]
     subject: SubjectName,
@@ -112,10 +115,13 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let mut questions = input::questions(data)?;
-    questions.truncate(args.questions.unwrap_or(usize::MAX));
     let name = input::name(data);
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: has no questions")));
+    }
+    questions = questions.into_iter().skip(args.skip).take(args.questions.unwrap_or(usize::MAX)).collect();
+    if questions.is_empty() {
+        return Err(Failure::Input(format!("{name}: no questions are left of it")));
     }
     let engine = app::engine(&config).await?;
     let file = app::profile_file(&config.store, &engine.generator()?.info.measured_on(), Origin::Calibrated);

@@ -23,7 +23,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         let problem = format!("{} is not calibrated: its scores depend on the entailment model", other.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
-    let sources = Sources { files: args.data.clone(), skip: 0, questions: args.questions, threshold };
+    let sources = Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold };
     let data = sources.load()?;
     let settings = Settings { passage_tokens: args.max_passage_tokens, threshold, seed: 0 };
     let engine = app::engine(&config).await?;

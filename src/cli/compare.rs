@@ -53,9 +53,10 @@ pub(super) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
-    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method that needs no model beside the
-    /// generator.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "cascade,query-generation,yes-no,moi")]
+    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method but those that need the entailment
+    /// model. By default cascade, query-generation, yes-no and moi. With all, and by default, embedding and cross-encoder are
+    /// compared where their models are served.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     methods: Vec<String>,
     #[command(flatten)]
     opening: OpeningArgs,
@@ -111,6 +112,9 @@ pub(super) struct CompareArgs {
     test_resamples: usize,
 }
 
+/// The methods that are compared where none is named, beside those of the models that are served.
+const USUAL: [&str; 4] = ["cascade", "query-generation", "yes-no", "moi"];
+
 fn frame(name: &str) -> Result<Frame, String> {
     let known = || Frame::ALL.map(Frame::name).join(", ");
     Frame::ALL.into_iter().find(|frame| frame.name() == name).ok_or_else(|| format!("must be one of {}", known()))
@@ -125,10 +129,13 @@ impl CompareArgs {
             ..Statistics::default()
         };
         statistics.check().map_err(|error| Failure::Input(error.to_string()))?;
+        let usual = self.methods.is_empty();
+        let named = if usual { USUAL.map(str::to_owned).to_vec() } else { self.methods.clone() };
         Ok(Settings {
             by_generator: self.by_generator,
             reranker: None,
-            methods: compare::find(&self.methods)?,
+            beside: usual || named.iter().any(|name| name.trim() == compare::ALL),
+            methods: compare::find(&named)?,
             opening: self.opening.opening()?,
             frames: distinct(self.frames.clone()),
             passage_tokens: self.passage_tokens,

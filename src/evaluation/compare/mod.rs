@@ -43,7 +43,8 @@ pub(crate) use super::methods::GIVEN;
 /// The row of BM25 inside the list.
 pub(crate) const BM25: &str = "bm25";
 
-/// Every method of the registry but the one whose order is the row `given`, and those whose model a server need not have.
+/// Every method of the registry but the one whose order is the row `given`, and those whose model a server need not have:
+/// [`Settings::beside`] adds what is served of these.
 pub(crate) const ALL: &str = "all";
 
 /// The method whose order is the row `given`.
@@ -57,6 +58,8 @@ const FORMAT: u32 = 3;
 pub(crate) struct Settings {
     /// The methods of the rows beside `given` and `bm25`; at least one.
     pub methods: Vec<MethodRef>,
+    /// Adds the methods that ask a model beside the generator, where that model is served.
+    pub beside: bool,
     /// Makes a second row of every method that takes it.
     pub opening: Opening,
     /// Each but the configured one makes another row of every method whose prompts have a frame. Only an engine in this process
@@ -286,6 +289,7 @@ mod tests {
     pub(super) fn settings(method: &str) -> Settings {
         Settings {
             methods: find(&[method.to_owned()]).unwrap(),
+            beside: false,
             opening: Opening::default(),
             frames: Vec::new(),
             by_generator: false,
