@@ -130,7 +130,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
             optional(result.standard_error, 2),
             optional(result.outranks_next, 2),
             format!("{:.3}", result.score),
-            placed_by(result.stage(), answer.fusion.as_ref()),
+            placed_by(result, answer.fusion.as_ref()),
             shorten(&passage.text, 60),
         ]);
     }
@@ -170,22 +170,30 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     text
 }
 
-/// The signal that decided a place.
-fn placed_by(stage: v1::Stage, fusion: Option<&v1::FusionReport>) -> String {
-    let other = match fusion.map(v1::FusionReport::source) {
-        Some(v1::FusionSource::Retriever) => Some("retriever"),
-        Some(v1::FusionSource::Bm25) => Some("BM25"),
-        Some(v1::FusionSource::Unspecified) | None => None,
+/// The signals that placed a passage, the one that speaks most for it first.
+fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>) -> String {
+    let model = if result.stage() == v1::Stage::Together { "model, in orders" } else { "model" };
+    let Some(fusion) = fusion else {
+        return if result.stage() == v1::Stage::Retriever { "given order" } else { model }.to_owned();
     };
-    let embedding = fusion.and_then(|fusion| fusion.embedding_weight).map_or("", |_| " + embedding");
-    let model = match stage {
-        v1::Stage::Retriever => {
-            return other.map_or_else(|| "given order".to_owned(), |other| other.to_owned() + embedding);
-        }
-        v1::Stage::Together => "model, in orders",
-        v1::Stage::Alone | v1::Stage::Unspecified => "model",
+    let source = match fusion.source() {
+        v1::FusionSource::Retriever => "retriever",
+        v1::FusionSource::Bm25 => "BM25",
+        v1::FusionSource::Unspecified => "other side",
     };
-    other.map_or_else(|| model.to_owned(), |other| format!("{model} + {other}{embedding}"))
+    let known = result.signals.unwrap_or_default();
+    let known = [(model, known.model), ("embedding", known.embedding), (source, known.source)];
+    let mut known: Vec<(&str, f64)> = known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    known.sort_by(|left, right| right.1.total_cmp(&left.1));
+    if known.is_empty() {
+        return if result.stage() == v1::Stage::Retriever { source.to_owned() } else { format!("{model} + {source}") };
+    }
+    known.iter().map(|(name, value)| format!("{name} {value:+.2}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What each signal adds, by the names of the protocol.
+fn signals(signals: &v1::Signals) -> Value {
+    json!({ "model": signals.model, "embedding": signals.embedding, "source": signals.source })
 }
 
 fn settled_by(orientation: v1::Orientation) -> &'static str {
@@ -284,7 +292,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
                 "id": result.id, "original_index": result.original_index, "rank": result.rank, "score": result.score,
                 "utility": result.utility, "standard_error": result.standard_error,
                 "outranks_next": result.outranks_next, "tokens_cut": result.tokens_cut,
-                "stage": result.stage().as_str_name(),
+                "stage": result.stage().as_str_name(), "signals": result.signals.as_ref().map(signals),
             });
             if let (Some(members), Some(passage)) = (members.as_object_mut(), passage(result.original_index)) {
                 members.insert("title".to_owned(), json!(passage.title));

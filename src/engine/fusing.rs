@@ -3,6 +3,8 @@
 //! The retriever's side is the passages' `retriever_score`, or BM25 inside the list where they have none. The arithmetic is in
 //! [`crate::fusion`].
 
+mod signals;
+
 use std::sync::Arc;
 
 use super::EngineError;
@@ -11,6 +13,7 @@ use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
 use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised};
 use crate::numeric::{descending, real};
+pub use signals::Signals;
 
 /// Version of the built-in weights and scales of this mixture. A calibration that was learnt with another one does not hold, so a
 /// change of any of them needs another version, here and in [`super::prompt::RANKING_VERSION`].
@@ -144,6 +147,10 @@ pub struct Fusion {
     pub warning: Option<String>,
     /// Whether the list's scores have 0 as their floor. It is that of all of them where `scores` are a part.
     pub has_floor: bool,
+    /// How many passages, the first by `scores`, may be compared by them: those with a cosine where an embedding model took part.
+    pub comparable: usize,
+    /// What the embedding model and the retriever add to each of `scores`, where the former took part.
+    pub(crate) parts: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Fusion {
@@ -162,6 +169,7 @@ impl Fusion {
         let weight = options.share(None);
         let scaling = options.scaling.unwrap_or_default();
         let report = |source| FusionReport { source, scaling, weight, embedding: None };
+        let comparable = request.passages.len();
         let given: Vec<f64> = request.passages.iter().filter_map(|passage| passage.retriever_score).collect();
         let (source, missing) = Self::source(request);
         if source == Source::Bm25 {
@@ -169,25 +177,44 @@ impl Fusion {
             let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
             let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
                 .then(|| format!("{missing} passages have no retriever_score: BM25 inside the list took its place"));
-            return Self { scores, report: report(Source::Bm25), warning, has_floor: true };
+            let report = report(Source::Bm25);
+            return Self { scores, report, warning, has_floor: true, comparable, parts: None };
         }
         let least = given.iter().copied().fold(f64::INFINITY, f64::min);
         let scores = request.passages.iter().map(|passage| passage.retriever_score.unwrap_or(least)).collect();
         let warning =
             (missing > 0).then(|| format!("{missing} passages have no retriever_score and count as the list's lowest"));
-        Self { scores, report: report(Source::Retriever), warning, has_floor: least >= 0.0 }
+        let report = report(Source::Retriever);
+        Self { scores, report, warning, has_floor: least >= 0.0, comparable, parts: None }
     }
 
     /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
     /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. In a short list differences that
     /// are far below the usual ones count for little. The model's share is that of `options`.
+    ///
+    /// Passages whose cosine is not a number were not read. They come after the others, in the order that they had, and take no
+    /// part in what is standardised.
     #[must_use]
     pub fn with_embedding(mut self, cosines: &[f64], options: &FusionOptions) -> Self {
-        let cosines = standardised(cosines, Some(typical::COSINE));
-        let largest = self.scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
-        let retriever = standardised(&self.scores, Some(typical::RETRIEVER * largest));
+        let (read, unread): (Vec<usize>, Vec<usize>) =
+            self.order().into_iter().partition(|&passage| cosines[passage].is_finite());
+        let standardised = |scores: &[f64], usual: f64, share: f64| {
+            let among: Vec<f64> = read.iter().map(|&passage| scores[passage]).collect();
+            let (centre, spread) = centre_and_spread(&among, Some(usual));
+            let value = |score: &f64| if spread > 0.0 { (score / spread) - (centre / spread) } else { 0.0 };
+            scores.iter().map(|score| share * value(score)).collect::<Vec<f64>>()
+        };
+        let largest = read.iter().fold(0.0_f64, |largest, &passage| largest.max(self.scores[passage].abs()));
         let share = beside_embedding(self.report.source).1;
-        self.scores = mixed(share, &cosines, &retriever);
+        let embedding = standardised(cosines, typical::COSINE, share);
+        let source = standardised(&self.scores, typical::RETRIEVER * largest, 1.0 - share);
+        self.scores = embedding.iter().zip(&source).map(|(embedding, source)| embedding + source).collect();
+        let least = read.iter().map(|&passage| self.scores[passage]).fold(0.0, f64::min);
+        for (place, passage) in unread.into_iter().enumerate() {
+            self.scores[passage] = least - real(place + 1);
+        }
+        self.parts = Some((embedding, source));
+        self.comparable = read.len();
         self.report.weight = options.share(Some(self.report.source));
         self.report.embedding = Some(share);
         // A mixture with cosines has none, even where all that is left of a list lies above its mean.
@@ -211,11 +238,11 @@ impl Fusion {
     /// Also says what was mixed. `unit` is the tokens of the query where utilities are sums over them.
     #[must_use]
     pub fn values(&self, utilities: &[f64], has_zero: bool, unit: f64) -> (Vec<f64>, FusionReport) {
-        let FusionReport { scaling, weight, embedding, .. } = self.report;
+        let FusionReport { weight, embedding, .. } = self.report;
         let model = Side { scores: utilities, floor: has_zero.then_some(0.0) };
         let beside_embedding = embedding.is_some();
         let retriever = Side { scores: &self.scores, floor: self.has_floor.then_some(0.0) };
-        let scaling = applied(scaling, model, retriever);
+        let scaling = self.scaling(has_zero);
         let usual = beside_embedding.then_some(typical::UTILITY * unit);
         let fused = if beside_embedding && scaling == Scaling::Standard {
             let other = standardised(&self.scores, Some(typical::OTHER_SIDE));
@@ -250,6 +277,12 @@ impl Fusion {
             if most > 0.0 { most * share } else { most + fused - best }
         };
         (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
+    }
+
+    /// The scaling that is applied to utilities with a zero, or without.
+    fn scaling(&self, has_zero: bool) -> Scaling {
+        let side = |floor: bool| Side { scores: &[], floor: floor.then_some(0.0) };
+        applied(self.report.scaling, side(has_zero), side(self.has_floor))
     }
 
     /// Passages by descending score of the retriever; ties keep the given order.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::json::{Object, elements};
 use crate::engine::EngineError;
+use crate::engine::fusing::Signals;
 use crate::engine::methods::Stage;
 use crate::engine::rerank::{Ranked, RerankRequest};
 
@@ -70,6 +71,11 @@ pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
         if let Some(value) = value {
             item.insert(name.into(), value.into());
         }
+    }
+    if let Some(Signals { model, embedding, source }) = passage.signals {
+        let known = [("model", model), ("embedding", embedding), ("source", source)];
+        let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        item.insert("signals".into(), Value::Object(known.collect()));
     }
 }
 

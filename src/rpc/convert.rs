@@ -292,6 +292,7 @@ pub(super) fn response(answer: Reranked, sent: &Sent) -> v1::RerankResponse {
             tokens_cut: narrow(ranked.tokens_cut),
             passage: sent.whole.then(|| passage.clone()),
             stage: convert_fusion::stage(ranked.stage).into(),
+            signals: ranked.signals.map(convert_fusion::signals),
         }
     });
     v1::RerankResponse {

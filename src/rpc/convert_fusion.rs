@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::convert::known;
 use super::v1;
 use crate::engine::EngineError;
-use crate::engine::fusing::{FusionMode, FusionOptions, FusionReport, Source};
+use crate::engine::fusing::{FusionMode, FusionOptions, FusionReport, Signals, Source};
 use crate::engine::methods::Stage;
 use crate::fusion::Scaling;
 use crate::fusion::bm25::Background;
@@ -70,6 +70,11 @@ pub(super) fn report(report: FusionReport) -> v1::FusionReport {
         weight: report.weight,
         embedding_weight: report.embedding,
     }
+}
+
+pub(super) const fn signals(signals: Signals) -> v1::Signals {
+    let Signals { model, embedding, source } = signals;
+    v1::Signals { model, embedding, source }
 }
 
 pub(super) const fn stage(stage: Stage) -> v1::Stage {

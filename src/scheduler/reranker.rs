@@ -233,6 +233,19 @@ impl PassageScorer {
         }
     }
 
+    /// How many of the first passages of a list will be scored within a time; 0 before the model has worked.
+    #[must_use]
+    pub fn first_within(&self, list: &List, time: Duration) -> usize {
+        let Some(info) = self.info() else { return 0 };
+        let end = |read: usize| self.backlog.expected(list.size_of_first(read, info.most_tokens, info.batch));
+        let (mut fitting, mut too_many) = (0, list.passages.len() + 1);
+        while too_many - fitting > 1 {
+            let tried = fitting.midpoint(too_many);
+            if end(tried).is_some_and(|end| end <= time) { fitting = tried } else { too_many = tried }
+        }
+        fitting
+    }
+
     /// Passages that the model scored since the start.
     #[must_use]
     pub fn scored(&self) -> u64 {

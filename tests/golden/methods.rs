@@ -1,7 +1,7 @@
 //! Utilities of ranking methods by the default generator against an independent program (golden/generator/methods.py), which
-//! builds the prompts from docs/methods.md, shares nothing between them, and evaluates each with numpy; and the orders of those
-//! that have none (golden/generator/orders.py; orders_random_weights.py). MOI has a program of its own with another
-//! solver (golden/generator/moi.py).
+//! builds the prompts from docs/methods.md, shares nothing between them, and evaluates each with numpy; the orders of those
+//! that have none (golden/generator/orders.py; orders_random_weights.py); and the default as it is served
+//! (golden/generator/served.py). MOI has a program of its own with another solver (golden/generator/moi.py).
 
 use crate::common;
 use rerankd::config::Config;
@@ -22,6 +22,10 @@ const OF_UTILITIES: f64 = 0.8;
 const OF_WEIGHTS: f64 = 0.005;
 /// Of a difference of two gains of FIRST, between plans of other shapes.
 const ROUNDED: f64 = 0.05;
+/// Of a cosine: products of 8 bits, which processors round differently.
+const OF_COSINES: f64 = 0.01;
+/// Of what a signal adds, in standard deviations of the list.
+const OF_SIGNALS: f64 = 0.08;
 /// Of the utilities of a list with the program's.
 const LEAST_CORRELATION: f64 = 0.8;
 /// With 4-bit weights, whose kernels round activations.
@@ -148,6 +152,65 @@ async fn orders_agree_with_an_independent_program() {
         let order: Vec<usize> = answer.passages.iter().map(|placed| placed.index).collect();
         assert_eq!(serde_json::to_value(order).unwrap(), expected["order"], "{name}");
     }
+}
+
+/// The default as it is served: cosines of the default embedding model, the retriever's scores and the default generator
+/// (golden/generator/served.py). Its first step and the second; no place is taken to be nearly tied.
+#[tokio::test]
+async fn the_served_mixture_agrees_with_an_independent_program() {
+    let Some(engine) = sixteen_bits().await else { return };
+    let (golden, served) = (golden(), read("served.json"));
+    assert!(served["margin"].as_f64().unwrap() > 2.0 * OF_SIGNALS);
+    let mut passages = passages(&golden);
+    for (passage, score) in passages.iter_mut().zip(numbers(&served["retriever_scores"])) {
+        passage.retriever_score = Some(score);
+    }
+    let query = golden["query"].as_str().unwrap().to_owned();
+    let request = RerankRequest { query, passages, ..RerankRequest::default() };
+    let embedding = RerankRequest { method: methods::find("embedding"), ..request.clone() };
+    let cosines = engine.rerank(&common::call(), embedding, None).await.unwrap();
+    for placed in &cosines.passages {
+        let expected = numbers(&served["cosines"])[placed.index];
+        assert!((placed.utility - expected).abs() < OF_COSINES, "{}: {} {expected}", placed.index, placed.utility);
+    }
+    let settled = MoiOptions { settle_probability: Some(0.5), ..MoiOptions::default() };
+    let answer = engine.rerank(&common::call(), RerankRequest { moi: settled, ..request }, None).await.unwrap();
+    assert_eq!((answer.fusion.unwrap().weight, answer.fusion.unwrap().embedding), (0.35, Some(0.6)));
+    for placed in &answer.passages {
+        let signals = placed.signals.unwrap();
+        let parts = [("model", signals.model), ("embedding", signals.embedding), ("source", signals.source)];
+        for (name, part) in parts {
+            let (part, expected) = (part.unwrap(), numbers(&served["signals"][name])[placed.index]);
+            assert!((part - expected).abs() < OF_SIGNALS, "{name} of {}: {part}, not {expected}", placed.index);
+        }
+    }
+    let order: Vec<usize> = answer.passages.iter().map(|placed| placed.index).collect();
+    assert_eq!(serde_json::to_value(order).unwrap(), served["order"]);
+}
+
+/// README: the generator by itself prefers another passage, and the embedding model finds the one that answers. By how much is a matter
+/// of rounding, so the first place is not asked for.
+#[tokio::test]
+async fn the_demonstrations_passage_is_found_by_the_embedding_model() {
+    let Some(engine) = sixteen_bits().await else { return };
+    let read =
+        |file: &str| std::fs::read_to_string(format!("{}/models/demo/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let passage = |line: &str| {
+        let given: Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| given[name].as_str().unwrap_or_default().to_owned();
+        Passage { id: text("id"), title: text("title"), text: text("text"), retriever_score: None }
+    };
+    let passages: Vec<Passage> = read("passages.jsonl").lines().map(passage).collect();
+    let query = read("question.txt").trim().to_owned();
+    let of = |id: &str| passages.iter().position(|passage| passage.id == id).unwrap();
+    let (answers, other) = (of("mill-power"), of("senn-course"));
+    let request = RerankRequest { query, passages: passages.clone(), ..RerankRequest::default() };
+    let answer = engine.rerank(&common::call(), request, None).await.unwrap();
+    let placed = |index: usize| answer.passages.iter().position(|placed| placed.index == index).unwrap();
+    assert!(placed(answers) < 3, "{}", placed(answers));
+    let signals = |index: usize| answer.passages[placed(index)].signals.unwrap();
+    let (ours, theirs) = (signals(answers), signals(other));
+    assert!(ours.embedding > theirs.embedding && ours.model < theirs.model, "{ours:?} {theirs:?}");
 }
 
 /// The default generator lists passages and bubbles them as they were given, and a method that did nothing would agree with it.

@@ -90,6 +90,8 @@ async fn details_are_there_where_they_are_asked_for() {
     let first = &detailed.body["results"][0];
     assert!(first["utility"].is_number() && first["stage"].as_str().unwrap().starts_with("STAGE_"), "{first}");
     assert!(first["outranks_next"].as_f64().is_some_and(|p| (0.5..=1.0).contains(&p)), "{first}");
+    assert!(first["signals"]["model"].is_number() && first["signals"]["source"].is_number(), "{first}");
+    assert!(first["signals"]["embedding"].is_null(), "{first}");
     assert_eq!(detailed.body["meta"]["context_order"].as_array().unwrap().len(), 4);
     let tei = json!({ "query": "question", "texts": DOCUMENTS, "rerankd_details": true });
     assert!(ok(&server, "/rerank", &tei).await.body[0]["utility"].is_number());

@@ -50,6 +50,43 @@ async fn the_answer_says_what_was_mixed_and_which_stage_placed_each_passage() {
     server.stop().await;
 }
 
+/// Without an embedding model there are two: their sum orders what was read, and nothing is known of the rest but its score.
+#[tokio::test]
+async fn the_answer_says_what_each_signal_adds() {
+    let server = Scripted { limits: Limits { passages: 60, ..LIMITS }, ..Scripted::default() }.serve().await;
+    let settled = v1::MoiOptions { settle_probability: Some(0.5), ..v1::MoiOptions::default() };
+    let answer = ask(&server, v1::RerankRequest { moi: Some(settled), ..list(60) }).await;
+    let sums: Vec<f64> = answer.results[..24]
+        .iter()
+        .map(|result| {
+            let v1::Signals { model, embedding, source } = result.signals.unwrap();
+            assert_eq!(embedding, None);
+            model.unwrap() + source.unwrap()
+        })
+        .collect();
+    assert!(sums.is_sorted_by(|one, next| one >= next), "{sums:?}");
+    assert!(answer.results[24..].iter().all(|result| result.signals == Some(v1::Signals::default())));
+    let off = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
+    let alone = ask(&server, v1::RerankRequest { fusion: off, ..list(4) }).await;
+    assert!(alone.results.iter().all(|result| result.signals.is_none()), "nothing was mixed");
+    server.stop().await;
+}
+
+/// In the list both words are in one passage of three. In the collection one is in nearly every document, and says nothing.
+#[tokio::test]
+async fn frequencies_of_the_collection_tell_which_word_counts() {
+    let server = Scripted::default().serve().await;
+    let mut request = wire("river mill", &["river river stone", "mill wheel stone", "salt and bread"]);
+    let fusion = v1::Fusion { mode: v1::FusionMode::Bm25.into(), weight: Some(0.0), ..v1::Fusion::default() };
+    request.fusion = Some(fusion.clone());
+    assert_eq!(indices(&ask(&server, request.clone()).await)[0], 0);
+    let frequencies = [("river".to_owned(), 990), ("mill".to_owned(), 2)].into();
+    let background = Some(v1::Background { documents: 1_000, frequencies });
+    request.fusion = Some(v1::Fusion { background, ..fusion });
+    assert_eq!(indices(&ask(&server, request).await)[0], 1);
+    server.stop().await;
+}
+
 /// Equal values are not settled, so the first three are read in orders, and the answer has a fit of three places.
 #[tokio::test]
 async fn unsettled_first_places_are_fitted_together() {

@@ -52,6 +52,58 @@ fn an_embedding_model_is_a_part_of_the_other_side() {
     assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(given), asked.share(given)), (0.2, 0.9));
 }
 
+/// Worked by hand: the first two cosines as in the test above, .1 and -.1 from their mean of .3. Their variance is (2 · .01 + .5 ·
+/// .165²) / 2.5 = .013445, their deviation .115953; that of the scores 3 and 2 is (2 · .25 + .5 · .9²) / 2.5 = .362, .601664.
+/// .6 · (.1 / .115953, -.1 / .115953) + .4 · (-.5 / .601664, .5 / .601664)
+#[test]
+fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
+    let scores = [Some(1.5), Some(2.0), Some(3.0), Some(1.0)];
+    let fusion =
+        Fusion::of(&request(&scores)).with_embedding(&[f64::NAN, 0.4, 0.2, f64::NAN], &FusionOptions::default());
+    assert!((fusion.scores[1] - 0.185_041).abs() < 1e-5, "{:?}", fusion.scores);
+    assert!((fusion.scores[2] + 0.185_041).abs() < 1e-5, "{:?}", fusion.scores);
+    assert_eq!((fusion.order(), fusion.comparable), (vec![1, 2, 0, 3], 2));
+    let known = fusion.signals(&[f64::NAN; 4], true, 10.0);
+    assert_eq!(known.iter().map(|one| one.embedding.is_some()).collect::<Vec<_>>(), [false, true, true, false]);
+    assert!(known.iter().all(|one| one.model.is_none() && one.source.is_some()));
+    let all = Fusion::of(&request(&scores)).with_embedding(&[0.1, 0.4, 0.2, 0.3], &FusionOptions::default());
+    assert_eq!(all.comparable, 4);
+}
+
+/// The signals of a passage are what its place was computed from, whatever was read of the list.
+#[test]
+fn signals_add_up_to_the_value_that_orders_the_list() {
+    let cosines = [0.1, 0.4, 0.2, 0.3];
+    let request = request(&[Some(1.5), Some(2.0), Some(3.0), Some(1.0)]);
+    let utilities = [3.0, -1.0, 4.0, 0.5];
+    let sum = |one: &Signals| [one.model, one.embedding, one.source].into_iter().flatten().sum::<f64>();
+    for (cosines, scaling) in
+        [(true, None), (true, Some(Scaling::MinMax)), (false, None), (false, Some(Scaling::Standard))]
+    {
+        let options = FusionOptions { scaling, ..FusionOptions::default() };
+        let mut fusion = Fusion::of(&RerankRequest { fusion: options.clone(), ..request.clone() });
+        if cosines {
+            fusion = fusion.with_embedding(&[0.1, 0.4, 0.2, 0.3], &options);
+        }
+        let (values, _) = fusion.values(&utilities, true, 5.0);
+        let signals = fusion.signals(&utilities, true, 5.0);
+        let sums: Vec<f64> = signals.iter().map(sum).collect();
+        assert_eq!(descending(&sums), descending(&values), "{cosines} {scaling:?}");
+        // Values are a linear function of the sums.
+        let slope = (values[0] - values[1]) / (sums[0] - sums[1]);
+        for passage in 1..4 {
+            let expected = values[0] + slope * (sums[passage] - sums[0]);
+            assert!((values[passage] - expected).abs() < 1e-9, "{cosines} {scaling:?}: {values:?} {sums:?}");
+        }
+        let parted = cosines && scaling.is_none();
+        assert!(signals.iter().all(|one| one.model.is_some() && one.embedding.is_some() == parted));
+    }
+    // The model did not read the last one: it has the other signals, on the same scale.
+    let fusion = Fusion::of(&request).with_embedding(&cosines, &FusionOptions::default());
+    let part = fusion.signals(&[3.0, -1.0, 4.0, f64::NAN], true, 5.0);
+    assert!(part[3].model.is_none() && part[3].embedding > part[0].embedding, "{part:?}");
+}
+
 /// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.
 #[test]
 fn a_tie_of_two_sides_is_a_tie() {

@@ -1,9 +1,9 @@
 //! The default: free scores choose what is read, each passage is read once, and the first places are settled together.
 //!
 //! 0. **Signal.** Where the server has an embedding model, its cosines are mixed into the retriever's scores, or those of BM25
-//!    inside the list.
+//!    inside the list; of the first passages where a latency budget does not suffice for all.
 //! 1. **Choice.** These scores choose which passages the generator reads: all of up to twenty, the first of a longer list
-//!    ([`read_at_most`]).
+//!    ([`read_at_most`]), none without a cosine beside others that have one.
 //! 2. **Alone.** log P(query | passage) - log P(query | no passage), one prompt a passage and one for the zero, fused with the
 //!    retriever's scores (`fusing`).
 //! 3. **Together.** Where one of the first places is nearly a tie, MOI on the first [`TOGETHER`]: their orders are scored,
@@ -12,13 +12,17 @@
 //! A passage that was not read comes after those that were, in the order of the scores that chose them. Where a latency budget does
 //! not suffice to read one, that is the order of all.
 
+mod placing;
+
 use std::sync::Arc;
 
+use self::placing::complete;
+pub(crate) use self::placing::placed;
 use super::moi::{Moi, MoiOptions, Scheme};
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
-use crate::engine::fusing::{Fusion, FusionMode, FusionReport};
+use crate::engine::fusing::{Fusion, FusionMode, FusionReport, Signals};
 use crate::engine::models::Role;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::{Passage, RerankRequest};
@@ -115,7 +119,8 @@ impl Running {
     fn choose(&mut self) {
         let given = || (0..self.task.passages.len()).collect();
         self.free = self.fusion.as_ref().map_or_else(given, Fusion::order);
-        self.read = self.free[..read_at_most(self.free.len())].to_vec();
+        let comparable = self.fusion.as_ref().map_or(usize::MAX, |fusion| fusion.comparable);
+        self.read = self.free[..read_at_most(self.free.len()).min(comparable)].to_vec();
     }
 
     /// The prompts of stage 2: every passage alone, and none.
@@ -184,6 +189,11 @@ impl Running {
         all
     }
 
+    /// What each signal adds to the value of each passage; utilities that are not numbers are those of passages that were not read.
+    fn signals(&self, utilities: &[f64]) -> Vec<Signals> {
+        self.fusion.as_ref().map_or_else(Vec::new, |fusion| fusion.signals(utilities, true, self.unit()))
+    }
+
     /// Utilities are sums over the tokens of the query.
     fn unit(&self) -> f64 {
         real(self.task.query.len().max(1))
@@ -199,11 +209,14 @@ impl Running {
     /// All passages in the order of what is known without the generator.
     fn unread(&mut self) -> Scored {
         let utilities = vec![0.0; self.free.len()];
+        self.fusion.iter_mut().for_each(|fusion| fusion.report.weight = 0.0);
+        let signals = self.signals(&vec![f64::NAN; self.free.len()]);
         let fusion = self.fusion.take();
         let warnings = fusion.iter().filter_map(|fusion| fusion.warning.clone()).chain([UNREAD.to_owned()]).collect();
-        let fusion = fusion.map(|fusion| FusionReport { weight: 0.0, ..fusion.values(&utilities, false, 1.0).1 });
+        let fusion = fusion.map(|fusion| fusion.values(&utilities, false, 1.0).1);
         Scored {
             fusion,
+            signals,
             stages: vec![Stage::Retriever; utilities.len()],
             ranking: std::mem::take(&mut self.free),
             unit: self.unit(),
@@ -256,40 +269,6 @@ impl Running {
 /// The warning of a ranking for which no passage was read.
 const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the order is that of what is known without the \
                       generator, and utilities and scores say nothing";
-
-/// Utilities with those of passages that were not read at the lowest that was, and not above 0.
-fn complete(utilities: &[f64]) -> Vec<f64> {
-    let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
-    utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
-}
-
-/// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has the value of the
-/// stage that placed it: refined utilities of the first places say nothing of the others. One that stage 3 puts below the best of the
-/// others stays before it, with that one's value. What was not read is not a number; it comes last, in the order of `free`, which
-/// also breaks ties, and gets the lowest value of what was read, and not above 0.
-pub(crate) fn placed(stages: &[Stage], alone: &[f64], together: &[f64], free: &[usize]) -> (Vec<f64>, Vec<usize>) {
-    let of_stage = |(place, stage): (usize, &Stage)| match stage {
-        Stage::Together => together[place],
-        Stage::Alone => alone[place],
-        Stage::Retriever => f64::NAN,
-    };
-    let mut values = complete(&stages.iter().enumerate().map(of_stage).collect::<Vec<_>>());
-    let apart = stages.iter().zip(&values).filter(|(stage, _)| **stage == Stage::Alone);
-    let best_apart = apart.map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
-    let own = values.clone();
-    let of_stage = |stage: Stage| {
-        let mut kept: Vec<usize> = free.iter().copied().filter(|&passage| stages[passage] == stage).collect();
-        if stage != Stage::Retriever {
-            kept.sort_by(|&left, &right| own[right].total_cmp(&own[left]));
-        }
-        kept
-    };
-    let ranking = [Stage::Together, Stage::Alone, Stage::Retriever].map(of_stage).concat();
-    for (value, _) in values.iter_mut().zip(stages).filter(|(_, stage)| **stage == Stage::Together) {
-        *value = value.max(best_apart);
-    }
-    (values, ranking)
-}
 
 impl Ranking for Running {
     fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
@@ -357,9 +336,7 @@ impl Ranking for Running {
             return Ok(self.unread());
         }
         let alone = self.all_values(&self.utilities);
-        let mut unrefined = None;
-        let mut errors = None;
-        let mut fit = None;
+        let (mut unrefined, mut errors, mut fit) = (None, None, None);
         let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
         let mut stages = vec![Stage::Retriever; self.utilities.len()];
         for &passage in &self.read {
@@ -387,6 +364,7 @@ impl Ranking for Running {
             values: Some(values),
             alone: unrefined,
             fusion: self.values(&self.utilities).1,
+            signals: self.signals(&self.utilities),
             stages,
             standard_errors: errors,
             ranking,

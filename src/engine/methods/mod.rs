@@ -30,6 +30,7 @@ mod prompts;
 mod query_generation;
 pub mod query_prompt;
 mod retriever;
+mod scored;
 mod scored_apart;
 mod scores;
 mod self_consistency;
@@ -44,18 +45,17 @@ mod yes_no;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::fusing::FusionReport;
 use super::models::Role;
 use super::prompt::{Language, PassageForm};
-use super::rerank::{FitReport, RerankRequest};
+use super::rerank::RerankRequest;
 use super::{EngineError, Limits};
 use crate::call::Call;
 use crate::model::entailment::TextPair;
-use crate::numeric::{descending, real};
 use crate::plan::Token;
 pub(crate) use cascade::placed;
 use pointwise::Pointwise;
 pub use prompts::{Budget, Prompt, PromptShape};
+pub use scored::{Scored, Stage};
 pub use scores::Scores;
 pub use yes_no::{not_as_trained, words as yes_no_words};
 
@@ -265,81 +265,6 @@ pub struct Interim {
     pub order: Vec<usize>,
     /// Scores it rests on.
     pub observations: usize,
-}
-
-/// What decided the place of a passage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stage {
-    /// The retriever's scores, or BM25 in their place: the generator did not read the passage.
-    Retriever,
-    /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
-    #[default]
-    Alone,
-    /// Prompts that hold it together with others.
-    Together,
-}
-
-/// The outcome of a method.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Scored {
-    /// Utility of each passage; its unit is the method's.
-    pub utilities: Vec<f64>,
-    /// Whether a utility of 0 means "no better than no passage": above it a passage helps, below it harms.
-    pub has_zero: bool,
-    /// What the score is made from where that is not the utility: the fused value of each passage, in the unit of the utilities.
-    pub values: Option<Vec<f64>>,
-    /// Utility of each passage before those of the first places were refined; `None` where none were.
-    pub alone: Option<Vec<f64>>,
-    /// What was mixed, if anything.
-    pub fusion: Option<FusionReport>,
-    /// What decided each passage's place; empty for a method of one stage.
-    pub stages: Vec<Stage>,
-    /// Standard error of each, in the same unit.
-    pub standard_errors: Option<Vec<f64>>,
-    /// Passages, best first; ties keep the given order. By descending utility, unless the method says otherwise.
-    pub ranking: Vec<usize>,
-    /// For each place of the ranking but the last, the probability that its passage outranks the next one. `None` for a method that
-    /// [`Method::outranks_by_value`]: it follows from the values then.
-    pub outranks_next: Option<Vec<f64>>,
-    /// The fit, for methods that have one.
-    pub fit: Option<FitReport>,
-    /// What one unit of `score`'s logit is: the reported score of a passage is `sigmoid(utility / unit)`.
-    pub unit: f64,
-    /// What the caller should know.
-    pub warnings: Vec<String>,
-}
-
-impl Scored {
-    /// Whether any passage was placed by a model, and not by what is known without one.
-    #[must_use]
-    pub fn is_measured(&self) -> bool {
-        self.stages.is_empty() || self.stages.iter().any(|stage| *stage != Stage::Retriever)
-    }
-
-    /// A ranking by descending utility, without errors or a fit.
-    #[must_use]
-    pub fn by_utility(utilities: Vec<f64>, unit: f64) -> Self {
-        let ranking = descending(&utilities);
-        Self { utilities, ranking, unit, ..Self::default() }
-    }
-
-    /// A ranking alone: utilities are the number of passages minus the rank.
-    #[must_use]
-    pub fn by_rank(ranking: Vec<usize>) -> Self {
-        let mut utilities = vec![0.0; ranking.len()];
-        for (rank, &passage) in ranking.iter().enumerate() {
-            utilities[passage] = real(ranking.len() - rank);
-        }
-        // With a unit of 1 the scores of long lists would all be 1.
-        let unit = real(ranking.len().max(1));
-        Self { utilities, ranking, unit, ..Self::default() }
-    }
-
-    /// The same, with utilities whose zero is a prompt without passages.
-    #[must_use]
-    pub fn against_none(utilities: Vec<f64>, unit: f64) -> Self {
-        Self { has_zero: true, ..Self::by_utility(utilities, unit) }
-    }
 }
 
 /// A method of the registry.

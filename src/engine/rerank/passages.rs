@@ -1,5 +1,6 @@
 //! Scores of passages by a model beside the generator, for a method that asks for them.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::unbounded_channel;
@@ -7,7 +8,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::driver::Driver;
 use super::{RerankEvent, RerankRequest};
 use crate::call::Stopped;
-use crate::engine::fusing::FusionMode;
+use crate::engine::fusing::{Fusion, FusionMode};
 use crate::engine::methods::{Scores, Task};
 use crate::engine::models::{Models, Role};
 use crate::engine::prompt::CutSide;
@@ -18,10 +19,13 @@ use crate::numeric::real;
 use crate::plan::Cost;
 use crate::scheduler::ScheduleError;
 use crate::scheduler::pace::FILL;
-use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
+use crate::scheduler::reranker::{List, PassageScorer, Progress, ScoreError, Scored};
 
 /// How the warning begins that a ranking lacks the scores of a model.
 pub(crate) const RANKED_WITHOUT: &str = "ranked without";
+
+/// Fewest passages whose scores are asked for where the time does not suffice for all: one has nothing to be told apart from.
+const FEWEST: usize = 2;
 
 /// The scores of all passages, and the tokens cut from each.
 pub(super) struct PassageScores {
@@ -121,13 +125,14 @@ impl Driver<'_> {
         signal(self.models, request)
     }
 
-    /// Has all passages scored by the model of this role, for a method that mixes them in. Empty where the model cannot: the
-    /// request is then answered without it, and a warning says so. Its tokens are not the generator's, and do not count
-    /// toward its budget; its time does.
+    /// Has passages scored by the model of this role, for a method that mixes them in: all of them, or the first by what is known
+    /// without a model where a latency budget does not suffice for all; the others' scores are then not numbers. Empty where the
+    /// model cannot: the request is then answered without it. A warning says either. Its tokens are not the generator's, and do
+    /// not count toward its budget; its time does.
     pub(super) async fn mix_in(
         &mut self,
         role: Role,
-        task: &Task,
+        task: &Arc<Task>,
         warnings: &mut Vec<String>,
     ) -> Result<Scores, EngineError> {
         let scorer = self.models.scorer(role)?;
@@ -136,10 +141,10 @@ impl Driver<'_> {
         } else {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
-            // Only a latency budget may be given whole.
-            let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list));
+            let all = list.passages.len();
+            let (list, first, time) = self.in_time(scorer, list, task).await?;
             let loading = scorer.time_to_load();
-            let bound = self.time_for_signal(&task.request, expected).into_iter().chain(loading).min();
+            let bound = time.into_iter().chain(loading).min();
             // What cannot end within the bound is refused, or given up.
             let list = List { until: bound.and_then(|bound| started.checked_add(bound)), ..list };
             let work = scorer.score(list, self.call, None);
@@ -154,7 +159,15 @@ impl Driver<'_> {
                     self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
                     warnings.extend(query_cut(role, scored.query_cut));
-                    return Ok(Scores { passages: scored.scores, ..Scores::default() });
+                    let Some(first) = first else {
+                        return Ok(Scores { passages: scored.scores, ..Scores::default() });
+                    };
+                    let (name, read) = (role.name(), first.len());
+                    warnings
+                        .push(format!("the {name} model had time for {read} of {all} passages; the others come last"));
+                    let mut passages = vec![f64::NAN; all];
+                    first.into_iter().zip(scored.scores).for_each(|(passage, score)| passages[passage] = score);
+                    return Ok(Scores { passages, ..Scores::default() });
                 }
                 // The deadline of the list is not that of the call.
                 Err(_) | Ok(Err(ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)))) => {
@@ -175,20 +188,39 @@ impl Driver<'_> {
         Ok(Scores::default())
     }
 
-    /// How long the model may take: half of what is left of a latency budget and of the deadline, because the generator needs the
-    /// rest. All of the budget, and most of the deadline, where its list will end in that time as far as is known: what it says of all
-    /// passages is worth more than what the generator says of the few that it reads meanwhile. `None` for no bound.
-    fn time_for_signal(&self, request: &RerankRequest, expected: Option<Duration>) -> Option<Duration> {
+    /// The list that the model is asked for, the passages in it where these are not all, and how long it may take: `None` for no
+    /// bound. Half of what is left of a latency budget and of the deadline, because the generator needs the rest. But what the
+    /// model says of many passages is worth more than what the generator says of the few that it reads meanwhile. So it may have
+    /// all of the budget, and most of the deadline, where its list will end in that time as far as is known; of a list that will
+    /// not, it reads the first passages.
+    async fn in_time(
+        &self,
+        scorer: &PassageScorer,
+        list: List,
+        task: &Arc<Task>,
+    ) -> Result<(List, Option<Vec<usize>>, Option<Duration>), EngineError> {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let budget = request.latency_budget_ms.zip(self.speed).map(|(budget, speed)| {
+        let budget = task.request.latency_budget_ms.zip(self.speed).and_then(|(budget, speed)| {
             let reserved = real(self.reserved.saturating_sub(self.elsewhere.0)) / speed;
-            ((budget - self.elsewhere.1) / 1e3 - reserved).max(0.0)
+            Duration::try_from_secs_f64(((budget - self.elsewhere.1) / 1e3 - reserved).max(0.0)).ok()
         });
-        let budget = budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));
-        let suffices = whole.zip(expected).is_some_and(|(whole, expected)| expected <= whole);
         let half = budget.into_iter().chain(left).min().map(|time| time / 2);
-        if suffices { whole } else { half }
+        // Only a latency budget may be given whole.
+        let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));
+        let Some((whole, expected)) = whole.zip(scorer.expected(&list)) else { return Ok((list, None, half)) };
+        if expected <= whole {
+            return Ok((list, None, Some(whole)));
+        }
+        let task = Arc::clone(task);
+        let order = self.call.compute(move |_| Ok::<_, EngineError>(Fusion::of(&task.request).order())).await?;
+        let passages = order.iter().map(|&passage| list.passages[passage].clone()).collect();
+        let mut ordered = List { passages, ..list.clone() };
+        let read = scorer.first_within(&ordered, whole.mul_f64(FILL));
+        if read < FEWEST {
+            return Ok((list, None, half));
+        }
+        ordered.passages = ordered.passages[..read].into();
+        Ok((ordered, Some(order[..read].to_vec()), Some(whole)))
     }
 
     /// Adds the cost of the scores to what the request took.

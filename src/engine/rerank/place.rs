@@ -32,6 +32,7 @@ pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
     let (values, report) = fusion.values(&chosen, scored.has_zero, scored.unit);
     // Stable: ties keep the method's order.
     scored.ranking.sort_by(|&left, &right| values[right].total_cmp(&values[left]));
+    scored.signals = fusion.signals(&chosen, scored.has_zero, scored.unit);
     // A method's own probabilities are for its own order.
     scored.outranks_next = None;
     scored.values = Some(values);
@@ -87,6 +88,7 @@ pub(super) fn place(
         outranks_next: scored.outranks_next.as_ref().and_then(|next| next.get(rank).copied()),
         tokens_cut: cut.get(index).copied().unwrap_or(0),
         stage: scored.stages.get(index).copied().unwrap_or(Stage::Alone),
+        signals: scored.signals.get(index).copied(),
     });
     let mut cut_at = usize::MAX;
     let probabilities: Option<Vec<f64>> =

@@ -32,6 +32,7 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
         outranks_next: None,
         tokens_cut: 0,
         stage: Stage::Alone,
+        signals: None,
     };
     let mut passages: Vec<Ranked> = rows.iter().enumerate().map(ranked).collect();
     passages.sort_by(|left, right| right.utility.total_cmp(&left.utility));
