@@ -311,10 +311,12 @@ async fn load_embedding(engine: &Engine) {
     let trial = trial(Role::Embedding);
     let list = List {
         query: trial.query.into(),
-        passages: trial.passages.into_iter().map(|passage| passage.text).collect(),
+        // Long enough to tell its speed, by which a latency budget is kept.
+        passages: trial.passages.into_iter().map(|passage| format!("{} ", passage.text).repeat(8)).collect(),
         shortening: Shortening { passage_tokens: None, truncate: true, from_start: false },
         tokens: usize::MAX,
         until: None,
+        preferred: Vec::new(),
     };
     let outcome = tokio::time::timeout(LONGEST_PAUSE, embedding.score(list, &Call::local(), None)).await;
     embedding.serve_without();

@@ -53,9 +53,9 @@ pub(super) struct CompareArgs {
     /// Labelled lists, one JSON object a line; may be repeated.
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
-    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method but those that need the entailment
-    /// model. By default cascade, query-generation, yes-no and moi. With all, and by default, embedding and cross-encoder are
-    /// compared where their models are served.
+    /// Methods, separated by commas, as `rerankd rerank --help` names them, or all: every method but retriever and those that need
+    /// the entailment model. By default cascade, query-generation, yes-no and moi. With all, and by default, embedding and cross-encoder are
+    /// compared where their models answer.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     methods: Vec<String>,
     #[command(flatten)]

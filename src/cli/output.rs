@@ -172,7 +172,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
 
 /// The signals that placed a passage, the one that speaks most for it first.
 fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>) -> String {
-    let model = if result.stage() == v1::Stage::Together { "model, in orders" } else { "model" };
+    let model = if result.stage() == v1::Stage::Together { "model in orders" } else { "model" };
     let Some(fusion) = fusion else {
         return if result.stage() == v1::Stage::Retriever { "given order" } else { model }.to_owned();
     };
@@ -181,12 +181,18 @@ fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>) -> S
         v1::FusionSource::Bm25 => "BM25",
         v1::FusionSource::Unspecified => "other side",
     };
+    let beside = fusion.embedding_weight.map_or("", |_| " + embedding");
     let known = result.signals.unwrap_or_default();
     let known = [(model, known.model), ("embedding", known.embedding), (source, known.source)];
     let mut known: Vec<(&str, f64)> = known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     known.sort_by(|left, right| right.1.total_cmp(&left.1));
     if known.is_empty() {
-        return if result.stage() == v1::Stage::Retriever { source.to_owned() } else { format!("{model} + {source}") };
+        // A server that does not tell, or a scaling that does not tell them apart.
+        return if result.stage() == v1::Stage::Retriever {
+            format!("{source}{beside}")
+        } else {
+            format!("{model} + {source}{beside}")
+        };
     }
     known.iter().map(|(name, value)| format!("{name} {value:+.2}")).collect::<Vec<_>>().join(", ")
 }

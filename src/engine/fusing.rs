@@ -11,7 +11,7 @@ use super::EngineError;
 use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
-use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised};
+use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised, standardised_among};
 use crate::numeric::{descending, real};
 pub use signals::Signals;
 
@@ -150,7 +150,7 @@ pub struct Fusion {
     /// How many passages, the first by `scores`, may be compared by them: those with a cosine where an embedding model took part.
     pub comparable: usize,
     /// What the embedding model and the retriever add to each of `scores`, where the former took part.
-    pub(crate) parts: Option<(Vec<f64>, Vec<f64>)>,
+    parts: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Fusion {
@@ -198,16 +198,13 @@ impl Fusion {
     pub fn with_embedding(mut self, cosines: &[f64], options: &FusionOptions) -> Self {
         let (read, unread): (Vec<usize>, Vec<usize>) =
             self.order().into_iter().partition(|&passage| cosines[passage].is_finite());
-        let standardised = |scores: &[f64], usual: f64, share: f64| {
-            let among: Vec<f64> = read.iter().map(|&passage| scores[passage]).collect();
-            let (centre, spread) = centre_and_spread(&among, Some(usual));
-            let value = |score: &f64| if spread > 0.0 { (score / spread) - (centre / spread) } else { 0.0 };
-            scores.iter().map(|score| share * value(score)).collect::<Vec<f64>>()
-        };
         let largest = read.iter().fold(0.0_f64, |largest, &passage| largest.max(self.scores[passage].abs()));
         let share = beside_embedding(self.report.source).1;
-        let embedding = standardised(cosines, typical::COSINE, share);
-        let source = standardised(&self.scores, typical::RETRIEVER * largest, 1.0 - share);
+        let part = |scores: &[f64], usual: f64, share: f64| -> Vec<f64> {
+            standardised_among(scores, &read, Some(usual)).into_iter().map(|score| share * score).collect()
+        };
+        let embedding = part(cosines, typical::COSINE, share);
+        let source = part(&self.scores, typical::RETRIEVER * largest, 1.0 - share);
         self.scores = embedding.iter().zip(&source).map(|(embedding, source)| embedding + source).collect();
         let least = read.iter().map(|&passage| self.scores[passage]).fold(0.0, f64::min);
         for (place, passage) in unread.into_iter().enumerate() {
@@ -224,7 +221,7 @@ impl Fusion {
 
     /// Utilities and the retriever's scores as one value a passage, in the unit of the utilities. With `f` the convex
     /// combination, the value is `max · (f - f_0) / (f_max - f_0)`, where `max` is the largest utility: the best passage keeps
-    /// it, so that values stay comparable between queries. `f_0` has the value 0. It is 0 where both sides have a floor.
+    /// it: values are in its unit, not in that of the list. `f_0` has the value 0. It is 0 where both sides have a floor.
     /// Standardised, it is that of a utility of 0 and an average score of the other side. A list with its best passage near
     /// zero is not torn apart then: the divisor is at least half of the range of `f`, and so large that two values differ by no more
     /// than the utilities that would make the same difference of `f` alone. The best passage's value is then at most `max`, and
@@ -277,6 +274,13 @@ impl Fusion {
             if most > 0.0 { most * share } else { most + fused - best }
         };
         (fused.into_iter().map(value).collect(), FusionReport { scaling, ..self.report })
+    }
+
+    /// The same mixture of other passages, whose scores of the other side these are.
+    #[must_use]
+    pub fn with_scores(&self, scores: Vec<f64>) -> Self {
+        let Self { report, has_floor, .. } = *self;
+        Self { comparable: scores.len(), scores, report, warning: None, has_floor, parts: None }
     }
 
     /// The scaling that is applied to utilities with a zero, or without.

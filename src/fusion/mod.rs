@@ -82,7 +82,14 @@ pub fn centre_and_spread(scores: &[f64], typical: Option<f64>) -> (f64, f64) {
 /// Scores less their mean, over [`centre_and_spread`]'s deviation; 0 throughout where there is none.
 #[must_use]
 pub fn standardised(scores: &[f64], typical: Option<f64>) -> Vec<f64> {
-    let (centre, spread) = centre_and_spread(scores, typical);
+    standardised_among(scores, &(0..scores.len()).collect::<Vec<_>>(), typical)
+}
+
+/// The same with mean and deviation of the scores at these indices.
+#[must_use]
+pub fn standardised_among(scores: &[f64], among: &[usize], typical: Option<f64>) -> Vec<f64> {
+    let part: Vec<f64> = among.iter().map(|&index| scores[index]).collect();
+    let (centre, spread) = centre_and_spread(&part, typical);
     scores.iter().map(|score| if spread > 0.0 { (score / spread) - (centre / spread) } else { 0.0 }).collect()
 }
 

@@ -35,11 +35,13 @@ pub(super) struct Size {
     pub turn: usize,
     /// Whether it may be refused. What belongs to work that was begun is not.
     pub refusable: bool,
+    /// Whether a part of it is an answer: then only what is ahead of it has to end in time.
+    pub partial: bool,
 }
 
 impl Size {
     /// Of a list whose work is not estimated.
-    pub const UNKNOWN: Self = Self { bytes: 0, most: 0, turns: 0, turn: 0, refusable: false };
+    pub const UNKNOWN: Self = Self { bytes: 0, most: 0, turns: 0, turn: 0, refusable: false, partial: false };
 }
 
 /// The lists of a model.
@@ -118,7 +120,8 @@ impl Backlog {
         let (open, ahead) = lists.estimate(size);
         if size.refusable && ahead > 0 && !call.is_local() {
             let time = due.map(|due| due.saturating_duration_since(now));
-            self.pace.admit((open.left, Kind::Reads), ahead, time, self.longest_wait)?;
+            let own = if size.partial { 0 } else { open.left };
+            self.pace.admit((own, Kind::Reads), ahead, time, self.longest_wait)?;
         }
         let number = lists.next;
         lists.next += 1;
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
     use crate::call::{Admission, Place, Terms};
 
-    const SIZE: Size = Size { bytes: 0, most: usize::MAX, turns: 1, turn: 1_000, refusable: true };
+    const SIZE: Size = Size { bytes: 0, most: usize::MAX, turns: 1, turn: 1_000, refusable: true, partial: false };
 
     fn size(bytes: usize) -> Size {
         Size { bytes, ..SIZE }

@@ -44,6 +44,9 @@ pub struct List {
     pub tokens: usize,
     /// Until when its scores are waited for, where that is before the deadline of the call.
     pub until: Option<Instant>,
+    /// The passages, the one whose score matters most first, where the scores of a part are an answer: what does not fit into the
+    /// time is left out from the end. Empty where only all scores are.
+    pub preferred: Vec<usize>,
 }
 
 /// Progress of a list.
@@ -60,7 +63,7 @@ pub struct Progress {
 /// Scores and what they took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
-    /// One score a passage, in the order of the list.
+    /// One score a passage, in the order of the list; not a number for one that was left out.
     pub scores: Vec<f64>,
     /// Tokens dropped from each passage.
     pub cut: Vec<usize>,
@@ -233,19 +236,6 @@ impl PassageScorer {
         }
     }
 
-    /// How many of the first passages of a list will be scored within a time; 0 before the model has worked.
-    #[must_use]
-    pub fn first_within(&self, list: &List, time: Duration) -> usize {
-        let Some(info) = self.info() else { return 0 };
-        let end = |read: usize| self.backlog.expected(list.size_of_first(read, info.most_tokens, info.batch));
-        let (mut fitting, mut too_many) = (0, list.passages.len() + 1);
-        while too_many - fitting > 1 {
-            let tried = fitting.midpoint(too_many);
-            if end(tried).is_some_and(|end| end <= time) { fitting = tried } else { too_many = tried }
-        }
-        fitting
-    }
-
     /// Passages that the model scored since the start.
     #[must_use]
     pub fn scored(&self) -> u64 {
@@ -304,6 +294,14 @@ impl TakesTurns for Scoring {
         match list {
             Wanted::Scores(asked) => asked.work.as_ref().filter(|work| work.planned).map(|work| work.left),
             Wanted::States(_) => None,
+        }
+    }
+
+    fn shorten(list: &mut Wanted, tokens: usize) {
+        if let Wanted::Scores(asked) = list
+            && let Some(work) = asked.work.as_mut().filter(|work| work.planned)
+        {
+            work.shorten(&asked.list.preferred, tokens);
         }
     }
 

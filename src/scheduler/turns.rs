@@ -19,6 +19,7 @@ use super::pace::{FILL, OPTIMISM};
 use super::worker::{Service, Worker};
 use crate::call::{Call, Stopped};
 use crate::model::ModelError;
+use crate::numeric::count;
 
 /// A model whose lists take turns.
 pub(super) trait TakesTurns: Send + 'static {
@@ -52,6 +53,9 @@ pub(super) trait TakesTurns: Send + 'static {
         None
     }
 
+    /// Leaves out what does not fit into so many tokens, of a list whose size is known and of which a part is an answer.
+    fn shorten(_list: &mut Self::List, _tokens: usize) {}
+
     /// Tokens that the model evaluated for a list so far.
     fn done(_list: &Self::List) -> usize {
         0
@@ -60,6 +64,10 @@ pub(super) trait TakesTurns: Send + 'static {
 
 /// Tokens of a turn that shows the model's speed: fewer are not much more than the cost of a turn.
 const FULL: usize = 32;
+
+/// Share of the time that is left which a part of a list may fill: a little less than by what it could be refused before its next
+/// turn.
+const SURE: f64 = 0.75;
 
 /// The answer to a list; `None` while it needs more turns.
 pub(super) type Turn<T> = Result<Option<<T as TakesTurns>::Answer>, <T as TakesTurns>::Error>;
@@ -172,6 +180,9 @@ fn serve<T: TakesTurns>(
         jobs.retain(|job| !job.reply.is_closed());
         // Taken out before its turn: a panic drops it with its reply, and the others stay.
         let Some(mut job) = jobs.pop_front() else { continue };
+        if let Some(tokens) = within(backlog, job.due) {
+            T::shorten(&mut job.list, tokens);
+        }
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
         // One that others wait behind is begun only if it is sure to end: the speed is not exact, and the time of a list that fails is
@@ -214,6 +225,12 @@ fn serve<T: TakesTurns>(
             Some(answer) => drop(job.reply.send(answer)),
         }
     }
+}
+
+/// Tokens that will surely be done in the time that is left, by the latest speed; `None` for no end of it, or no speed.
+fn within(backlog: &Backlog, due: Option<Instant>) -> Option<usize> {
+    let (due, speed) = due.zip(backlog.pace.full())?;
+    Some(count(speed * SURE * due.saturating_duration_since(Instant::now()).as_secs_f64()))
 }
 
 /// How much longer than `share` of the time that is left so many tokens take.

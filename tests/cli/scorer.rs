@@ -22,6 +22,31 @@ fn command(first: &[&str], settings: &[String]) -> std::process::Output {
     run(&first.iter().copied().chain(settings).collect::<Vec<_>>())
 }
 
+/// The strongest rival of the default was in no comparison that did not name it.
+#[cfg(unix)]
+#[test]
+fn a_comparison_has_a_row_of_the_embedding_model_where_that_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, library) = (folder.path().join("lists.jsonl"), folder.path().join("onnxruntime"));
+    crate::labelled::lists(&data, 2);
+    let own = rerankd::config::Config::load(None, &[]).unwrap().store;
+    std::os::unix::fs::symlink(own.root().join("onnxruntime"), &library).unwrap();
+    let embedding = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/rerankers/embedding");
+    let settings = settings(folder.path(), &[("embedding.model", embedding)]);
+    let compared = |more: &[&str]| {
+        let output = command(&[&["compare", "--data", data.to_str().unwrap(), "--json"], more].concat(), &settings);
+        assert!(output.status.success(), "{}", error(&output));
+        let figures = crate::labelled::figures(&output);
+        let row = |method: &str| figures.iter().any(|figure| figure["name"] == format!("lists {method} MRR"));
+        ["cascade", "yes-no", "embedding", "cross-encoder", "setwise"].map(row)
+    };
+    assert_eq!(compared(&[]), [true, true, true, false, false]);
+    assert_eq!(compared(&["--methods", "cascade"]), [true, false, false, false, false]);
+    // Its file alone is of no use.
+    std::fs::remove_file(library).unwrap();
+    assert_eq!(compared(&[]), [true, true, false, false, false]);
+}
+
 #[test]
 fn rerank_scores_with_the_scorer_or_with_what_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -66,6 +66,15 @@ async fn the_answer_says_what_each_signal_adds() {
         .collect();
     assert!(sums.is_sorted_by(|one, next| one >= next), "{sums:?}");
     assert!(answer.results[24..].iter().all(|result| result.signals == Some(v1::Signals::default())));
+    // Refined utilities of the first places are not what the others were placed by.
+    let tied = ask(&server, wire("mill", &["mill", "mill ", " mill", "weir", "lock", "mil", "null"])).await;
+    let stages = [v1::Stage::Together, v1::Stage::Alone].map(|stage| {
+        let of = tied.results.iter().filter(|result| result.stage() == stage);
+        of.map(|result| result.signals.unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(stages.each_ref().map(Vec::len), [3, 4]);
+    let sum = |signals: &v1::Signals| signals.model.unwrap() + signals.source.unwrap();
+    assert!(stages[1].is_sorted_by(|one, next| sum(one) >= sum(next)), "{stages:?}");
     let off = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
     let alone = ask(&server, v1::RerankRequest { fusion: off, ..list(4) }).await;
     assert!(alone.results.iter().all(|result| result.signals.is_none()), "nothing was mixed");

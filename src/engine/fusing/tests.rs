@@ -65,7 +65,7 @@ fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
     assert_eq!((fusion.order(), fusion.comparable), (vec![1, 2, 0, 3], 2));
     let known = fusion.signals(&[f64::NAN; 4], true, 10.0);
     assert_eq!(known.iter().map(|one| one.embedding.is_some()).collect::<Vec<_>>(), [false, true, true, false]);
-    assert!(known.iter().all(|one| one.model.is_none() && one.source.is_some()));
+    assert!(known.iter().all(|one| one.model.is_none() && one.source.is_some() == one.embedding.is_some()));
     let all = Fusion::of(&request(&scores)).with_embedding(&[0.1, 0.4, 0.2, 0.3], &FusionOptions::default());
     assert_eq!(all.comparable, 4);
 }
@@ -78,7 +78,7 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
     let utilities = [3.0, -1.0, 4.0, 0.5];
     let sum = |one: &Signals| [one.model, one.embedding, one.source].into_iter().flatten().sum::<f64>();
     for (cosines, scaling) in
-        [(true, None), (true, Some(Scaling::MinMax)), (false, None), (false, Some(Scaling::Standard))]
+        [(true, None), (false, Some(Scaling::MinMax)), (false, None), (false, Some(Scaling::Standard))]
     {
         let options = FusionOptions { scaling, ..FusionOptions::default() };
         let mut fusion = Fusion::of(&RerankRequest { fusion: options.clone(), ..request.clone() });
@@ -95,13 +95,21 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
             let expected = values[0] + slope * (sums[passage] - sums[0]);
             assert!((values[passage] - expected).abs() < 1e-9, "{cosines} {scaling:?}: {values:?} {sums:?}");
         }
-        let parted = cosines && scaling.is_none();
-        assert!(signals.iter().all(|one| one.model.is_some() && one.embedding.is_some() == parted));
+        assert!(signals.iter().all(|one| one.model.is_some() && one.embedding.is_some() == cosines));
     }
     // The model did not read the last one: it has the other signals, on the same scale.
     let fusion = Fusion::of(&request).with_embedding(&cosines, &FusionOptions::default());
     let part = fusion.signals(&[3.0, -1.0, 4.0, f64::NAN], true, 5.0);
-    assert!(part[3].model.is_none() && part[3].embedding > part[0].embedding, "{part:?}");
+    assert!(part[3].model.is_none(), "{part:?}");
+    let apart = |one: usize, other: usize| {
+        let of = |passage: usize| part[passage].embedding.unwrap();
+        (of(one) - of(other)) / (cosines[one] - cosines[other])
+    };
+    assert!(apart(3, 0) > 0.0 && (apart(3, 0) - apart(1, 0)).abs() < 1e-9, "{part:?}");
+    // Scaled otherwise, cosines and the retriever's scores are one side.
+    let ranks = FusionOptions { scaling: Some(Scaling::ReciprocalRank), ..FusionOptions::default() };
+    let ranked = Fusion::of(&RerankRequest { fusion: ranks.clone(), ..request }).with_embedding(&cosines, &ranks);
+    assert!(ranked.signals(&utilities, true, 5.0).is_empty());
 }
 
 /// The model prefers the first by 45 nats, the other side the second by as much: all but a tie. The values were -50.9 and -90.9.

@@ -176,7 +176,7 @@ impl Running {
         let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
         let Some(fusion) = &self.fusion else { return (read, None) };
         let scores = self.read.iter().map(|&passage| fusion.scores[passage]).collect();
-        let (values, report) = Fusion { scores, ..fusion.clone() }.values(&read, true, self.unit());
+        let (values, report) = fusion.with_scores(scores).values(&read, true, self.unit());
         (values, Some(report))
     }
 
@@ -298,6 +298,10 @@ impl Ranking for Running {
         Ok(None)
     }
 
+    fn preferred(&self) -> &[usize] {
+        &self.free
+    }
+
     /// The prompts of stage 3 begin with the passages that are first after stage 2.
     fn shares(&self) -> usize {
         self.together.as_ref().map_or_else(|| usize::from(self.read.len() > 1), |(_, inner)| inner.shares())
@@ -335,7 +339,7 @@ impl Ranking for Running {
         if self.utilities.is_empty() {
             return Ok(self.unread());
         }
-        let alone = self.all_values(&self.utilities);
+        let (alone, mut signals) = (self.all_values(&self.utilities), self.signals(&self.utilities));
         let (mut unrefined, mut errors, mut fit) = (None, None, None);
         let mut warnings: Vec<String> = self.fusion.iter().filter_map(|fusion| fusion.warning.clone()).collect();
         let mut stages = vec![Stage::Retriever; self.utilities.len()];
@@ -356,6 +360,9 @@ impl Ranking for Running {
             fit = scored.fit.take();
             warnings.append(&mut scored.warnings);
         }
+        // As the values, those of the first places are of stage 3, and the others' of stage 2.
+        let refined = signals.iter_mut().zip(self.signals(&self.utilities)).zip(&stages);
+        refined.filter(|(_, stage)| **stage == Stage::Together).for_each(|((own, refined), _)| *own = refined);
         let (values, ranking) = placed(&stages, &alone, &self.all_values(&self.utilities), &self.free);
         let utilities = complete(&self.utilities);
         Ok(Scored {
@@ -364,7 +371,7 @@ impl Ranking for Running {
             values: Some(values),
             alone: unrefined,
             fusion: self.values(&self.utilities).1,
-            signals: self.signals(&self.utilities),
+            signals,
             stages,
             standard_errors: errors,
             ranking,

@@ -235,6 +235,12 @@ pub trait Ranking: Send {
         0
     }
 
+    /// Passages, the one whose score by another model matters most first. Where a latency budget does not suffice for the scores of
+    /// all, the last have none.
+    fn preferred(&self) -> &[usize] {
+        &[]
+    }
+
     /// Whether its next step, a design or taking in scores, may take seconds. It then takes turns with fits.
     fn fits(&self) -> bool {
         false

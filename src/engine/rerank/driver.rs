@@ -150,7 +150,8 @@ impl Driver<'_> {
                 Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
                 Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
                 Step::ScorePassages(role) if signal == Some(role) => {
-                    scores = Some(self.mix_in(role, &task, &mut warnings).await?);
+                    let preferred = lock(&ranking).preferred().to_vec();
+                    scores = Some(self.mix_in(role, (&task, preferred), &mut warnings).await?);
                     // The time that it took is no longer the generator's.
                     allowed = self.allowed(&task.request);
                 }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::driver::Driver;
 use super::{RerankEvent, RerankRequest};
 use crate::call::Stopped;
-use crate::engine::fusing::{Fusion, FusionMode};
+use crate::engine::fusing::FusionMode;
 use crate::engine::methods::{Scores, Task};
 use crate::engine::models::{Models, Role};
 use crate::engine::prompt::CutSide;
@@ -16,16 +16,13 @@ use crate::engine::{Engine, EngineError, milliseconds};
 use crate::model::ModelError;
 use crate::model::reranker::Shortening;
 use crate::numeric::real;
-use crate::plan::Cost;
+use crate::plan::{Cost, Token};
 use crate::scheduler::ScheduleError;
 use crate::scheduler::pace::FILL;
-use crate::scheduler::reranker::{List, PassageScorer, Progress, ScoreError, Scored};
+use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
 
 /// How the warning begins that a ranking lacks the scores of a model.
 pub(crate) const RANKED_WITHOUT: &str = "ranked without";
-
-/// Fewest passages whose scores are asked for where the time does not suffice for all: one has nothing to be told apart from.
-const FEWEST: usize = 2;
 
 /// The scores of all passages, and the tokens cut from each.
 pub(super) struct PassageScores {
@@ -62,6 +59,7 @@ fn list(request: &RerankRequest, truncate: bool, tokens: usize, until: Option<In
         },
         tokens,
         until,
+        preferred: Vec::new(),
     }
 }
 
@@ -125,14 +123,14 @@ impl Driver<'_> {
         signal(self.models, request)
     }
 
-    /// Has passages scored by the model of this role, for a method that mixes them in: all of them, or the first by what is known
-    /// without a model where a latency budget does not suffice for all; the others' scores are then not numbers. Empty where the
-    /// model cannot: the request is then answered without it. A warning says either. Its tokens are not the generator's, and do
-    /// not count toward its budget; its time does.
+    /// Has passages scored by the model of this role, for a method that mixes them in: all of them, or the first of the `preferred`
+    /// where a latency budget does not suffice for all; the others' scores are then not numbers. Empty where the model cannot: the
+    /// request is then answered without it. A warning says either. Its tokens are not the generator's, and do not count toward its
+    /// budget; its time does.
     pub(super) async fn mix_in(
         &mut self,
         role: Role,
-        task: &Arc<Task>,
+        (task, preferred): (&Task, Vec<usize>),
         warnings: &mut Vec<String>,
     ) -> Result<Scores, EngineError> {
         let scorer = self.models.scorer(role)?;
@@ -141,8 +139,8 @@ impl Driver<'_> {
         } else {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
-            let all = list.passages.len();
-            let (list, first, time) = self.in_time(scorer, list, task).await?;
+            let (time, in_part) = self.time_for_signal(task, scorer.expected(&list));
+            let list = if in_part { List { preferred, ..list } } else { list };
             let loading = scorer.time_to_load();
             let bound = time.into_iter().chain(loading).min();
             // What cannot end within the bound is refused, or given up.
@@ -159,15 +157,15 @@ impl Driver<'_> {
                     self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
                     warnings.extend(query_cut(role, scored.query_cut));
-                    let Some(first) = first else {
-                        return Ok(Scores { passages: scored.scores, ..Scores::default() });
-                    };
-                    let (name, read) = (role.name(), first.len());
-                    warnings
-                        .push(format!("the {name} model had time for {read} of {all} passages; the others come last"));
-                    let mut passages = vec![f64::NAN; all];
-                    first.into_iter().zip(scored.scores).for_each(|(passage, score)| passages[passage] = score);
-                    return Ok(Scores { passages, ..Scores::default() });
+                    let (all, left_out) =
+                        (scored.scores.len(), scored.scores.iter().filter(|score| score.is_nan()).count());
+                    if left_out > 0 {
+                        let (name, read) = (role.name(), all - left_out);
+                        warnings.push(format!(
+                            "the {name} model had time for {read} of {all} passages; the others come last"
+                        ));
+                    }
+                    return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
                 // The deadline of the list is not that of the call.
                 Err(_) | Ok(Err(ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)))) => {
@@ -188,17 +186,11 @@ impl Driver<'_> {
         Ok(Scores::default())
     }
 
-    /// The list that the model is asked for, the passages in it where these are not all, and how long it may take: `None` for no
-    /// bound. Half of what is left of a latency budget and of the deadline, because the generator needs the rest. But what the
-    /// model says of many passages is worth more than what the generator says of the few that it reads meanwhile. So it may have
-    /// all of the budget, and most of the deadline, where its list will end in that time as far as is known; of a list that will
-    /// not, it reads the first passages.
-    async fn in_time(
-        &self,
-        scorer: &PassageScorer,
-        list: List,
-        task: &Arc<Task>,
-    ) -> Result<(List, Option<Vec<usize>>, Option<Duration>), EngineError> {
+    /// How long the model may take, `None` for no bound, and whether the scores of a part are an answer. Half of what is left of a
+    /// latency budget and of the deadline, because the generator needs the rest. But what the model says of many passages is worth
+    /// more than what the generator says of the few that it reads meanwhile: so all of the budget, and most of the deadline, where
+    /// its list is `expected` to end in that time; and where it is not, but reads faster than the generator, for the first passages.
+    fn time_for_signal(&self, task: &Task, expected: Option<Duration>) -> (Option<Duration>, bool) {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let budget = task.request.latency_budget_ms.zip(self.speed).and_then(|(budget, speed)| {
             let reserved = real(self.reserved.saturating_sub(self.elsewhere.0)) / speed;
@@ -207,20 +199,14 @@ impl Driver<'_> {
         let half = budget.into_iter().chain(left).min().map(|time| time / 2);
         // Only a latency budget may be given whole.
         let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));
-        let Some((whole, expected)) = whole.zip(scorer.expected(&list)) else { return Ok((list, None, half)) };
-        if expected <= whole {
-            return Ok((list, None, Some(whole)));
+        let Some((whole, expected)) = whole.zip(expected) else { return (half, false) };
+        let read = |passage: &Arc<[Token]>| passage.len() + task.query.len();
+        let by_generator = real(task.passages.iter().map(read).sum()) / self.speed.unwrap_or(f64::INFINITY);
+        match expected <= whole {
+            true => (Some(whole), false),
+            false if expected.as_secs_f64() < by_generator => (Some(whole), true),
+            false => (half, false),
         }
-        let task = Arc::clone(task);
-        let order = self.call.compute(move |_| Ok::<_, EngineError>(Fusion::of(&task.request).order())).await?;
-        let passages = order.iter().map(|&passage| list.passages[passage].clone()).collect();
-        let mut ordered = List { passages, ..list.clone() };
-        let read = scorer.first_within(&ordered, whole.mul_f64(FILL));
-        if read < FEWEST {
-            return Ok((list, None, half));
-        }
-        ordered.passages = ordered.passages[..read].into();
-        Ok((ordered, Some(order[..read].to_vec()), Some(whole)))
     }
 
     /// Adds the cost of the scores to what the request took.

@@ -9,6 +9,7 @@ use super::data::Question;
 use super::rows::{MethodRow, Variant};
 use super::{BM25, Settings, unsuitable};
 use crate::backend::{Backend, BackendError, Refusal};
+use crate::engine::methods::{self, MethodRef};
 use crate::engine::opening::Opening;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
 use crate::evaluation::journal::Record;
@@ -88,6 +89,20 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     }
     let data = question.fingerprint().map_err(|error| unsuitable(error.to_string()))?;
     Ok(Line { id: question.id.clone(), data, rows })
+}
+
+/// The methods that ask a model beside the generator, and get an answer. A file that is there may be of no use, and its library missing.
+pub(super) async fn answering(backend: &Backend) -> Vec<MethodRef> {
+    let mut answering = Vec::new();
+    for method in methods::all().filter(|method| method.beside().is_some()) {
+        let passages = ["one", "two"].map(|text| Passage { id: text.into(), text: text.into(), ..Passage::default() });
+        let (query, passages) = ("one".to_owned(), passages.to_vec());
+        let trial = RerankRequest { query, passages, method: Some(method), ..RerankRequest::default() };
+        if backend.rerank(&trial).await.is_ok() {
+            answering.push(method);
+        }
+    }
+    answering
 }
 
 /// Has one of the methods that a scorer would score rank two lists like these without a budget, and one of the others that ask the

@@ -2,9 +2,9 @@
 
 use super::Settings;
 use crate::backend::{Backend, ModelIdentity};
-use crate::engine::methods::{self, MethodRef};
+use crate::engine::methods::MethodRef;
 use crate::engine::prompt::Frame;
-use crate::evaluation::{EvaluationError, distinct};
+use crate::evaluation::EvaluationError;
 
 /// What follows the method in the name of a row whose requests have the caller's instruction and examples.
 pub(super) const OPENING: &str = "+opening";
@@ -127,17 +127,13 @@ impl Settings {
         }
     }
 
-    /// The same for these models: with the methods that ask those beside the generator where they are wanted, and without the
-    /// configured frame, whose rows are those of the methods themselves.
+    /// The same for these models, without the configured frame: its rows are those of the methods themselves.
     ///
     /// # Errors
     /// As [`Settings::check`].
     pub(super) fn of_models(&self, models: &ModelIdentity) -> Result<Self, EvaluationError> {
         let frames = self.frames.iter().copied().filter(|frame| Some(*frame) != models.frame).collect();
-        let served = |role| models.beside.iter().any(|(served, file)| *served == role && !file.is_empty());
-        let beside = methods::all().filter(|method| self.beside && method.beside().is_some_and(served));
-        let methods = distinct(self.methods.iter().copied().chain(beside));
-        let settings = Self { methods, frames, reranker: Some(models.scores_as_reranker), ..self.clone() };
+        let settings = Self { frames, reranker: Some(models.scores_as_reranker), ..self.clone() };
         settings.check().map(|()| settings)
     }
 

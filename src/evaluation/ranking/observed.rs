@@ -100,7 +100,7 @@ impl Observed {
         let read = (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever);
         let read: Vec<usize> = read.collect();
         let of = |values: &[f64]| -> Vec<f64> { read.iter().map(|&index| values[index]).collect() };
-        let mut part = Fusion { scores: of(&fusion.scores), ..fusion.clone() };
+        let mut part = fusion.with_scores(of(&fusion.scores));
         part.report.weight = weight;
         let mut all = vec![f64::NAN; self.stages.len()];
         for (&index, value) in read.iter().zip(part.values(&of(utilities), self.has_zero, self.unit).0) {
@@ -168,8 +168,9 @@ impl Observed {
                 Source::Bm25 => bm25::scores(&self.texts.0, &texts, None),
             };
             // As a server would see the list that is left.
-            let has_floor = fusion.has_floor || scores.iter().all(|score| *score >= 0.0);
-            Fusion { scores, has_floor, ..fusion.clone() }
+            let mut part = fusion.with_scores(scores);
+            part.has_floor = part.has_floor || part.scores.iter().all(|score| *score >= 0.0);
+            part
         });
         Self {
             utilities: of(&self.utilities),

@@ -19,16 +19,18 @@ fn bytes<'a>(texts: impl Iterator<Item = &'a str>, tokens: usize) -> usize {
 impl List {
     /// Its size for a model that reads `read` tokens of a pair and has such a batch. The query counts beside each passage.
     pub(super) fn size(&self, read: usize, batch: usize) -> Size {
-        self.size_of_first(self.passages.len(), read, batch)
-    }
-
-    /// The same of so many of its first passages.
-    pub(super) fn size_of_first(&self, first: usize, read: usize, batch: usize) -> Size {
         let cut = self.shortening.passage_tokens.unwrap_or(usize::MAX).min(read);
-        let passages = bytes(self.passages.iter().take(first).map(String::as_str), cut);
+        let passages = bytes(self.passages.iter().map(String::as_str), cut);
         let beside = bytes(std::iter::once(&*self.query), read).saturating_add(FRAME);
-        let bytes = passages.saturating_add(beside.saturating_mul(first));
+        let bytes = passages.saturating_add(beside.saturating_mul(self.passages.len()));
         let (turn, tokens) = of_batch(batch);
-        Size { bytes, most: self.tokens, turns: first.div_ceil(turn), turn: tokens, refusable: true }
+        Size {
+            bytes,
+            most: self.tokens,
+            turns: self.passages.len().div_ceil(turn),
+            turn: tokens,
+            refusable: true,
+            partial: !self.preferred.is_empty(),
+        }
     }
 }

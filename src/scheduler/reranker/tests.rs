@@ -15,7 +15,7 @@ const WHOLE: Shortening = Shortening { passage_tokens: None, truncate: false, fr
 
 fn list(query: &str, passages: &[&str]) -> List {
     let passages = passages.iter().map(|text| (*text).to_owned()).collect();
-    List { query: query.into(), passages, shortening: WHOLE, tokens: usize::MAX, until: None }
+    List { query: query.into(), passages, shortening: WHOLE, tokens: usize::MAX, until: None, preferred: Vec::new() }
 }
 
 fn many(passages: usize) -> List {
@@ -279,6 +279,31 @@ async fn what_cannot_end_while_its_caller_waits_is_given_up() {
     let late = scorer.score(short, &call, None).await.unwrap_err();
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
     assert_eq!(scored.load(Ordering::Relaxed), 2 * TURN);
+}
+
+/// 3,000 tokens a second, of which three quarters of a second are sure. A part that ends later than it was expected to is shortened again.
+#[tokio::test]
+async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored() {
+    let (scorer, scored) = start(Duration::from_millis(1), false);
+    for _ in 0..2 {
+        scorer.score(many(TURN), &Call::local(), None).await.unwrap();
+    }
+    let until = Some(Instant::now() + Duration::from_secs(1));
+    let part = List { until, preferred: (0..2_000).rev().collect(), ..many(2_000) };
+    let answer = scorer.score(part.clone(), &Call::local(), None).await.unwrap();
+    let first = answer.scores.iter().position(|score| score.is_finite()).unwrap();
+    assert!((1_240..2_000 - TURN).contains(&first), "{first}");
+    assert!(answer.scores[first..].iter().all(|score| score.is_finite()), "the last are the preferred ones");
+    let read = 2_000 - first;
+    assert_eq!((answer.tokens, scored.load(Ordering::Relaxed)), (3 * read, 2 * TURN + read));
+    assert_eq!(scorer.backlog.total(), 0);
+    // Where there is time for all, all are scored; where there is for less than two, none.
+    let whole = List { until, preferred: vec![3, 2, 1, 0], ..many(4) };
+    let soon = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
+    let answer = scorer.score(List { until: soon(60_000), ..whole.clone() }, &Call::local(), None).await.unwrap();
+    assert!(answer.scores.iter().all(|score| score.is_finite()));
+    let late = scorer.score(List { until: soon(1), ..whole }, &Call::local(), None).await.unwrap_err();
+    assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
 }
 
 /// Passages are cut by the model, so their bytes are not what they take: an idle server dropped the model for them.

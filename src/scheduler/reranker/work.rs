@@ -18,6 +18,9 @@ pub(super) fn of_batch(batch: usize) -> (usize, usize) {
     (turn, turn * TURN_TOKENS / TURN)
 }
 
+/// Fewest passages of a part of a list: one has nothing to be told apart from.
+const FEWEST: usize = 2;
+
 /// Bytes of text that are tokenised before another request has its turn.
 const TURN_BYTES: usize = 256 << 10;
 
@@ -72,7 +75,9 @@ pub(super) fn turn(
         }
     };
     if work.planned {
-        scored.fetch_add(work.step(model)? as u64, Ordering::Relaxed);
+        // What was open may have been left out.
+        let done = if work.open.is_empty() { 0 } else { work.step(model)? };
+        scored.fetch_add(done as u64, Ordering::Relaxed);
     } else {
         work.tokenise(list, model)?;
         if work.passages.len() < list.passages.len() {
@@ -132,6 +137,26 @@ impl Work {
         Ok(())
     }
 
+    /// Leaves out the last of the `preferred` passages, so that what is open has so many tokens at most. What has a score, and what
+    /// the model knows, costs none. Where not even [`FEWEST`] would have one, the list stays as it is, and is too late.
+    pub fn shorten(&mut self, preferred: &[usize], tokens: usize) {
+        let (mut sum, mut full, mut out) = (0, false, vec![false; self.passages.len()]);
+        for &passage in preferred {
+            let cost = self.costs[passage];
+            full = full || sum + cost > tokens;
+            out[passage] = full && cost > 0;
+            sum += if out[passage] { 0 } else { cost };
+        }
+        if out.iter().filter(|out| !**out).count() < FEWEST {
+            return;
+        }
+        self.open.retain(|&passage| !out[passage]);
+        for passage in (0..out.len()).filter(|&passage| out[passage]) {
+            self.left -= std::mem::take(&mut self.costs[passage]);
+            self.progress.total -= self.passages[passage].ids.len();
+        }
+    }
+
     /// Scores the next passages. Returns how many.
     fn step(&mut self, model: &mut dyn Reranker) -> Result<usize, ScoreError> {
         let (mut chosen, mut tokens) = (Vec::new(), 0);
@@ -151,7 +176,7 @@ impl Work {
             tokens += length;
             new += usize::from(own > 0);
             cost += own;
-            self.left = self.left.saturating_sub(self.costs[index]);
+            self.left -= std::mem::take(&mut self.costs[index]);
         }
         let passages: Vec<&Encoded> = chosen.iter().map(|&index| &self.passages[index]).collect();
         let known = passages.iter().filter(|one| model.is_known(one)).map(|one| one.ids.len()).sum::<usize>();
