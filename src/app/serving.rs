@@ -24,7 +24,7 @@ use crate::model::reranker::Shortening;
 use crate::observe::{self, Metrics};
 use crate::rpc::server::{self, Ended, ServerOptions};
 use crate::rpc::tei::TeiOptions;
-use crate::scheduler::reranker::List;
+use crate::scheduler::reranker::{List, ScoreError};
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::profiles::{Origin, ProfileFile};
 use crate::transport::{Access, Protocol, WATCH_INTERVAL, listener};
@@ -309,19 +309,25 @@ async fn warm_up(engine: &Engine, role: Role) {
 async fn load_embedding(engine: &Engine) {
     let Some(embedding) = engine.models().scorer_if_any(Role::Embedding) else { return };
     let trial = trial(Role::Embedding);
-    let list = List {
-        query: trial.query.into(),
-        // Long enough to tell its speed, by which a latency budget is kept.
-        passages: trial.passages.into_iter().map(|passage| format!("{} ", passage.text).repeat(8)).collect(),
+    let list = |text: &str| List {
+        query: trial.query.as_str().into(),
+        // Long enough to tell its speed, by which a latency budget is kept; the first turn does not.
+        passages: [format!("{text} ").repeat(8)].into(),
         shortening: Shortening { passage_tokens: None, truncate: true, from_start: false },
         tokens: usize::MAX,
         until: None,
         preferred: Vec::new(),
     };
-    let outcome = tokio::time::timeout(LONGEST_PAUSE, embedding.score(list, &Call::local(), None)).await;
+    let score = async {
+        for passage in &trial.passages {
+            embedding.score(list(&passage.text), &Call::local(), None).await?;
+        }
+        Ok::<_, ScoreError>(())
+    };
+    let outcome = tokio::time::timeout(LONGEST_PAUSE, score).await;
     embedding.serve_without();
     let problem = match outcome {
-        Ok(Ok(_)) => return,
+        Ok(Ok(())) => return,
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("not loaded after {} s", LONGEST_PAUSE.as_secs()),
     };

@@ -182,6 +182,7 @@ fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>) -> S
         v1::FusionSource::Unspecified => "other side",
     };
     let beside = fusion.embedding_weight.map_or("", |_| " + embedding");
+    let beside = if result.signals.is_some() { "" } else { beside };
     let known = result.signals.unwrap_or_default();
     let known = [(model, known.model), ("embedding", known.embedding), (source, known.source)];
     let mut known: Vec<(&str, f64)> = known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();

@@ -117,9 +117,14 @@ impl Backlog {
         now: Instant,
     ) -> Result<Entry, ScheduleError> {
         let mut lists = self.lists();
+        let time = due.map(|due| due.saturating_duration_since(now));
+        let size = match self.pace.full().zip(time).filter(|_| size.partial) {
+            // It takes what there is time for, in one turn if others wait.
+            Some((speed, time)) => Size { most: size.most.min(count(speed * time.as_secs_f64())), turns: 1, ..size },
+            None => size,
+        };
         let (open, ahead) = lists.estimate(size);
         if size.refusable && ahead > 0 && !call.is_local() {
-            let time = due.map(|due| due.saturating_duration_since(now));
             let own = if size.partial { 0 } else { open.left };
             self.pace.admit((own, Kind::Reads), ahead, time, self.longest_wait)?;
         }

@@ -297,6 +297,10 @@ impl TakesTurns for Scoring {
         }
     }
 
+    fn is_partial(list: &Wanted) -> bool {
+        matches!(list, Wanted::Scores(asked) if !asked.list.preferred.is_empty())
+    }
+
     fn shorten(list: &mut Wanted, tokens: usize) {
         if let Wanted::Scores(asked) = list
             && let Some(work) = asked.work.as_mut().filter(|work| work.planned)

@@ -19,7 +19,7 @@ use super::pace::{FILL, OPTIMISM};
 use super::worker::{Service, Worker};
 use crate::call::{Call, Stopped};
 use crate::model::ModelError;
-use crate::numeric::count;
+use crate::numeric::{count, real};
 
 /// A model whose lists take turns.
 pub(super) trait TakesTurns: Send + 'static {
@@ -51,6 +51,11 @@ pub(super) trait TakesTurns: Send + 'static {
     /// Tokens that are left of a list; `None` while they are not known.
     fn left(_list: &Self::List) -> Option<usize> {
         None
+    }
+
+    /// Whether a part of a list is an answer.
+    fn is_partial(_list: &Self::List) -> bool {
+        false
     }
 
     /// Leaves out what does not fit into so many tokens, of a list whose size is known and of which a part is an answer.
@@ -180,8 +185,17 @@ fn serve<T: TakesTurns>(
         jobs.retain(|job| !job.reply.is_closed());
         // Taken out before its turn: a panic drops it with its reply, and the others stay.
         let Some(mut job) = jobs.pop_front() else { continue };
-        if let Some(tokens) = within(backlog, job.due) {
-            T::shorten(&mut job.list, tokens);
+        let others = !jobs.is_empty();
+        if let Some(left) = T::left(&job.list)
+            && let Some(tokens) = within(backlog, job.due)
+        {
+            // What was done of a part is an answer, for which no other list has to wait.
+            let most = if others && job.begun { 0 } else { count(real(tokens) * SURE).max(FULL) };
+            // A list that just fits is begun whole where nobody waits behind it.
+            if left > if others { most } else { tokens } {
+                T::shorten(&mut job.list, most);
+                job.report.set(backlog, T::left(&job.list).unwrap_or(left));
+            }
         }
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
@@ -221,16 +235,18 @@ fn serve<T: TakesTurns>(
         match outcome.transpose() {
             // Its size is known now: it has its turn, which took no time of the model.
             None if left.is_none() && T::left(&job.list).is_some() => jobs.push_front(job),
+            // It ends before its next turn, or nobody waits.
+            None if job.begun && T::is_partial(&job.list) => jobs.push_front(job),
             None => jobs.push_back(job),
             Some(answer) => drop(job.reply.send(answer)),
         }
     }
 }
 
-/// Tokens that will surely be done in the time that is left, by the latest speed; `None` for no end of it, or no speed.
+/// Tokens that will be done in the time that is left, by the latest speed; `None` for no end of it, or no speed.
 fn within(backlog: &Backlog, due: Option<Instant>) -> Option<usize> {
     let (due, speed) = due.zip(backlog.pace.full())?;
-    Some(count(speed * SURE * due.saturating_duration_since(Instant::now()).as_secs_f64()))
+    Some(count(speed * due.saturating_duration_since(Instant::now()).as_secs_f64()))
 }
 
 /// How much longer than `share` of the time that is left so many tokens take.

@@ -54,8 +54,8 @@ async fn the_answer_says_what_was_mixed_and_which_stage_placed_each_passage() {
 #[tokio::test]
 async fn the_answer_says_what_each_signal_adds() {
     let server = Scripted { limits: Limits { passages: 60, ..LIMITS }, ..Scripted::default() }.serve().await;
-    let settled = v1::MoiOptions { settle_probability: Some(0.5), ..v1::MoiOptions::default() };
-    let answer = ask(&server, v1::RerankRequest { moi: Some(settled), ..list(60) }).await;
+    let settled = Some(v1::MoiOptions { settle_probability: Some(0.5), ..v1::MoiOptions::default() });
+    let answer = ask(&server, v1::RerankRequest { moi: settled.clone(), ..list(60) }).await;
     let sums: Vec<f64> = answer.results[..24]
         .iter()
         .map(|result| {
@@ -67,14 +67,14 @@ async fn the_answer_says_what_each_signal_adds() {
     assert!(sums.is_sorted_by(|one, next| one >= next), "{sums:?}");
     assert!(answer.results[24..].iter().all(|result| result.signals == Some(v1::Signals::default())));
     // Refined utilities of the first places are not what the others were placed by.
-    let tied = ask(&server, wire("mill", &["mill", "mill ", " mill", "weir", "lock", "mil", "null"])).await;
-    let stages = [v1::Stage::Together, v1::Stage::Alone].map(|stage| {
-        let of = tied.results.iter().filter(|result| result.stage() == stage);
-        of.map(|result| result.signals.unwrap()).collect::<Vec<_>>()
-    });
-    assert_eq!(stages.each_ref().map(Vec::len), [3, 4]);
-    let sum = |signals: &v1::Signals| signals.model.unwrap() + signals.source.unwrap();
-    assert!(stages[1].is_sorted_by(|one, next| sum(one) >= sum(next)), "{stages:?}");
+    let ties = wire("mill", &["mill", "mill ", " mill", "weir", "lock", "mil", "null"]);
+    let [tied, settled] =
+        [ask(&server, ties.clone()).await, ask(&server, v1::RerankRequest { moi: settled, ..ties }).await];
+    assert_eq!(tied.results.iter().filter(|result| result.stage() == v1::Stage::Together).count(), 3);
+    for result in tied.results.iter().filter(|result| result.stage() == v1::Stage::Alone) {
+        let same = settled.results.iter().find(|other| other.id == result.id).unwrap();
+        assert_eq!((same.signals, same.stage()), (result.signals, v1::Stage::Alone));
+    }
     let off = Some(v1::Fusion { mode: v1::FusionMode::Off.into(), ..v1::Fusion::default() });
     let alone = ask(&server, v1::RerankRequest { fusion: off, ..list(4) }).await;
     assert!(alone.results.iter().all(|result| result.signals.is_none()), "nothing was mixed");

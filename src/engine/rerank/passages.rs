@@ -189,7 +189,7 @@ impl Driver<'_> {
     /// How long the model may take, `None` for no bound, and whether the scores of a part are an answer. Half of what is left of a
     /// latency budget and of the deadline, because the generator needs the rest. But what the model says of many passages is worth
     /// more than what the generator says of the few that it reads meanwhile: so all of the budget, and most of the deadline, where
-    /// its list is `expected` to end in that time; and where it is not, but reads faster than the generator, for the first passages.
+    /// its list is `expected` to end in that time, or the model reads faster than the generator: then the first passages are enough.
     fn time_for_signal(&self, task: &Task, expected: Option<Duration>) -> (Option<Duration>, bool) {
         let left = self.call.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let budget = task.request.latency_budget_ms.zip(self.speed).and_then(|(budget, speed)| {
@@ -202,11 +202,8 @@ impl Driver<'_> {
         let Some((whole, expected)) = whole.zip(expected) else { return (half, false) };
         let read = |passage: &Arc<[Token]>| passage.len() + task.query.len();
         let by_generator = real(task.passages.iter().map(read).sum()) / self.speed.unwrap_or(f64::INFINITY);
-        match expected <= whole {
-            true => (Some(whole), false),
-            false if expected.as_secs_f64() < by_generator => (Some(whole), true),
-            false => (half, false),
-        }
+        let in_part = expected.as_secs_f64() < by_generator;
+        (if in_part || expected <= whole { Some(whole) } else { half }, in_part)
     }
 
     /// Adds the cost of the scores to what the request took.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::data::Question;
 use super::rows::{MethodRow, Variant};
 use super::{BM25, Settings, unsuitable};
-use crate::backend::{Backend, BackendError, Refusal};
+use crate::backend::{Backend, BackendError, ModelIdentity, Refusal};
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::opening::Opening;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
@@ -91,15 +91,18 @@ pub(super) async fn rank(settings: &Settings, backend: &Backend, question: &Ques
     Ok(Line { id: question.id.clone(), data, rows })
 }
 
-/// The methods that ask a model beside the generator, and get an answer. A file that is there may be of no use, and its library missing.
-pub(super) async fn answering(backend: &Backend) -> Vec<MethodRef> {
+/// The methods that ask one of these models beside the generator, and get an answer: a file may be of no use, and its library missing.
+pub(super) async fn answering(backend: &Backend, models: &ModelIdentity) -> Vec<MethodRef> {
+    let there = |role| models.beside.iter().any(|(served, file)| *served == role && !file.is_empty());
     let mut answering = Vec::new();
-    for method in methods::all().filter(|method| method.beside().is_some()) {
+    for method in methods::all().filter(|method| method.beside().is_some_and(there)) {
         let passages = ["one", "two"].map(|text| Passage { id: text.into(), text: text.into(), ..Passage::default() });
         let (query, passages) = ("one".to_owned(), passages.to_vec());
         let trial = RerankRequest { query, passages, method: Some(method), ..RerankRequest::default() };
-        if backend.rerank(&trial).await.is_ok() {
-            answering.push(method);
+        match backend.rerank(&trial).await {
+            Ok(_) => answering.push(method),
+            Err(Refusal::Question(problem)) => tracing::warn!(%problem, "{} is not compared", method.name()),
+            Err(Refusal::Fatal(problem)) => tracing::warn!(%problem, "{} is not compared", method.name()),
         }
     }
     answering

@@ -58,7 +58,7 @@ const FORMAT: u32 = 3;
 pub(crate) struct Settings {
     /// The methods of the rows beside `given` and `bm25`; at least one.
     pub methods: Vec<MethodRef>,
-    /// Adds the methods that ask a model beside the generator, where that model answers.
+    /// Adds the methods that ask a model beside the generator, where that model is served and answers.
     pub beside: bool,
     /// Makes a second row of every method that takes it.
     pub opening: Opening,
@@ -204,14 +204,14 @@ pub(crate) async fn run(
         // Frames are compared alone: a calibration belongs to one, and its fusion weight would change the rows of that one.
         backend.without_calibrations()?;
     }
-    let beside = if settings.beside { ask::answering(backend).await } else { Vec::new() };
-    let methods = distinct(settings.methods.iter().copied().chain(beside));
-    let settings = &Settings { methods, ..settings.clone() };
     let judged = settings.methods.iter().find(|method| method.asks_judge());
     let models = models(backend, judged.map(|method| method.name())).await?;
     settings.check_frames(&models, backend)?;
     settings.check_scorer(&models)?;
-    let settings = &settings.of_models(&models)?;
+    let settings = settings.of_models(&models)?;
+    let beside = if settings.beside { ask::answering(backend, &models).await } else { Vec::new() };
+    let methods = distinct(settings.methods.iter().copied().chain(beside));
+    let settings = &Settings { methods, ..settings };
     let mut kept = match folder {
         Some(folder) => {
             let mut manifest = settings.manifest(&models);

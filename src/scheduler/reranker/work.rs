@@ -1,5 +1,6 @@
 //! The turns of a list: it is tokenised, its cost is checked, and its passages are scored.
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -39,6 +40,8 @@ pub(super) struct Work {
     costs: Vec<usize>,
     /// Those of the open ones.
     pub left: usize,
+    /// Which passages were left out.
+    out: Vec<bool>,
     /// Tokens of passages that were evaluated.
     pub evaluated: usize,
     scores: Vec<f64>,
@@ -67,6 +70,7 @@ pub(super) fn turn(
                 open: Vec::new(),
                 costs: Vec::new(),
                 left: 0,
+                out: vec![false; list.passages.len()],
                 evaluated: 0,
                 scores: vec![f64::NAN; list.passages.len()],
                 progress: Progress { done: 0, total: 0, longest: 0 },
@@ -119,7 +123,8 @@ impl Work {
         Ok(())
     }
 
-    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together. What the model
+    /// Checks the cost of the list and puts its passages in order: those of similar length are scored together, of the preferred
+    /// ones those of a turn. What the model
     /// knows counts, so that a budget does not depend on the requests before.
     fn plan(&mut self, list: &List, model: &dyn Reranker) -> Result<(), ScoreError> {
         let lengths = || self.passages.iter().map(|passage| passage.ids.len());
@@ -132,29 +137,37 @@ impl Work {
         self.costs = self.passages.iter().map(|one| if model.is_known(one) { 0 } else { one.ids.len() }).collect();
         self.left = self.costs.iter().sum();
         self.open = (0..self.passages.len()).collect();
-        // Stable: passages of one length keep their order.
-        self.open.sort_by_key(|&index| self.passages[index].ids.len());
+        // Where a part may be all that there is time for, the preferred ones have the first turns.
+        let (turn, mut turns) = (of_batch(model.info().batch).0, vec![0; self.passages.len()]);
+        for (place, &passage) in list.preferred.iter().enumerate() {
+            turns[passage] = place / turn;
+        }
+        // The next one stands last. Stable: passages of one length keep their order.
+        self.open.sort_by_key(|&index| (Reverse(turns[index]), self.passages[index].ids.len()));
         Ok(())
     }
 
-    /// Leaves out the last of the `preferred` passages, so that what is open has so many tokens at most. What has a score, and what
-    /// the model knows, costs none. Where not even [`FEWEST`] would have one, the list stays as it is, and is too late.
+    /// Leaves out the last of the `preferred` passages, so that what is open has so many tokens at most. What the model knows costs
+    /// none. Nothing is left out where fewer than [`FEWEST`] would have a score.
     pub fn shorten(&mut self, preferred: &[usize], tokens: usize) {
-        let (mut sum, mut full, mut out) = (0, false, vec![false; self.passages.len()]);
-        for &passage in preferred {
-            let cost = self.costs[passage];
-            full = full || sum + cost > tokens;
-            out[passage] = full && cost > 0;
-            sum += if out[passage] { 0 } else { cost };
+        let (mut sum, mut full, mut kept, mut out) = (0, false, 0, self.out.clone());
+        for &passage in preferred.iter().filter(|&&passage| !self.out[passage]) {
+            if self.scores[passage].is_nan() {
+                sum += self.costs[passage];
+                full = full || sum > tokens;
+                out[passage] = full;
+            }
+            kept += usize::from(!out[passage]);
         }
-        if out.iter().filter(|out| !**out).count() < FEWEST {
+        if kept < FEWEST {
             return;
         }
         self.open.retain(|&passage| !out[passage]);
-        for passage in (0..out.len()).filter(|&passage| out[passage]) {
+        for passage in (0..out.len()).filter(|&passage| out[passage] && !self.out[passage]) {
             self.left -= std::mem::take(&mut self.costs[passage]);
             self.progress.total -= self.passages[passage].ids.len();
         }
+        self.out = out;
     }
 
     /// Scores the next passages. Returns how many.
