@@ -37,15 +37,15 @@ impl Fusion {
             let other = centre_and_spread(&of(&self.scores, &among), Some(typical::OTHER_SIDE)).1;
             let share = |part: f64, spread: f64| if spread > 0.0 { part / spread } else { part * 0.0 };
             let (of_embedding, of_source) = (mean(&of(embedding, &among)), mean(&of(source, &among)));
-            let signals = |passage: usize| match embedding[passage].is_finite() {
-                false => Signals::default(),
-                true => Signals {
+            let mut signals = vec![Signals::default(); utilities.len()];
+            for passage in (0..utilities.len()).filter(|&passage| embedding[passage].is_finite()) {
+                signals[passage] = Signals {
                     model: known(weight * share(utilities[passage] - centre, spread)),
                     embedding: known((1.0 - weight) * share(embedding[passage] - of_embedding, other)),
                     source: known((1.0 - weight) * share(source[passage] - of_source, other)),
-                },
-            };
-            return (0..utilities.len()).map(signals).collect();
+                };
+            }
+            return signals;
         }
         let (utilities_read, scores) = (of(utilities, &read), of(&self.scores, &read));
         let model = Side { scores: &utilities_read, floor: has_zero.then_some(0.0) };
