@@ -19,7 +19,7 @@ pub struct Signals {
 
 impl Fusion {
     /// The signals of each passage. A utility that is not a number is that of a passage which the model did not read. Empty where an
-    /// embedding model took part and the request chose a scaling that mixes its cosines with the retriever's scores for good.
+    /// embedding model took part and the request chose a scaling by which its cosines cannot be told from the retriever's scores.
     #[must_use]
     pub fn signals(&self, utilities: &[f64], has_zero: bool, unit: f64) -> Vec<Signals> {
         let read: Vec<usize> = (0..utilities.len()).filter(|&passage| utilities[passage].is_finite()).collect();
