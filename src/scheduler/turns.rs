@@ -185,17 +185,11 @@ fn serve<T: TakesTurns>(
         jobs.retain(|job| !job.reply.is_closed());
         // Taken out before its turn: a panic drops it with its reply, and the others stay.
         let Some(mut job) = jobs.pop_front() else { continue };
-        let others = !jobs.is_empty();
         if let Some(left) = T::left(&job.list)
-            && let Some(tokens) = within(backlog, job.due)
+            && let Some(most) = most_in_time(backlog, &job, left, jobs.len())
         {
-            // What was done of a part is an answer, for which no other list has to wait.
-            let most = if others && job.begun { 0 } else { count(real(tokens) * SURE).max(FULL) };
-            // A list that just fits is begun whole where nobody waits behind it.
-            if left > if others { most } else { tokens } {
-                T::shorten(&mut job.list, most);
-                job.report.set(backlog, T::left(&job.list).unwrap_or(left));
-            }
+            T::shorten(&mut job.list, most);
+            job.report.set(backlog, T::left(&job.list).unwrap_or(left));
         }
         let left = T::left(&job.list);
         let droppable = left.filter(|_| job.report.is_refusable());
@@ -235,18 +229,30 @@ fn serve<T: TakesTurns>(
         match outcome.transpose() {
             // Its size is known now: it has its turn, which took no time of the model.
             None if left.is_none() && T::left(&job.list).is_some() => jobs.push_front(job),
-            // It ends before its next turn, or nobody waits.
-            None if job.begun && T::is_partial(&job.list) => jobs.push_front(job),
+            // What was done of it would be lost behind the turns of the others: it ends first.
+            None if T::is_partial(&job.list)
+                && T::left(&job.list).is_some_and(|left| most_in_time(backlog, &job, left, jobs.len()) == Some(0)) =>
+            {
+                jobs.push_front(job);
+            }
             None => jobs.push_back(job),
             Some(answer) => drop(job.reply.send(answer)),
         }
     }
 }
 
-/// Tokens that will be done in the time that is left, by the latest speed; `None` for no end of it, or no speed.
-fn within(backlog: &Backlog, due: Option<Instant>) -> Option<usize> {
-    let (due, speed) = due.zip(backlog.pace.full())?;
-    Some(count(speed * due.saturating_duration_since(Instant::now()).as_secs_f64()))
+/// To how many tokens a list has to be cut of which a part is an answer and `left` are left, where so many `others` have their turns
+/// between its own; `None` where it fits, and for no end of its time, or no speed. 0 where it has to end with what is done.
+fn most_in_time<T: TakesTurns>(backlog: &Backlog, job: &Job<T>, left: usize, others: usize) -> Option<usize> {
+    let (due, speed) = job.due.zip(backlog.pace.full())?;
+    let tokens = speed * due.saturating_duration_since(Instant::now()).as_secs_f64();
+    let sure = tokens * SURE;
+    match (others, job.begun) {
+        // One that just fits is begun whole.
+        (0, _) => (real(left) > tokens).then(|| count(sure).max(FULL)),
+        (_, false) => (real(left) > sure).then(|| count(sure).max(FULL)),
+        (_, true) => (real(left) > sure / real(others + 1)).then_some(0),
+    }
 }
 
 /// How much longer than `share` of the time that is left so many tokens take.

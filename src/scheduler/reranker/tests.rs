@@ -320,20 +320,23 @@ async fn of_a_list_whose_caller_takes_a_part_the_preferred_passages_are_scored()
     assert_eq!(late, ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)));
 }
 
-/// It lost what had been scored of it when the turns of others took its time.
+/// It lost what had been scored of it when the turns of others took its time. Where there is time enough it has all of its turns.
 #[tokio::test]
-async fn what_is_done_of_a_part_is_its_answer_when_another_list_comes() {
-    let (scorer, scored, part) = in_part().await;
-    let part = List { until: Some(Instant::now() + Duration::from_secs(30)), ..part };
-    let other = scorer.clone();
-    let part = tokio::spawn(async move { other.score(part, &Call::local(), None).await });
-    while scored.load(Ordering::Relaxed) < 4 * TURN {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+async fn what_is_done_of_a_part_is_its_answer_when_the_turns_of_another_list_take_its_time() {
+    for (seconds, whole) in [(3, false), (300, true)] {
+        let (scorer, scored, part) = in_part().await;
+        let part = List { until: Some(Instant::now() + Duration::from_secs(seconds)), ..part };
+        let other = scorer.clone();
+        let part = tokio::spawn(async move { other.score(part, &Call::local(), None).await });
+        while scored.load(Ordering::Relaxed) < 4 * TURN {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let between = scorer.score(many(3 * TURN), &Call::local(), None).await.unwrap();
+        assert!(between.scores.iter().all(|score| score.is_finite()));
+        let first = first_scored(&part.await.unwrap().unwrap().scores);
+        assert_eq!(first == 0, whole, "{seconds} s: {first}");
+        assert!(first <= 2_000 - 2 * TURN, "{first}");
     }
-    let whole = scorer.score(many(3), &Call::local(), None).await.unwrap();
-    assert!(whole.scores.iter().all(|score| score.is_finite()));
-    let first = first_scored(&part.await.unwrap().unwrap().scores);
-    assert!(first > 0 && first <= 2_000 - 2 * TURN, "{first}");
 }
 
 /// Passages are cut by the model, so their bytes are not what they take: an idle server dropped the model for them.
