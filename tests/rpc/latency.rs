@@ -153,18 +153,23 @@ async fn an_embedding_model_that_fails_tells_callers_nothing_of_its_runtime() {
     server.stop().await;
 }
 
-/// It was given half of the budget, and the other half did not suffice for the generator.
-#[tokio::test]
-async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {
+/// A server whose embedding model takes a second for 10 passages of 100 words. Its speed is known, and the generator's, too.
+async fn with_slow_embedding() -> common::Running {
     let (engine, observed, _) = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.engine().await;
     let engine = common::with_slow_scorer(&engine, Role::Embedding, "slow", Duration::from_millis(100));
     let server = common::serve_with(engine, observed, 100, ServerOptions::default()).await;
     ask(&server, list(2, 20)).await.unwrap();
-    // 10 passages of 100 words take it a second. Its speed is known once it has read some, and the generator's, too.
     let taught = v1::RerankRequest { method: v1::Method::Embedding.into(), ..list(10, 800) };
     for _ in 0..2 {
         ask(&server, taught.clone()).await.unwrap();
     }
+    server
+}
+
+/// It was given half of the budget, and the other half did not suffice for the generator.
+#[tokio::test]
+async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {
+    let server = with_slow_embedding().await;
     // What is left then does not suffice for 800 tokens of the generator. Half of the deadline would not suffice, either.
     let mut hurried = Request::new(within(1_600.0, list(10, 800)));
     hurried.set_timeout(Duration::from_millis(1_900));
@@ -188,14 +193,7 @@ async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_
 /// The model had no part in such a list, which came back as the retriever gave it.
 #[tokio::test]
 async fn an_embedding_model_reads_the_first_passages_where_the_budget_does_not_suffice_for_all() {
-    let (engine, observed, _) = Scripted { delay: Duration::from_millis(1), ..Scripted::default() }.engine().await;
-    let engine = common::with_slow_scorer(&engine, Role::Embedding, "slow", Duration::from_millis(100));
-    let server = common::serve_with(engine, observed, 100, ServerOptions::default()).await;
-    ask(&server, list(2, 20)).await.unwrap();
-    let taught = v1::RerankRequest { method: v1::Method::Embedding.into(), ..list(10, 800) };
-    for _ in 0..2 {
-        ask(&server, taught.clone()).await.unwrap();
-    }
+    let server = with_slow_embedding().await;
     // Three quarters of the budget are eleven of twenty passages at most. The generator would take .8 s for one.
     let answer = ask(&server, within(1_500.0, list(20, 800))).await.unwrap();
     let says = |words: &str| answer.warnings.iter().any(|warning| warning.contains(words));

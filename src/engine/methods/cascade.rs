@@ -356,13 +356,13 @@ impl Ranking for Running {
                     all[passage] = errors[place];
                 }
             }
+            // As the values, those of the first places are of stage 3, and the others' of stage 2. None are there without fusion.
+            let refined = self.signals(&self.utilities);
+            chosen.iter().filter(|_| !refined.is_empty()).for_each(|&passage| signals[passage] = refined[passage]);
             errors = scored.standard_errors.is_some().then_some(all);
             fit = scored.fit.take();
             warnings.append(&mut scored.warnings);
         }
-        // As the values, those of the first places are of stage 3, and the others' of stage 2.
-        let refined = signals.iter_mut().zip(self.signals(&self.utilities)).zip(&stages);
-        refined.filter(|(_, stage)| **stage == Stage::Together).for_each(|((own, refined), _)| *own = refined);
         let (values, ranking) = placed(&stages, &alone, &self.all_values(&self.utilities), &self.free);
         let utilities = complete(&self.utilities);
         Ok(Scored {

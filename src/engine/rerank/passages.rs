@@ -139,7 +139,9 @@ impl Driver<'_> {
         } else {
             let started = Instant::now();
             let list = list(&task.request, true, self.limits.tokens, None);
-            let (time, in_part) = self.time_for_signal(task, scorer.expected(&list));
+            // Only a latency budget may be given whole.
+            let expected = task.request.latency_budget_ms.and_then(|_| scorer.expected(&list));
+            let (time, in_part) = self.time_for_signal(task, expected);
             let list = if in_part { List { preferred, ..list } } else { list };
             let loading = scorer.time_to_load();
             let bound = time.into_iter().chain(loading).min();
@@ -197,7 +199,6 @@ impl Driver<'_> {
             Duration::try_from_secs_f64(((budget - self.elsewhere.1) / 1e3 - reserved).max(0.0)).ok()
         });
         let half = budget.into_iter().chain(left).min().map(|time| time / 2);
-        // Only a latency budget may be given whole.
         let whole = budget.map(|budget| left.map_or(budget, |left| budget.min(left.mul_f64(FILL))));
         let Some((whole, expected)) = whole.zip(expected) else { return (half, false) };
         let read = |passage: &Arc<[Token]>| passage.len() + task.query.len();
