@@ -336,7 +336,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         (
             "calibrations",
             "calibrations",
-            r#"{"format": 1, "calibrations": [{"method": "cascade", "mix": {"source": "bm25", "weight": 0.5}, "score": {"intercept": -5.25, "slope": 3.5}, "lists": 80, "passages": 1600, "outranks_per_nat": 0.6, "calibration_error": 0.3}]}"#,
+            r#"{"format": 1, "calibrations": [{"method": "cascade", "mix": {"source": "bm25", "weight": 0.5, "embedding": 0.75}, "score": {"intercept": -5.25, "slope": 3.5}, "lists": 80, "passages": 1600, "outranks_per_nat": 0.6, "calibration_error": 0.3}]}"#,
         ),
         ("tokens", "tokens", "# callers\nsearch:0000000000000000000000000000000000000000000000000000000000000000\n"),
         (

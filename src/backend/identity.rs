@@ -154,6 +154,9 @@ impl ModelIdentity {
             if let Some(per_nat) = one.outranks_per_nat {
                 text.push_str(&format!(" {per_nat}"));
             }
+            if let Some(share) = one.embedding_weight {
+                text.push_str(&format!(" cosines {share}"));
+            }
             text
         };
         let asked = |one: &&v1::RankingCalibration| {
@@ -283,13 +286,19 @@ mod tests {
 
     /// A comparison is continued while they are the same.
     #[test]
-    fn a_learnt_slope_is_a_part_of_a_calibration_and_its_absence_is_not() {
-        let of = |outranks_per_nat| {
-            let method = "cascade".to_owned();
-            let one = v1::RankingCalibration { method, outranks_per_nat, ..v1::RankingCalibration::default() };
+    fn what_later_programs_learn_is_a_part_of_a_calibration_and_its_absence_is_not() {
+        let of = |outranks_per_nat, embedding_weight| {
+            let one = v1::RankingCalibration {
+                method: "cascade".to_owned(),
+                outranks_per_nat,
+                embedding_weight,
+                ..v1::RankingCalibration::default()
+            };
             ModelIdentity { calibrations: vec![one], ..ModelIdentity::scripted("") }.calibrated(None).unwrap()
         };
-        assert_eq!((of(None), of(Some(0.6))), (vec!["cascade   0 0".to_owned()], vec!["cascade   0 0 0.6".to_owned()]));
+        assert_eq!(of(None, None), ["cascade   0 0"]);
+        assert_eq!(of(Some(0.6), None), ["cascade   0 0 0.6"]);
+        assert_eq!(of(None, Some(0.6)), ["cascade   0 0 cosines 0.6"]);
     }
 
     #[test]

@@ -25,8 +25,9 @@ use crate::{app, telemetry};
 /// "supporting": true where it contains the answer, or a "label" of .5 or more. A running server uses the result within seconds. For ten passages, about
 /// 30 questions show a bias beyond its error; with fewer, the order stays best first.
 ///
-/// With --ranking the fusion weight of each method is learnt, its scores become probabilities of relevance, and of cascade
-/// it is learnt how fast outranks_next rises with the difference of two neighbours. The lines are labelled lists as a retriever
+/// With --ranking the fusion weight of each method is learnt, beside an embedding model the share of its cosines, too; its scores
+/// become probabilities of relevance, and of cascade it is learnt how fast outranks_next rises with the difference of two
+/// neighbours. The lines are labelled lists as a retriever
 /// returns them, as for `rerankd compare`; take lists of the retriever that is served. 40 lists or more are a good basis, 10 are
 /// needed. What the calibration is worth is measured on the half of the lists that the fit did not see.
 #[derive(Debug, Args)]
@@ -55,6 +56,10 @@ pub(super) struct CalibrateArgs {
     /// Print one JSON line a method, also on a terminal.
     #[arg(long, requires = "ranking")]
     pub json: bool,
+    /// Print JSON lines, and in each what every mix that was tried is worth on all lists, the built-in one first: the generator's
+    /// share, that of the cosines in the rest, and mean nDCG@10 before any refinement.
+    #[arg(long, requires = "ranking", conflicts_with_all = ["show", "remove"])]
+    pub mixes: bool,
     /// Print the stored calibrations of ranking methods, and make none.
     #[arg(long, requires = "ranking", conflicts_with_all = ["data", "remove"])]
     show: bool,

@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
-use crate::evaluation::ranking::{Answers, Fitted, Settings};
+use crate::evaluation::ranking::{Answers, Fitted, Settings, TriedMix};
 use crate::storage::calibrations::CalibrationFile;
 use crate::{app, telemetry};
 
@@ -83,8 +83,8 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         let none = || Failure::Input("no method could be calibrated".to_owned());
         return Err(fatal.unwrap_or_else(none));
     }
-    if args.json || !output::on_terminal() {
-        let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one))).collect();
+    if args.json || args.mixes || !output::on_terminal() {
+        let lines: Vec<String> = fitted.iter().map(|one| format!("{}\n", line(one, args.mixes))).collect();
         output::print(&lines.concat())?;
     } else {
         output::print(&table(&fitted))?;
@@ -110,10 +110,10 @@ fn store(file: &CalibrationFile, fitted: &[Fitted]) -> Result<(), Failure> {
     Ok(file.save(&stored).map_err(anyhow::Error::from)?)
 }
 
-fn line(one: &Fitted) -> Value {
+fn line(one: &Fitted, mixes: bool) -> Value {
     let (mut line, worth) = (calibrations::fields(&one.calibration), &one.worth);
     line["unseen"] = json!({
-        "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after },
+        "ndcg@10": { "built_in_weight": worth.ndcg_before, "learnt_weight": worth.ndcg_after, "taken": worth.mix_taken },
         "calibration_error": { "before": worth.error_before, "after": worth.error_after },
         "outranks_next": worth.order.as_ref().map(|order| json!({
             "calibration_error": { "before": order.error_before, "after": order.error_after }, "pairs": order.pairs,
@@ -125,6 +125,13 @@ fn line(one: &Fitted) -> Value {
             "f1": auto.f1, "results": auto.results, "f1_of_one_number": auto.f1_of_one_number,
         })),
     });
+    if mixes {
+        let mix = |tried: &TriedMix| {
+            let cosines = one.calibration.mix.and_then(|mix| mix.embedding).map(|_| tried.shares.embedding);
+            json!({ "fusion_weight": tried.shares.weight, "embedding_weight": cosines, "ndcg@10": tried.ndcg })
+        };
+        line["mixes"] = one.tried.iter().map(mix).collect();
+    }
     line
 }
 
@@ -132,20 +139,21 @@ fn table(fitted: &[Fitted]) -> String {
     let mut table = output::table(&[
         "method",
         "fused with",
-        "weight",
-        "nDCG@10, built-in and learnt weight",
+        "weight, and that of cosines",
+        "nDCG@10, built-in and learnt",
         "calibration error, before and after",
         "error of outranks_next, before and after",
         "none_helps: AUC; true and false positives",
         "F1 of auto_k, and of one number for all",
     ]);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
-    for Fitted { calibration, worth } in fitted {
+    for Fitted { calibration, worth, .. } in fitted {
+        let not_taken = if calibration.mix.is_some() && !worth.mix_taken { " (not taken)" } else { "" };
         table.add_row(vec![
             calibration.method.clone(),
             calibration.fused_with(),
-            calibration.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
-            format!("{}, {}", number(worth.ndcg_before), number(worth.ndcg_after)),
+            calibrations::weights(calibration),
+            format!("{}, {}{not_taken}", number(worth.ndcg_before), number(worth.ndcg_after)),
             format!("{}, {}", number(worth.error_before), number(worth.error_after)),
             worth.order.as_ref().map_or_else(
                 || "-".to_owned(),
@@ -163,6 +171,7 @@ fn table(fitted: &[Fitted]) -> String {
     }
     format!(
         "{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see; F1 of those with a relevant passage.\n\
+         nDCG is that of the mixture before any refinement. Where the learnt one is not taken, the rest is of the built-in one.\n\
          none_helps is right of lists without their relevant passages, and wrong of the same lists with them.\n"
     )
 }

@@ -38,7 +38,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
         "generator",
         "method",
         "fused with",
-        "weight",
+        "weight, and that of cosines",
         "intercept, slope",
         "log-odds of outranks_next a nat",
         "lists",
@@ -49,7 +49,7 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
             role.name().to_owned(),
             one.method.clone() + if one.holds_with(MIXTURE_VERSION) { "" } else { " (outdated)" },
             one.fused_with(),
-            one.mix.map_or_else(|| "-".to_owned(), |mix| format!("{:.2}", mix.weight)),
+            weights(one),
             format!("{:.3}, {:.3}", one.score.intercept, one.score.slope),
             one.outranks_per_nat.map_or_else(|| "-".to_owned(), |slope| format!("{slope:.3}")),
             one.lists.to_string(),
@@ -57,6 +57,15 @@ pub(super) fn show(json: bool, settings: &SettingsArgs) -> Result<(), Failure> {
         ]);
     }
     output::print(&format!("{table}\n"))
+}
+
+/// The model's share, and that of the cosines in the other side, for people.
+pub(super) fn weights(one: &Calibration) -> String {
+    let cosines = |share: f64| format!(", {share:.1} of the rest");
+    one.mix.map_or_else(
+        || "-".to_owned(),
+        |mix| format!("{:.2}{}", mix.weight, mix.embedding.map_or_else(String::new, cosines)),
+    )
 }
 
 fn line(role: Role, one: &Calibration) -> Value {
@@ -74,6 +83,7 @@ pub(super) fn fields(one: &Calibration) -> Value {
         "embedding_sha256": one.embedding,
         "model_sha256": one.model,
         "fusion_weight": one.mix.map(|mix| mix.weight),
+        "embedding_weight": one.mix.and_then(|mix| mix.embedding),
         "intercept": one.score.intercept,
         "slope": one.score.slope,
         "outranks_per_nat": one.outranks_per_nat,

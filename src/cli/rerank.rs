@@ -72,6 +72,9 @@ pub(super) struct RerankArgs {
     /// The model's share in the fusion; from 0 to 1.
     #[arg(long, value_name = "SHARE")]
     fusion_weight: Option<f64>,
+    /// The share of the embedding model's cosines in what the model is fused with; from 0 to 1.
+    #[arg(long, value_name = "SHARE")]
+    embedding_weight: Option<f64>,
     /// Omit passages that are no better than none.
     #[arg(long)]
     only_helpful: bool,
@@ -248,6 +251,7 @@ impl RerankArgs {
                     FusionName::Bm25 => FusionMode::Bm25,
                 }),
                 weight: self.fusion_weight,
+                embedding: self.embedding_weight,
                 ..FusionOptions::default()
             },
             only_helpful: self.only_helpful,

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::fusing::{Fusion, Learnt, MIXTURE_VERSION};
+use super::fusing::{Fusion, Learnt, MIXTURE_VERSION, Shares, beside_embedding};
 use super::opening::NOT_CALIBRATED;
 use super::rerank::RerankRequest;
 use crate::fusion::calibration::{Calibration, Mix};
@@ -57,10 +57,18 @@ impl Applicable {
         inapplicable(request).or_else(|| self.why_none.map(str::to_owned))
     }
 
-    /// The model's shares in the fusion.
+    /// The shares in the fusion.
     pub fn learnt(&self) -> Learnt {
-        let weight = |calibration: &Option<Calibration>| Some(calibration.as_ref()?.mix?.weight);
-        Learnt { alone: weight(&self.alone), beside_embedding: weight(&self.beside_embedding) }
+        let mix = |calibration: &Option<Calibration>| calibration.as_ref()?.mix;
+        let shares = |Mix { source, weight, embedding }| {
+            // Programs that did not learn the cosines' share calibrated with the built-in one.
+            let embedding = embedding.unwrap_or(beside_embedding(source).embedding);
+            Shares { weight, embedding }
+        };
+        Learnt {
+            alone: mix(&self.alone).map(|mix| mix.weight),
+            beside_embedding: mix(&self.beside_embedding).map(shares),
+        }
     }
 }
 
@@ -206,7 +214,7 @@ mod tests {
     fn calibration(method: &str, source: Option<Source>) -> Calibration {
         Calibration {
             method: method.into(),
-            mix: source.map(|source| Mix { source, weight: 0.7 }),
+            mix: source.map(|source| Mix { source, weight: 0.7, embedding: None }),
             embedding: None,
             model: None,
             mixture: Some(MIXTURE_VERSION.into()),
@@ -241,12 +249,17 @@ mod tests {
         let method = methods::find("moi");
         assert_eq!(alone_of(&RerankRequest { method, ..request.clone() }), None);
         // Beside an embedding model, that of this model's file; the other one is for the case that it fails.
-        let mix = Some(Mix { source: Source::Retriever, weight: 0.2 });
-        let beside = Calibration { embedding: Some("ab".into()), mix, ..cascade.clone() };
+        let mix = |embedding| Some(Mix { source: Source::Retriever, weight: 0.2, embedding });
+        let beside = Calibration { embedding: Some("ab".into()), mix: mix(Some(0.9)), ..cascade.clone() };
         assert!(!beside.replaces(&cascade));
         calibrations.replace(vec![cascade.clone(), beside.clone(), alone]);
         let both = calibrations.of(&request, Some("ab"));
-        assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(0.2) });
+        let shares = Shares { weight: 0.2, embedding: 0.9 };
+        assert_eq!(both.learnt(), Learnt { alone: Some(0.7), beside_embedding: Some(shares) });
+        let former = Applicable { beside_embedding: Some(Calibration { mix: mix(None), ..beside.clone() }), ..both };
+        let built_in = beside_embedding(Source::Retriever).embedding;
+        assert_eq!(former.learnt().beside_embedding, Some(Shares { embedding: built_in, ..shares }));
+        let both = calibrations.of(&request, Some("ab"));
         let found = |alone, beside_embedding| Applicable { alone, beside_embedding, why_none: None };
         assert_eq!(both, found(Some(cascade.clone()), Some(beside)));
         assert_eq!(calibrations.of(&request, Some("cd")), found(Some(cascade), None));

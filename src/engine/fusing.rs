@@ -22,11 +22,20 @@ pub const MIXTURE_VERSION: &str = "mixture-1";
 /// The model's share where neither the request nor a calibration says otherwise.
 pub const WEIGHT: f64 = 0.6;
 
-/// Beside an embedding model: the model's share, and the cosines' in the other side. BM25 inside a list says less than a retriever.
-pub(crate) const fn beside_embedding(source: Source) -> (f64, f64) {
+/// Shares of a mixture with cosines, each in [0, 1].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shares {
+    /// The model's.
+    pub weight: f64,
+    /// That of the cosines in the other side.
+    pub embedding: f64,
+}
+
+/// The built-in shares beside an embedding model. BM25 inside a list says less than a retriever.
+pub(crate) const fn beside_embedding(source: Source) -> Shares {
     match source {
-        Source::Retriever => (0.35, 0.6),
-        Source::Bm25 => (0.4, 0.7),
+        Source::Retriever => Shares { weight: 0.35, embedding: 0.6 },
+        Source::Bm25 => Shares { weight: 0.4, embedding: 0.7 },
     }
 }
 
@@ -74,39 +83,45 @@ pub struct FusionOptions {
     pub mode: FusionMode,
     /// The model's share, in [0, 1].
     pub weight: Option<f64>,
+    /// The cosines' share of the other side, in [0, 1], where an embedding model takes part.
+    pub embedding: Option<f64>,
     /// How both sides are scaled.
     pub scaling: Option<Scaling>,
     /// Document frequencies of the collection, for BM25.
     pub background: Option<Arc<Background>>,
-    /// The shares that calibrations found, where `weight` is `None`. The engine sets them.
+    /// The shares that calibrations found, for those that the request does not name. The engine sets them.
     pub learnt: Learnt,
 }
 
-/// The model's shares that calibrations found.
+/// The shares that calibrations found.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Learnt {
-    /// Where the other side is the retriever's, or that of BM25.
+    /// The model's, where the other side is the retriever's, or that of BM25.
     pub alone: Option<f64>,
     /// Where the cosines of an embedding model are a part of it.
-    pub beside_embedding: Option<f64>,
+    pub beside_embedding: Option<Shares>,
 }
 
 impl FusionOptions {
     /// Whether the mix is left to the method and its calibration.
     pub(super) fn is_default(&self) -> bool {
-        self.mode == FusionMode::ByMethod
-            && self.weight.is_none()
-            && self.scaling.is_none()
-            && self.background.is_none()
+        self.mode == FusionMode::ByMethod && self.embedding.is_none() && !self.sets_sides()
     }
 
-    /// The model's share. `beside` is the other side where it has a part by an embedding model.
-    fn share(&self, beside: Option<Source>) -> f64 {
-        let (learnt, built_in) = match beside {
-            Some(source) => (self.learnt.beside_embedding, beside_embedding(source).0),
-            None => (self.learnt.alone, WEIGHT),
-        };
-        self.weight.or(learnt).unwrap_or(built_in)
+    /// Whether the request says how the model and the other side are mixed, whatever that side consists of.
+    pub(super) fn sets_sides(&self) -> bool {
+        self.weight.is_some() || self.scaling.is_some() || self.background.is_some()
+    }
+
+    /// The model's share where no embedding model has a part in the other side.
+    fn weight_alone(&self) -> f64 {
+        self.weight.or(self.learnt.alone).unwrap_or(WEIGHT)
+    }
+
+    /// The shares where one has.
+    fn shares(&self, source: Source) -> Shares {
+        let shares = self.learnt.beside_embedding.unwrap_or(beside_embedding(source));
+        Shares { weight: self.weight.unwrap_or(shares.weight), embedding: self.embedding.unwrap_or(shares.embedding) }
     }
 
     pub(super) fn check(&self) -> Result<(), EngineError> {
@@ -114,12 +129,12 @@ impl FusionOptions {
             let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
             return Err(EngineError::invalid("fusion.background.frequencies", problem));
         }
-        match self.weight {
-            Some(weight) if !(0.0..=1.0).contains(&weight) => {
-                Err(EngineError::invalid("fusion.weight", "must lie between 0 and 1"))
+        for (field, share) in [("fusion.weight", self.weight), ("fusion.embedding_weight", self.embedding)] {
+            if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+                return Err(EngineError::invalid(field, "must lie between 0 and 1"));
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 }
 
@@ -166,7 +181,7 @@ impl Fusion {
     #[must_use]
     pub fn of(request: &RerankRequest) -> Self {
         let options = &request.fusion;
-        let weight = options.share(None);
+        let weight = options.weight_alone();
         let scaling = options.scaling.unwrap_or_default();
         let report = |source| FusionReport { source, scaling, weight, embedding: None };
         let comparable = request.passages.len();
@@ -190,7 +205,7 @@ impl Fusion {
 
     /// Mixes the cosines of an embedding model, one a passage, into the retriever's side. Both are standardised within the list,
     /// because a cosine has no floor: texts that have nothing to do with each other are not at 0. In a short list differences that
-    /// are far below the usual ones count for little. The model's share is that of `options`.
+    /// are far below the usual ones count for little. The shares are those of `options`.
     ///
     /// Passages whose cosine is not a number were not read. They come after the others, in the order that they had, and take no
     /// part in what is standardised.
@@ -199,7 +214,7 @@ impl Fusion {
         let (read, unread): (Vec<usize>, Vec<usize>) =
             self.order().into_iter().partition(|&passage| cosines[passage].is_finite());
         let largest = read.iter().fold(0.0_f64, |largest, &passage| largest.max(self.scores[passage].abs()));
-        let share = beside_embedding(self.report.source).1;
+        let Shares { weight, embedding: share } = options.shares(self.report.source);
         let part = |scores: &[f64], usual: f64, share: f64| -> Vec<f64> {
             standardised_among(scores, &read, Some(usual)).into_iter().map(|score| share * score).collect()
         };
@@ -212,7 +227,7 @@ impl Fusion {
         }
         self.parts = Some((embedding, source));
         self.comparable = read.len();
-        self.report.weight = options.share(Some(self.report.source));
+        self.report.weight = weight;
         self.report.embedding = Some(share);
         // A mixture with cosines has none, even where all that is left of a list lies above its mean.
         self.has_floor = false;

@@ -32,6 +32,10 @@ pub struct Mix {
     pub source: Source,
     /// The model's share, in [0, 1].
     pub weight: f64,
+    /// The share of an embedding model's cosines in the other side, in [0, 1]. `None` where none are mixed in, and in files of programs
+    /// that did not learn it: they applied the built-in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding: Option<f64>,
 }
 
 /// The calibration of one method, with one other side of its fusion.
@@ -99,7 +103,9 @@ impl Calibration {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.score.is_valid()
-            && self.mix.is_none_or(|mix| (0.0..=1.0).contains(&mix.weight))
+            && self.mix.is_none_or(|mix| {
+                (0.0..=1.0).contains(&mix.weight) && mix.embedding.is_none_or(|share| (0.0..=1.0).contains(&share))
+            })
             && self.outranks_per_nat.is_none_or(|slope| slope.is_finite() && slope >= 0.0)
     }
 }

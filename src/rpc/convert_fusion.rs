@@ -29,7 +29,8 @@ pub(super) fn options(wire: Option<v1::Fusion>) -> Result<FusionOptions, EngineE
         .background
         .map(|background| Background { documents: background.documents, frequencies: background.frequencies })
         .map(Arc::new);
-    Ok(FusionOptions { mode, weight: wire.weight, scaling, background, ..FusionOptions::default() })
+    let (weight, embedding) = (wire.weight, wire.embedding_weight);
+    Ok(FusionOptions { mode, weight, embedding, scaling, background, ..FusionOptions::default() })
 }
 
 pub(super) fn options_to_wire(options: &FusionOptions) -> v1::Fusion {
@@ -42,6 +43,7 @@ pub(super) fn options_to_wire(options: &FusionOptions) -> v1::Fusion {
     v1::Fusion {
         mode: mode.into(),
         weight: options.weight,
+        embedding_weight: options.embedding,
         scaling: options.scaling.map_or(v1::FusionScaling::Unspecified, scaling_to_wire).into(),
         background: options.background.as_ref().map(|background| v1::Background {
             documents: background.documents,

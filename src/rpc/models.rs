@@ -200,6 +200,7 @@ pub(super) fn calibration_to_wire(calibration: &Calibration) -> v1::RankingCalib
         method: calibration.method.clone(),
         fused_with: calibration.mix.map(|mix| mix.source.name().to_owned()).unwrap_or_default(),
         fusion_weight: calibration.mix.map(|mix| mix.weight),
+        embedding_weight: calibration.mix.and_then(|mix| mix.embedding),
         intercept: calibration.score.intercept,
         slope: calibration.score.slope,
         lists: narrow(calibration.lists),

@@ -83,7 +83,7 @@ mod tests {
     fn calibration(slope: f64) -> Calibration {
         Calibration {
             method: "cascade".into(),
-            mix: Some(Mix { source: Source::Retriever, weight: 0.65 }),
+            mix: Some(Mix { source: Source::Retriever, weight: 0.65, embedding: Some(0.1 + 0.7) }),
             embedding: None,
             model: None,
             mixture: Some("mixture-1".into()),
@@ -108,10 +108,13 @@ mod tests {
     fn a_file_without_what_was_added_later_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(folder.path());
-        let before = Calibration { outranks_per_nat: None, mixture: None, ..calibration(1.0) };
+        let mix = Some(Mix { source: Source::Retriever, weight: 0.65, embedding: None });
+        let before = Calibration { mix, outranks_per_nat: None, mixture: None, ..calibration(1.0) };
         file.save(std::slice::from_ref(&before)).unwrap();
         let written = std::fs::read_to_string(file.path()).unwrap();
-        assert!(!written.contains("outranks_per_nat") && !written.contains("mixture"), "as older versions wrote it");
+        for later in ["outranks_per_nat", "mixture", "embedding"] {
+            assert!(!written.contains(later), "{later}: as older versions wrote it");
+        }
         assert_eq!(file.load().unwrap(), [before]);
     }
 
@@ -125,6 +128,9 @@ mod tests {
         let turned = std::fs::read_to_string(file.path()).unwrap();
         file.save(&[Calibration { outranks_per_nat: Some(-0.2), ..calibration(3.5) }]).unwrap();
         let reversed = std::fs::read_to_string(file.path()).unwrap();
+        let mix = Some(Mix { source: Source::Retriever, weight: 0.65, embedding: Some(1.5) });
+        file.save(&[Calibration { mix, ..calibration(3.5) }]).unwrap();
+        let beyond = std::fs::read_to_string(file.path()).unwrap();
         let damages = [
             good[..good.len() / 2].to_owned(),
             good.replacen("3.5", "4.5", 1),
@@ -132,6 +138,7 @@ mod tests {
             good.replace("\"ab\"", "\"cd\""),
             turned,
             reversed,
+            beyond,
         ];
         for (number, damaged) in damages.iter().enumerate() {
             std::fs::write(file.path(), damaged).unwrap();

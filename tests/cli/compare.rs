@@ -330,7 +330,7 @@ fn methods_are_calibrated_on_labelled_lists() {
     // With a prefix: what is stored has to be what the server looks for.
     let own = ["--set", &store, "--set", "generator.reencode=false", "--set", "embedding.query_prefix=query: "];
     let methods = "cascade,query-generation,embedding";
-    let calibrate = [&["calibrate", "--ranking", "--data", data, "--methods", methods], &own[..]].concat();
+    let calibrate = [&["calibrate", "--ranking", "--mixes", "--data", data, "--methods", methods], &own[..]].concat();
     let output = run(&calibrate);
     assert!(output.status.success(), "{}", error(&output));
     let lines = figures(&output);
@@ -343,6 +343,8 @@ fn methods_are_calibrated_on_labelled_lists() {
     // That of a model which ranks by itself belongs to that.
     assert_eq!(sha256("model_sha256"), [None, None, None, Some(64)]);
     assert!(lines.iter().all(|line| line["outdated"] == json!(false)));
+    let mixes = |line: &Value| (line["embedding_weight"].is_f64(), line["mixes"].as_array().unwrap().len());
+    assert_eq!(lines.iter().map(mixes).collect::<Vec<_>>(), [(true, 232), (false, 22), (false, 0), (false, 0)]);
     for line in &lines {
         assert_eq!((line["lists"].as_u64(), line["passages"].as_u64()), (Some(12), Some(47)));
         assert!(line["slope"].as_f64().unwrap() > 0.0, "{line}");
@@ -356,8 +358,7 @@ fn methods_are_calibrated_on_labelled_lists() {
     let lines: Vec<String> =
         list(0, false)["passages"].as_array().unwrap().iter().map(|one| format!("{one}\n")).collect();
     std::fs::write(&passages, lines.concat()).unwrap();
-    let passages = passages.to_str().unwrap();
-    let rerank = [&["rerank", "--query", FACTS[0].0, passages], &own[..]].concat();
+    let rerank = [&["rerank", "--query", FACTS[0].0, passages.to_str().unwrap()], &own[..]].concat();
     let ranked = run(&rerank);
     assert!(ranked.status.success(), "{}", error(&ranked));
     let ranked: Value = serde_json::from_slice(&ranked.stdout).unwrap();
@@ -371,8 +372,7 @@ fn methods_are_calibrated_on_labelled_lists() {
         assert!(ranked.status.success(), "{}", error(&ranked));
         serde_json::from_slice::<Value>(&ranked.stdout).unwrap()
     };
-    let embedded = calibrated(&["--method", "embedding"]);
-    assert_eq!(embedded["score_calibrated"], json!(true), "{embedded}");
+    assert_eq!(calibrated(&["--method", "embedding"])["score_calibrated"], json!(true));
     std::fs::remove_file(folder.path().join("all-minilm-l6-v2")).unwrap();
     let without = calibrated(&[]);
     assert_eq!(without["score_calibrated"], json!(true), "{without}");

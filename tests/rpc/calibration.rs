@@ -66,7 +66,7 @@ async fn a_calibration_is_taken_up_and_makes_probabilities_of_scores() {
     let (mixed_before, alone_before) = (ask(&server, request()).await, ask(&server, alone.clone()).await);
     assert!(!mixed_before.score_calibrated && !alone_before.score_calibrated);
 
-    let mix = Mix { source: Source::Retriever, weight: 0.85 };
+    let mix = Mix { source: Source::Retriever, weight: 0.85, embedding: None };
     file.save(&[calibration("cascade", Some(mix)), calibration("query-generation", None)]).unwrap();
     wait_until(|| generator.calibrations.all().len() == 2).await;
     let (mixed, alone_after) = (ask(&server, request()).await, ask(&server, alone).await);
@@ -139,7 +139,7 @@ async fn a_file_that_another_server_sets_aside_is_not_gone() {
 async fn a_learnt_slope_says_how_surely_a_place_is_ahead_of_the_next() {
     let server = Scripted::default().serve().await;
     let generator = server.engine.generator().unwrap();
-    let mix = Some(Mix { source: Source::Retriever, weight: 0.85 });
+    let mix = Some(Mix { source: Source::Retriever, weight: 0.85, embedding: None });
     let cascade = |outranks_per_nat| Calibration { outranks_per_nat, ..calibration("cascade", mix) };
     generator.calibrations.replace(vec![cascade(None)]);
     let before = ask(&server, request()).await;
@@ -177,7 +177,7 @@ async fn as_many_results_as_have_the_greatest_expected_f1_by_calibrated_scores()
         status.message().to_owned()
     };
     assert!(refused(auto()).await.contains("auto_k needs scores that are probabilities"), "nothing is calibrated");
-    let mix = Mix { source: Source::Retriever, weight: 0.85 };
+    let mix = Mix { source: Source::Retriever, weight: 0.85, embedding: None };
     generator.calibrations.replace(vec![calibration("cascade", Some(mix))]);
     let whole = ask(&server, request()).await;
     let probabilities: Vec<f64> = whole.results.iter().map(|result| result.score).collect();
@@ -242,7 +242,7 @@ async fn a_method_of_a_model_beside_the_generator_has_a_calibration() {
 #[tokio::test]
 async fn a_calibration_of_another_mixture_is_passed_over() {
     let server = Scripted::default().serve().await;
-    let mix = Some(Mix { source: Source::Retriever, weight: 0.85 });
+    let mix = Some(Mix { source: Source::Retriever, weight: 0.85, embedding: None });
     let former = Calibration { mixture: None, ..calibration("cascade", mix) };
     server.engine.generator().unwrap().calibrations.replace(vec![former]);
     let answer = ask(&server, request()).await;
@@ -276,9 +276,13 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().model().sha256.clone();
     assert_eq!(sha256.len(), 64);
     let generator = server.engine.generator().unwrap();
-    let mix = |weight| Some(Mix { source: Source::Retriever, weight });
-    let plain = calibration("cascade", mix(0.85));
-    let beside = |sha256: &str| Calibration { embedding: Some(sha256.into()), ..calibration("cascade", mix(0.15)) };
+    let mix = |weight, embedding| Some(Mix { source: Source::Retriever, weight, embedding });
+    let plain = calibration("cascade", mix(0.85, None));
+    let learnt = |sha256: &str, share| {
+        let embedding = Some(sha256.to_owned());
+        Calibration { embedding, ..calibration("cascade", mix(0.15, share)) }
+    };
+    let beside = |sha256: &str| learnt(sha256, Some(0.9));
     generator.calibrations.replace(vec![plain.clone(), beside("of another file")]);
     let before = ask(&server, request()).await;
     assert!(!before.score_calibrated && before.fusion.unwrap().embedding_weight.is_some());
@@ -286,12 +290,33 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     generator.calibrations.replace(vec![plain.clone(), beside(&sha256)]);
     let after = ask(&server, request()).await;
     assert!(after.score_calibrated);
-    assert_eq!(after.fusion.unwrap().weight, 0.15);
+    let fusion = after.fusion.unwrap();
+    assert_eq!((fusion.weight, fusion.embedding_weight), (0.15, Some(0.9)));
     let mut client = ModelServiceClient::new(server.channel().await);
     let info = client.get_server_info(v1::GetServerInfoRequest {}).await.unwrap().into_inner();
     let told: Vec<&str> = info.calibrations.iter().map(|one| one.embedding_sha256.as_str()).collect();
     assert_eq!(told, ["", &sha256]);
+    let told: Vec<_> = info.calibrations.iter().map(|one| one.embedding_weight).collect();
+    assert_eq!(told, [None, Some(0.9)]);
     assert_eq!(info.embedding.unwrap().scores_sha256, sha256);
+    // As an earlier program calibrated, which applied the built-in share.
+    generator.calibrations.replace(vec![learnt(&sha256, None)]);
+    let fusion = ask(&server, request()).await.fusion.unwrap();
+    assert_eq!((fusion.weight, fusion.embedding_weight), (0.15, before.fusion.unwrap().embedding_weight));
+    // A share of the caller's own is another mix than the calibrated one.
+    let own = |mode: v1::FusionMode| {
+        let own = v1::Fusion { mode: mode.into(), embedding_weight: Some(0.25), ..v1::Fusion::default() };
+        v1::RerankRequest { fusion: Some(own), ..request() }
+    };
+    let answer = ask(&server, own(v1::FusionMode::Unspecified)).await;
+    assert_eq!((answer.score_calibrated, answer.fusion.unwrap().embedding_weight), (false, Some(0.25)));
+    let answer = ask(&server, own(v1::FusionMode::On)).await;
+    let told = |one: &String| one.starts_with("no cosines were mixed in that fusion.embedding_weight");
+    assert!(answer.warnings.iter().any(told), "{:?}", answer.warnings);
+    // A method that does not fuse is told this alone: nothing else was set.
+    let method = v1::Method::QueryGeneration.into();
+    let answer = ask(&server, v1::RerankRequest { method, ..own(v1::FusionMode::Unspecified) }).await;
+    assert!(answer.warnings.iter().any(told) && answer.warnings.len() == 1, "{:?}", answer.warnings);
     server.stop().await;
 
     // With other prefixes the same file gives other cosines.

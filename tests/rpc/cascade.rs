@@ -286,6 +286,7 @@ async fn bad_options_are_named() {
     for (field, request) in [
         ("fusion.weight", fusion(v1::Fusion { weight: Some(f64::NAN), ..v1::Fusion::default() })),
         ("fusion.weight", fusion(v1::Fusion { weight: Some(1.1), ..v1::Fusion::default() })),
+        ("fusion.embedding_weight", fusion(v1::Fusion { embedding_weight: Some(f64::NAN), ..v1::Fusion::default() })),
         ("fusion.mode", fusion(v1::Fusion { mode: 9, ..v1::Fusion::default() })),
         ("fusion.scaling", fusion(v1::Fusion { scaling: 9, ..v1::Fusion::default() })),
         (

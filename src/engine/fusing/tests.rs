@@ -42,14 +42,34 @@ fn an_embedding_model_is_a_part_of_the_other_side() {
     let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
     let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], &asked);
     assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
-    // A learnt share is for the other side that it was learnt with.
-    let learnt = Learnt { alone: Some(0.7), beside_embedding: None };
-    let learnt = FusionOptions { learnt, ..FusionOptions::default() };
-    let given = Some(Source::Retriever);
-    assert_eq!((learnt.share(None), learnt.share(given)), (0.7, 0.35));
-    let beside = Learnt { alone: None, beside_embedding: Some(0.2) };
-    let asked = FusionOptions { weight: Some(0.9), learnt: beside, ..FusionOptions::default() };
-    assert_eq!((FusionOptions { weight: None, ..asked.clone() }.share(given), asked.share(given)), (0.2, 0.9));
+}
+
+/// A learnt share is for the other side that it was learnt with.
+#[test]
+fn learnt_shares_are_mixed() {
+    let of = |learnt, weight| FusionOptions { learnt, weight, ..FusionOptions::default() };
+    let report = |options: &FusionOptions| {
+        let request = RerankRequest { fusion: options.clone(), ..request(&[Some(3.0), Some(2.0), Some(1.0)]) };
+        let alone = Fusion::of(&request);
+        (alone.report.weight, alone.with_embedding(&[0.2, 0.4, 0.6], options).report)
+    };
+    let (alone, beside) = report(&of(Learnt { alone: Some(0.7), beside_embedding: None }, None));
+    assert_eq!((alone, beside.weight, beside.embedding), (0.7, 0.35, Some(0.6)));
+    let learnt = Learnt { alone: None, beside_embedding: Some(Shares { weight: 0.2, embedding: 1.0 }) };
+    let (alone, beside) = report(&of(learnt, None));
+    assert_eq!((alone, beside.weight, beside.embedding), (WEIGHT, 0.2, Some(1.0)));
+    assert_eq!(report(&of(learnt, Some(0.9))).1.weight, 0.9);
+    // What the request says comes first.
+    let asked = FusionOptions { embedding: Some(0.1), ..of(learnt, None) };
+    let (_, beside) = report(&asked);
+    assert_eq!((beside.weight, beside.embedding, asked.is_default()), (0.2, Some(0.1), false));
+    let beyond = FusionOptions { embedding: Some(1.1), ..FusionOptions::default() };
+    assert!(beyond.check().unwrap_err().to_string().starts_with("fusion.embedding_weight"));
+    // Of the standardised sides of the test above the cosines are the whole.
+    let mixed = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]));
+    let mixed = mixed.with_embedding(&[0.2, 0.4, 0.6], &of(learnt, None));
+    let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
+    assert!(mixed.scores.iter().zip([-1.223_86, 0.0, 1.223_86]).all(close), "{:?}", mixed.scores);
 }
 
 /// Worked by hand: the first two cosines as in the test above, .1 and -.1 from their mean of .3. Their variance is (2 · .01 + .5 ·

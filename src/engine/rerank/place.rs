@@ -107,9 +107,14 @@ pub(super) fn place(
     } else if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
-    if request.fusion.mode == FusionMode::ByMethod && !request.fusion.is_default() && scored.fusion.is_none() {
+    if request.fusion.mode == FusionMode::ByMethod && request.fusion.sets_sides() && scored.fusion.is_none() {
         let problem =
             "fusion.weight, scaling and background had no effect: this method mixes where fusion.mode is ON or BM25";
+        scored.warnings.push(problem.to_owned());
+    }
+    if request.fusion.embedding.is_some() && scored.fusion.is_none_or(|fusion| fusion.embedding.is_none()) {
+        let problem = "no cosines were mixed in that fusion.embedding_weight could be the share of; as with any field of fusion \
+                       no calibration was applied";
         scored.warnings.push(problem.to_owned());
     }
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.

@@ -1,20 +1,24 @@
-//! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the weight of its fusion, its
+//! Calibration of a ranking method on labelled lists, behind `rerankd calibrate --ranking`: the shares of its fusion, its
 //! scores as probabilities of relevance, and how surely one place is ahead of the next.
 //!
-//! The method ranks every list once, uncalibrated. Weights are then tried on the utilities that it reported ([`observed`]) and
+//! The method ranks every list once, uncalibrated. Shares are then tried on the utilities that it reported ([`observed`]) and
 //! the cosines that it mixed in; the generator scores nothing again. What the fit is worth is measured on lists that it did not
 //! see: the lists at even places are judged by the fit to those at odd places, and the reverse.
 
 mod observed;
+mod shares;
 
 use observed::Observed;
+pub(crate) use shares::TriedMix;
+use shares::{best, built_in};
 
 use super::EvaluationError;
 use crate::call::Call;
+use crate::engine::fusing::{self, Shares};
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::models::Role;
 use crate::engine::rerank::{MoiOptions, RANKED_WITHOUT, RerankRequest};
-use crate::engine::{Engine, EngineError, fusing};
+use crate::engine::{Engine, EngineError};
 use crate::evaluation::compare::data::Question;
 use crate::fusion::calibration::{Calibration, Mix};
 use crate::fusion::platt::Platt;
@@ -23,8 +27,8 @@ use crate::metrics::cut::{best_cut, none_relevant};
 use crate::metrics::probability::{auc, calibration_error};
 use crate::numeric::{descending, mean, real, sigmoid, standard_deviation};
 
-/// Weights that are tried, as the number of steps from 0 to 1.
-const WEIGHTS: usize = 20;
+/// Differences of nDCG up to this are none.
+const ROUNDING: f64 = 1e-12;
 
 /// Fewest lists for a fit. The fit on each half has half of them.
 const LEAST_LISTS: usize = 10;
@@ -43,10 +47,12 @@ pub(crate) struct Settings {
 /// What the calibration of one method is worth on lists that the fit did not see.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Worth {
-    /// Mean nDCG@10 with the built-in weight; `None` where no half of the lists could be fitted.
+    /// Mean nDCG@10 of the mixture, before any refinement, with the built-in shares; `None` where no half of the lists could be fitted.
     pub ndcg_before: Option<f64>,
-    /// The same with the learnt weight.
+    /// The same with those that the other half teaches, whether or not learnt ones are taken.
     pub ndcg_after: Option<f64>,
+    /// Whether a learnt mix is taken. All that follows is then of learnt mixes, and else of the built-in one.
+    pub mix_taken: bool,
     /// Expected calibration error of the scores as they were.
     pub error_before: Option<f64>,
     /// Expected calibration error of the probabilities.
@@ -63,9 +69,9 @@ pub(crate) struct Worth {
 /// Expected calibration errors of `outranks_next`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
-    /// With the built-in weight and slope.
+    /// With the built-in slope.
     pub error_before: f64,
-    /// With the learnt weight and slope; `None` where neither half's neighbours taught one.
+    /// With the learnt slope; `None` where neither half's neighbours taught one.
     pub error_after: Option<f64>,
     /// Neighbours that it is measured on.
     pub pairs: usize,
@@ -99,6 +105,8 @@ pub(crate) struct AutoK {
 pub(crate) struct Fitted {
     pub calibration: Calibration,
     pub worth: Worth,
+    /// What every mix that was tried is worth on all lists, the built-in one first; none of a method that does not fuse.
+    pub tried: Vec<TriedMix>,
 }
 
 /// A method's answers on all lists.
@@ -168,7 +176,7 @@ impl Answers {
         self.without.as_deref()
     }
 
-    /// Fits weight and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
+    /// Fits shares and probabilities: for a method that mixes in cosines first with them, and then without, which is what a
     /// server applies where the embedding model cannot be asked, and to lists of one passage. Also returns why a fit failed:
     /// [`EvaluationError::Input`] where the lists do not determine it.
     pub fn fit(&self) -> (Vec<Fitted>, Vec<EvaluationError>) {
@@ -199,42 +207,53 @@ impl Answers {
             let problem = "some lists have retriever scores and some have not: calibrate on one kind";
             return refused(problem.to_owned());
         }
-        let Some((weight, score)) = fit(lists) else {
+        let order = self.method.outranks_by_value();
+        let learnt = judge(lists, true, order);
+        let (ndcg_before, ndcg_after) = (learnt.ndcg_before, learnt.ndcg_after);
+        // A mix that gains nothing on lists of which it knew nothing is not taken.
+        let gains = ndcg_before.zip(ndcg_after).is_some_and(|(before, after)| after > before + ROUNDING);
+        let mix_taken = gains && best(lists) != built_in(lists);
+        let worth = if mix_taken { learnt } else { judge(lists, false, order) };
+        let worth = Worth { ndcg_before, ndcg_after, mix_taken, ..worth };
+        let Some((shares, score)) = fit(lists, mix_taken) else {
             return refused(
                 "higher scores are not more relevant, or all or no passages are: nothing to fit".to_owned(),
             );
         };
-        let worth = judge(lists, self.method.outranks_by_value());
-        let tried = worth.order.as_ref().is_some_and(|order| order.error_after.is_some());
+        let slope_tried = worth.order.as_ref().is_some_and(|order| order.error_after.is_some());
         let calibration = Calibration {
             method: self.method.name().to_owned(),
-            mix: sources[0].map(|source| Mix { source, weight }),
+            mix: sources[0].map(|source| Mix {
+                source,
+                weight: shares.weight,
+                embedding: embedding.as_ref().map(|_| shares.embedding),
+            }),
             embedding,
             model: self.model.clone(),
             mixture: sources[0].map(|_| fusing::MIXTURE_VERSION.to_owned()),
             score,
             // A slope that was not tried on lists of which it knew nothing is not stored.
-            outranks_per_nat: tried.then(|| slope(lists, weight)).flatten(),
+            outranks_per_nat: slope_tried.then(|| slope(lists, shares)).flatten(),
             lists: lists.len(),
             passages: lists.iter().map(|one| one.relevant.len()).sum(),
             calibration_error: worth.error_after,
         };
-        Ok(Fitted { calibration, worth })
+        Ok(Fitted { calibration, worth, tried: shares::tried(lists) })
     }
 }
 
-/// Weight and probabilities of these lists.
-fn fit(lists: &[&Observed]) -> Option<(f64, Platt)> {
-    let weight = weight(lists);
-    let (logits, relevant) = pairs(lists, weight);
-    Some((weight, Platt::fit(&logits, &relevant)?))
+/// Shares and probabilities of these lists. The shares are the built-in ones unless the mix is learnt, too.
+fn fit(lists: &[&Observed], learns_mix: bool) -> Option<(Shares, Platt)> {
+    let shares = if learns_mix { best(lists) } else { built_in(lists) };
+    let (logits, relevant) = pairs(lists, shares);
+    Some((shares, Platt::fit(&logits, &relevant)?))
 }
 
 /// The slope of `outranks_next` that these lists' neighbours have, where it makes their labels likelier than the built-in one
 /// beyond the standard error over lists.
-fn slope(lists: &[&Observed], weight: f64) -> Option<f64> {
+fn slope(lists: &[&Observed], shares: Shares) -> Option<f64> {
     // The order of equal values says nothing.
-    let told = |one: &&Observed| one.neighbours(weight).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
+    let told = |one: &&Observed| one.neighbours(shares).into_iter().filter(|(gap, _)| *gap > 0.0).collect();
     let by_list: Vec<Vec<(f64, bool)>> = lists.iter().map(told).collect();
     let learnt = settled::per_nat(&by_list.concat())?;
     let likelihood = |pairs: &[(f64, bool)], slope: f64| -> f64 {
@@ -247,42 +266,14 @@ fn slope(lists: &[&Observed], weight: f64) -> Option<f64> {
 }
 
 /// Logit and label of every passage.
-fn pairs(lists: &[&Observed], weight: f64) -> (Vec<f64>, Vec<bool>) {
-    let logits = lists.iter().flat_map(|one| one.logits(weight)).collect();
+fn pairs(lists: &[&Observed], shares: Shares) -> (Vec<f64>, Vec<bool>) {
+    let logits = lists.iter().flat_map(|one| one.logits(shares)).collect();
     (logits, lists.iter().flat_map(|one| one.relevant.iter().copied()).collect())
-}
-
-/// The weight with the best mean nDCG@10, or the built-in one where the gain is within a standard error: the maximum over
-/// many weights would follow noise. Of equal weights, the one nearest to the built-in one.
-fn weight(lists: &[&Observed]) -> f64 {
-    let preset = built_in(lists);
-    let ranked: Vec<&&Observed> = lists.iter().filter(|one| one.relevant.contains(&true)).collect();
-    if lists.iter().all(|one| one.source().is_none()) || ranked.is_empty() {
-        return preset;
-    }
-    let ndcg = |weight: f64| -> Vec<f64> { ranked.iter().filter_map(|one| one.ndcg(weight)).collect() };
-    let before = ndcg(preset);
-    let distance = |weight: f64| (weight - preset).abs();
-    let (mut best, mut most) = (preset, mean(&before));
-    for weight in (0..=WEIGHTS).map(|step| real(step) / real(WEIGHTS)) {
-        let value = mean(&ndcg(weight));
-        let (higher, equal) = (value > most + 1e-12, (value - most).abs() <= 1e-12);
-        if higher || equal && distance(weight) < distance(best) {
-            (best, most) = (weight, value);
-        }
-    }
-    let gains: Vec<f64> = ndcg(best).iter().zip(&before).map(|(learnt, before)| learnt - before).collect();
-    if mean(&gains) > standard_error(&gains) { best } else { preset }
 }
 
 /// Standard error of the mean.
 fn standard_error(values: &[f64]) -> f64 {
     standard_deviation(values) / real(values.len().saturating_sub(1).max(1)).sqrt()
-}
-
-/// The weight of these lists without a calibration.
-fn built_in(lists: &[&Observed]) -> f64 {
-    lists.first().map_or(fusing::WEIGHT, |one| one.built_in())
 }
 
 /// `None` where no half could be judged by the fit of the other.
@@ -291,7 +282,7 @@ fn mean_of(values: &[f64]) -> Option<f64> {
 }
 
 /// What fits to half of the lists are worth on the other half.
-fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
+fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
     let preset = built_in(lists);
     let half = |odd: usize| -> Vec<&Observed> { lists.iter().copied().skip(odd).step_by(2).collect() };
     let (mut before, mut after) = (Vec::new(), Vec::new());
@@ -300,32 +291,32 @@ fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
-        let Some((weight, platt)) = fit(&seen) else { continue };
+        let Some((shares, platt)) = fit(&seen, learns_mix) else { continue };
         before.extend(unseen.iter().filter_map(|one| one.ndcg(preset)));
-        after.extend(unseen.iter().filter_map(|one| one.ndcg(weight)));
-        let (own, labels) = pairs(&unseen, weight);
+        after.extend(unseen.iter().filter_map(|one| one.ndcg(shares)));
+        let (own, labels) = pairs(&unseen, shares);
         probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
         logits.extend(pairs(&unseen, preset).0);
         relevant.extend(labels);
         if learns_order {
-            let per_nat = slope(&seen, weight);
+            let per_nat = slope(&seen, shares);
             learnt_order |= per_nat.is_some();
             order_before.extend(ahead(&unseen, preset, settled::PER_NAT));
-            order_after.extend(ahead(&unseen, weight, per_nat.unwrap_or(settled::PER_NAT)));
+            order_after.extend(ahead(&unseen, shares, per_nat.unwrap_or(settled::PER_NAT)));
         }
-        let number = best_number(&seen, weight);
+        let number = best_number(&seen, shares);
         for one in &unseen {
-            let mut ranked: Vec<f64> = one.logits(weight).iter().map(|logit| platt.probability(*logit)).collect();
+            let mut ranked: Vec<f64> = one.logits(shares).iter().map(|logit| platt.probability(*logit)).collect();
             ranked.sort_by(|left, right| right.total_cmp(left));
             let cut = best_cut(&ranked);
-            let Some(f1) = one.f1_by_number(weight) else { continue };
+            let Some(f1) = one.f1_by_number(shares) else { continue };
             auto.push(f1[cut - 1]);
             results.push(real(cut));
             fixed.push(f1[number.min(f1.len()) - 1]);
         }
         for one in unseen.iter().filter(|one| one.relevant.contains(&true) && one.relevant.contains(&false)) {
             let none = |list: &Observed| {
-                none_relevant(&list.logits(weight).iter().map(|logit| platt.probability(*logit)).collect::<Vec<_>>())
+                none_relevant(&list.logits(shares).iter().map(|logit| platt.probability(*logit)).collect::<Vec<_>>())
             };
             with.push(none(one));
             without.push(none(&one.without_relevant()));
@@ -333,6 +324,7 @@ fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
     }
     let scores: Vec<f64> = logits.iter().map(|logit| sigmoid(*logit)).collect();
     Worth {
+        mix_taken: learns_mix,
         ndcg_before: mean_of(&before),
         ndcg_after: mean_of(&after),
         error_before: calibration_error(&scores, &relevant),
@@ -348,8 +340,8 @@ fn judge(lists: &[&Observed], learns_order: bool) -> Worth {
 }
 
 /// `outranks_next` of the neighbours of these lists, and whether they stand right.
-fn ahead(lists: &[&Observed], weight: f64, per_nat: f64) -> Vec<(f64, bool)> {
-    let neighbours = lists.iter().flat_map(|one| one.neighbours(weight));
+fn ahead(lists: &[&Observed], shares: Shares, per_nat: f64) -> Vec<(f64, bool)> {
+    let neighbours = lists.iter().flat_map(|one| one.neighbours(shares));
     neighbours.map(|(gap, right)| (settled::outranks(gap, per_nat), right)).collect()
 }
 
@@ -369,8 +361,8 @@ fn of_none(with: &[f64], without: &[f64]) -> Option<NoneRelevant> {
 }
 
 /// The number of first results that has the best mean F1 on these lists; of equal ones the least.
-fn best_number(lists: &[&Observed], weight: f64) -> usize {
-    let by_list: Vec<Vec<f64>> = lists.iter().filter_map(|one| one.f1_by_number(weight)).collect();
+fn best_number(lists: &[&Observed], shares: Shares) -> usize {
+    let by_list: Vec<Vec<f64>> = lists.iter().filter_map(|one| one.f1_by_number(shares)).collect();
     // A shorter list is returned whole.
     let of = |number: usize| mean(&by_list.iter().map(|f1| f1[number.min(f1.len()) - 1]).collect::<Vec<_>>());
     let longest = by_list.iter().map(Vec::len).max().unwrap_or(1);

@@ -1,6 +1,6 @@
 //! One list as a method answered it, to be mixed anew with any weight.
 
-use crate::engine::fusing::{Fusion, FusionOptions, Source, WEIGHT, beside_embedding};
+use crate::engine::fusing::{Fusion, FusionOptions, Learnt, Shares, Source, WEIGHT, beside_embedding};
 use crate::engine::methods::{self, Stage};
 use crate::engine::rerank::{Passage, RerankRequest, Reranked};
 use crate::fusion::bm25;
@@ -81,27 +81,26 @@ impl Observed {
         Self { cosines: None, ..self.clone() }
     }
 
-    /// The model's share without a calibration.
-    pub fn built_in(&self) -> f64 {
+    /// The shares without a calibration. Without cosines theirs is 0.
+    pub fn built_in(&self) -> Shares {
         let source = self.retriever.as_ref().map_or(Source::Retriever, |fusion| fusion.report.source);
-        if self.cosines.is_some() { beside_embedding(source).0 } else { WEIGHT }
+        if self.has_cosines() { beside_embedding(source) } else { Shares { weight: WEIGHT, embedding: 0.0 } }
     }
 
-    fn fusion(&self) -> Option<Fusion> {
-        let retriever = self.retriever.clone()?;
-        Some(match &self.cosines {
-            Some(cosines) => retriever.with_embedding(cosines, &FusionOptions::default()),
-            None => retriever,
-        })
+    fn fusion(&self, shares: Shares) -> Option<Fusion> {
+        let mut fusion = self.retriever.clone()?;
+        fusion.report.weight = shares.weight;
+        let Some(cosines) = &self.cosines else { return Some(fusion) };
+        let learnt = Learnt { beside_embedding: Some(shares), ..Learnt::default() };
+        Some(fusion.with_embedding(cosines, &FusionOptions { learnt, ..FusionOptions::default() }))
     }
 
     /// Values of these utilities mixed with the other side; not a number for a passage that was not read.
-    fn mixed(&self, fusion: &Fusion, utilities: &[f64], weight: f64) -> Vec<f64> {
+    fn mixed(&self, fusion: &Fusion, utilities: &[f64]) -> Vec<f64> {
         let read = (0..self.stages.len()).filter(|&index| self.stages[index] != Stage::Retriever);
         let read: Vec<usize> = read.collect();
         let of = |values: &[f64]| -> Vec<f64> { read.iter().map(|&index| values[index]).collect() };
-        let mut part = fusion.with_scores(of(&fusion.scores));
-        part.report.weight = weight;
+        let part = fusion.with_scores(of(&fusion.scores));
         let mut all = vec![f64::NAN; self.stages.len()];
         for (&index, value) in read.iter().zip(part.values(&of(utilities), self.has_zero, self.unit).0) {
             all[index] = value;
@@ -109,25 +108,25 @@ impl Observed {
         all
     }
 
-    /// The value of each passage and the order of all, best first, as the server has them with this weight. Which places a further
-    /// stage refined is what the answer says: with another weight it could have been others. The order of a method that does
+    /// The value of each passage and the order of all, best first, as the server has them with these shares. Which passages were read and
+    /// which places a further stage refined is what the answer says: with other shares it could have been others. The order of a method that does
     /// not fuse is its own, which need not be by value.
-    fn placed(&self, weight: f64) -> (Vec<f64>, Vec<usize>) {
-        let Some(fusion) = self.fusion() else { return (self.utilities.clone(), self.ranking.clone()) };
-        let [alone, together] = [&self.alone, &self.utilities].map(|utilities| self.mixed(&fusion, utilities, weight));
+    fn placed(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
+        let Some(fusion) = self.fusion(shares) else { return (self.utilities.clone(), self.ranking.clone()) };
+        let [alone, together] = [&self.alone, &self.utilities].map(|utilities| self.mixed(&fusion, utilities));
         methods::placed(&self.stages, &alone, &together, &fusion.order())
     }
 
     /// The logit of each passage's uncalibrated score.
-    pub fn logits(&self, weight: f64) -> Vec<f64> {
-        let (values, ranking) = self.placed(weight);
+    pub fn logits(&self, shares: Shares) -> Vec<f64> {
+        let (values, ranking) = self.placed(shares);
         lowered(&values, &ranking).into_iter().map(|value| value / self.unit).collect()
     }
 
     /// Of the neighbours of which one is relevant and the other is not: how much the value of the first exceeds that of the second, at
     /// least 0, in the unit of the utilities, and whether the first is the relevant one.
-    pub fn neighbours(&self, weight: f64) -> Vec<(f64, bool)> {
-        let (values, ranking) = self.placed(weight);
+    pub fn neighbours(&self, shares: Shares) -> Vec<(f64, bool)> {
+        let (values, ranking) = self.placed(shares);
         let told = |pair: &[usize]| {
             let (first, gap) = (self.relevant[pair[0]], values[pair[0]] - values[pair[1]]);
             (first != self.relevant[pair[1]]).then_some((gap.max(0.0), first))
@@ -135,26 +134,36 @@ impl Observed {
         ranking.windows(2).filter_map(told).collect()
     }
 
-    /// nDCG@10 within the list; `None` where no passage is relevant.
-    pub fn ndcg(&self, weight: f64) -> Option<f64> {
+    /// The order of the mixture itself, best first. What a further stage refined was chosen by the shares of the answer, and would keep
+    /// the first places with any others.
+    fn unrefined(&self, shares: Shares) -> Vec<usize> {
+        let Some(fusion) = self.fusion(shares) else { return self.ranking.clone() };
+        let stages: Vec<Stage> =
+            self.stages.iter().map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect();
+        let alone = self.mixed(&fusion, &self.alone);
+        methods::placed(&stages, &alone, &alone, &fusion.order()).1
+    }
+
+    /// nDCG@10 within the list before any refinement; `None` where no passage is relevant.
+    pub fn ndcg(&self, shares: Shares) -> Option<f64> {
         if !self.relevant.contains(&true) {
             return None;
         }
-        let ranked: Vec<f64> = self.placed(weight).1.into_iter().map(|index| self.labels[index]).collect();
+        let ranked: Vec<f64> = self.unrefined(shares).into_iter().map(|index| self.labels[index]).collect();
         let kind = Kind::Ndcg { exponential: false, within_list: false };
         let metric = Metric { kind, cutoff: Some(10), rel: None, judged_only: false };
         metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })
     }
 
     /// F1 of the first result, of the first two and so on, against all relevant passages of the list; `None` where there are none.
-    pub fn f1_by_number(&self, weight: f64) -> Option<Vec<f64>> {
+    pub fn f1_by_number(&self, shares: Shares) -> Option<Vec<f64>> {
         let all = self.relevant.iter().filter(|relevant| **relevant).count();
         let mut found = 0;
         let f1 = |(place, index): (usize, usize)| {
             found += usize::from(self.relevant[index]);
             2.0 * real(found) / real(place + 1 + all)
         };
-        (all > 0).then(|| self.placed(weight).1.into_iter().enumerate().map(f1).collect())
+        (all > 0).then(|| self.placed(shares).1.into_iter().enumerate().map(f1).collect())
     }
 
     /// The list as if its relevant passages had not been retrieved.

@@ -5,6 +5,11 @@ use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::engine::rerank::{Passage, Ranked, Reranked, Usage};
 use crate::fusion::Scaling;
 
+/// The model's share, and the built-in one of the cosines.
+fn shares(weight: f64) -> Shares {
+    Shares { weight, ..fusing::beside_embedding(Source::Retriever) }
+}
+
 /// A list whose passages have these utilities and retriever scores; the labels are 1 and 0.
 fn list(rows: &[(f64, f64, bool)], fuses: bool) -> Observed {
     list_beside(rows, fuses, None)
@@ -101,6 +106,24 @@ fn the_weight_goes_to_the_side_that_is_right() {
     assert_eq!((retriever.calibration.lists, retriever.calibration.passages), (20, 60));
 }
 
+/// All lists together are ranked better by the retriever than by the built-in mix, by more than the standard error. But those at even places
+/// teach it, and on one of the others it loses.
+#[test]
+fn a_mix_that_gains_nothing_on_the_other_half_is_not_taken() {
+    let of = |first: (f64, f64, bool), second| list(&[first, second, (1.0, 0.5, false)], true);
+    let one = |number: usize| match number {
+        0 | 2 | 4 | 6 | 8 | 10 => of((8.0, 1.0, false), (1.0, 8.0, true)),
+        1 => of((1.0, 8.0, false), (8.0, 1.0, true)),
+        _ => of((8.0, 8.0, true), (1.0, 1.0, false)),
+    };
+    let many: Vec<Observed> = (0..24).map(one).collect();
+    let learnt = best(&many.iter().collect::<Vec<_>>());
+    assert!(learnt.weight < 0.51, "{learnt:?}");
+    let fitted = only(&answers(many));
+    assert!((fitted.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12);
+    assert!(fitted.worth.ndcg_after < fitted.worth.ndcg_before, "{:?}", fitted.worth);
+}
+
 #[test]
 fn a_method_that_does_not_fuse_has_no_weight() {
     let lists = (0..12).map(|_| list(&[(4.0, 1.0, true), (1.0, 2.0, false)], false)).collect();
@@ -149,11 +172,12 @@ fn a_slope_that_gains_no_more_than_its_error_is_not_learnt() {
 fn neighbours_by_hand() {
     let rows = [(3.0, 0.0, true), (9.0, 0.0, false), (1.0, 0.0, false), (1.0, 0.0, true)];
     // 9 stands before 3, which is relevant; 3 before 1; 1 and 1 are equal.
-    assert_eq!(list(&rows, false).neighbours(0.5), [(6.0, false), (2.0, true), (0.0, false)]);
+    assert_eq!(list(&rows, false).neighbours(shares(0.5)), [(6.0, false), (2.0, true), (0.0, false)]);
     // What was settled together stays first, whatever the others have; what was not read comes last, by the retriever's scores.
     let mut staged = list(&[(3.0, 0.0, false), (9.0, 0.0, true), (0.0, 1.0, false), (0.0, 2.0, true)], true);
     staged.stages = vec![Stage::Together, Stage::Alone, Stage::Retriever, Stage::Retriever];
-    let told: Vec<(bool, bool)> = staged.neighbours(1.0).iter().map(|(gap, right)| (*gap > 0.0, *right)).collect();
+    let told: Vec<(bool, bool)> =
+        staged.neighbours(shares(1.0)).iter().map(|(gap, right)| (*gap > 0.0, *right)).collect();
     assert_eq!(told, [(false, false), (false, true)]);
 }
 
@@ -162,10 +186,20 @@ fn neighbours_by_hand() {
 fn an_order_of_choice_is_judged_as_it_is_served() {
     let mut chosen = list(&[(0.5, 0.0, true), (0.1, 0.0, false), (0.8, 0.0, false)], false);
     chosen.ranking = vec![0, 2, 1];
-    assert_eq!(chosen.ndcg(0.5), Some(1.0));
-    assert_eq!(chosen.logits(0.5), [0.25, 0.05, 0.25]);
-    assert!(chosen.f1_by_number(0.5).unwrap()[0] > 0.999);
-    assert_eq!(chosen.without_relevant().logits(0.5), [0.05, 0.4], "the choice without the first");
+    assert_eq!(chosen.ndcg(shares(0.5)), Some(1.0));
+    assert_eq!(chosen.logits(shares(0.5)), [0.25, 0.05, 0.25]);
+    assert!(chosen.f1_by_number(shares(0.5)).unwrap()[0] > 0.999);
+    assert_eq!(chosen.without_relevant().logits(shares(0.5)), [0.05, 0.4], "the choice without the first");
+}
+
+/// The refinement put two passages first that another mix would not have refined: mixes are compared without it.
+#[test]
+fn mixes_are_compared_before_the_refinement() {
+    let mut staged = list(&[(9.0, 1.0, false), (8.0, 2.0, false), (1.0, 9.0, true)], true);
+    staged.stages[..2].fill(Stage::Together);
+    assert_eq!(staged.ndcg(shares(0.0)), Some(1.0), "the retriever alone has the relevant one first");
+    assert_eq!(staged.ndcg(shares(1.0)), Some(0.5));
+    assert!(staged.f1_by_number(shares(0.0)).unwrap()[0] < 0.1, "as it is served");
 }
 
 /// Refined utilities of the first places say nothing of the others: these keep the values that placed them.
@@ -176,7 +210,7 @@ fn what_was_not_refined_is_judged_by_what_placed_it() {
     staged.alone[..2].copy_from_slice(&[20.0, 19.8]);
     // Before the refinement: 20 · (.6 · u / 20 + .4 · r / 10) over 1.
     let alone = |u: f64, r: f64| 20.0 * (0.6 * u / 20.0 + 0.4 * r / 10.0);
-    let logits = staged.logits(0.6);
+    let logits = staged.logits(shares(0.6));
     assert!((logits[2] - alone(12.0, 2.0) / 2.0).abs() < 1e-9, "{logits:?}");
     assert!((logits[3] - alone(6.0, 9.0) / 2.0).abs() < 1e-9, "{logits:?}");
 }
@@ -207,8 +241,32 @@ fn cosines_are_a_part_of_the_other_side() {
     assert_eq!(kinds, [(Some("ab"), 20), (None, 21)], "{problems:?}");
     // Without the relevant passage the cosines of the others tell nothing apart, and their own are used.
     let left = beside(0).without_relevant();
-    assert!(left.logits(0.0)[0] > left.logits(0.0)[1], "the retriever alone");
+    assert!(left.logits(shares(0.0))[0] > left.logits(shares(0.0))[1], "the retriever alone");
     assert!(left.has_cosines());
+}
+
+/// Here the cosines are right where the retriever is wrong, and the generator says nothing: only a mix of nearly all cosines ranks these lists.
+#[test]
+fn the_share_of_the_cosines_is_learnt() {
+    let rows = [(1.0, 9.0, false), (1.0, 1.0, true), (1.0, 1.0, false)];
+    let one = |number: usize| {
+        let noise = real(number % 5) / 100.0;
+        list_beside(&rows, true, Some(vec![0.4 + noise, 0.5 + noise, 0.3 + noise]))
+    };
+    let mut some = answers((0..20).map(one).collect());
+    some.embedding = Some("ab".into());
+    let fitted = some.fit().0.remove(0);
+    let (mix, worth) = (fitted.calibration.mix.unwrap(), &fitted.worth);
+    assert!(mix.embedding.unwrap() > fusing::beside_embedding(Source::Retriever).embedding, "{mix:?}");
+    assert!(worth.ndcg_after.unwrap() > worth.ndcg_before.unwrap() + 0.1, "{worth:?}");
+    // 21 shares of the model and 11 of the cosines, and before them the built-in ones.
+    assert_eq!((fitted.tried.len(), fitted.tried[0].shares), (1 + 21 * 11, shares(0.35)));
+    let learnt = |tried: &&TriedMix| (tried.shares.weight, Some(tried.shares.embedding)) == (mix.weight, mix.embedding);
+    let learnt = fitted.tried.iter().find(learnt).unwrap();
+    assert!((learnt.ndcg - 1.0).abs() < 1e-12 && learnt.ndcg > fitted.tried[0].ndcg);
+    // Without cosines there is no share of them.
+    let alone = only(&answers(lists(true)));
+    assert_eq!((alone.calibration.mix.unwrap().embedding, alone.tried.len()), (None, 1 + 21));
 }
 
 #[test]
