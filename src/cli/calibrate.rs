@@ -56,8 +56,9 @@ pub(super) struct CalibrateArgs {
     /// Print one JSON line a method, also on a terminal.
     #[arg(long, requires = "ranking")]
     pub json: bool,
-    /// Print JSON lines, and in each what every mix that was tried is worth on all lists, the built-in one first: the generator's
-    /// share, that of the cosines in the rest, and mean nDCG@10 before any refinement.
+    /// Print JSON lines, and in each what every mix that was tried is worth, the built-in one first: the generator's share, that of
+    /// the cosines in the rest, and mean nDCG@10, before any refinement, of all lists with a relevant passage. The calibration is
+    /// stored all the same.
     #[arg(long, requires = "ranking", conflicts_with_all = ["show", "remove"])]
     pub mixes: bool,
     /// Print the stored calibrations of ranking methods, and make none.

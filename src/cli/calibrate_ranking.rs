@@ -171,7 +171,8 @@ fn table(fitted: &[Fitted]) -> String {
     }
     format!(
         "{table}\nnDCG, error, AUC and F1 on the half of the lists that the fit did not see; F1 of those with a relevant passage.\n\
-         nDCG is that of the mixture before any refinement. Where the learnt one is not taken, the rest is of the built-in one.\n\
+         nDCG is that of the mixture before any refinement. What is before the fit is of the \
+         built-in one, what is after it of the learnt one where it is taken.\n\
          none_helps is right of lists without their relevant passages, and wrong of the same lists with them.\n"
     )
 }

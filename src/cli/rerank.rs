@@ -72,7 +72,7 @@ pub(super) struct RerankArgs {
     /// The model's share in the fusion; from 0 to 1.
     #[arg(long, value_name = "SHARE")]
     fusion_weight: Option<f64>,
-    /// The share of the embedding model's cosines in what the model is fused with; from 0 to 1.
+    /// The share of an embedding model's cosines in what the generator is fused with; the retriever has the rest. From 0 to 1.
     #[arg(long, value_name = "SHARE")]
     embedding_weight: Option<f64>,
     /// Omit passages that are no better than none.

@@ -1,4 +1,4 @@
-//! The calibrations of a served generator: fusion weights, and scores as probabilities of relevance.
+//! The calibrations of a served generator: shares of the mixture, and scores as probabilities of relevance.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -89,7 +89,7 @@ pub struct FusionOptions {
     pub scaling: Option<Scaling>,
     /// Document frequencies of the collection, for BM25.
     pub background: Option<Arc<Background>>,
-    /// The shares that calibrations found, for those that the request does not name. The engine sets them.
+    /// The shares that calibrations found. The engine sets them where the request sets nothing else.
     pub learnt: Learnt,
 }
 

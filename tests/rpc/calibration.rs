@@ -311,7 +311,7 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let answer = ask(&server, own(v1::FusionMode::Unspecified)).await;
     assert_eq!((answer.score_calibrated, answer.fusion.unwrap().embedding_weight), (false, Some(0.25)));
     let answer = ask(&server, own(v1::FusionMode::On)).await;
-    let told = |one: &String| one.starts_with("no cosines were mixed in that fusion.embedding_weight");
+    let told = |one: &String| one.starts_with("fusion.embedding_weight had no effect: no cosines were mixed in");
     assert!(answer.warnings.iter().any(told), "{:?}", answer.warnings);
     // A method that does not fuse is told this alone: nothing else was set.
     let method = v1::Method::QueryGeneration.into();

@@ -113,8 +113,8 @@ pub(super) fn place(
         scored.warnings.push(problem.to_owned());
     }
     if request.fusion.embedding.is_some() && scored.fusion.is_none_or(|fusion| fusion.embedding.is_none()) {
-        let problem = "no cosines were mixed in that fusion.embedding_weight could be the share of; as with any field of fusion \
-                       no calibration was applied";
+        let problem = "fusion.embedding_weight had no effect: no cosines were mixed in. Like any field of fusion it turns the \
+                       calibration off";
         scored.warnings.push(problem.to_owned());
     }
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.

@@ -51,7 +51,8 @@ pub(crate) struct Worth {
     pub ndcg_before: Option<f64>,
     /// The same with those that the other half teaches, whether or not learnt ones are taken.
     pub ndcg_after: Option<f64>,
-    /// Whether a learnt mix is taken. All that follows is then of learnt mixes, and else of the built-in one.
+    /// Whether a learnt mix is taken. What is told of after the fit is then of learnt mixes, and else of the built-in one; before it, of
+    /// the built-in one.
     pub mix_taken: bool,
     /// Expected calibration error of the scores as they were.
     pub error_before: Option<f64>,
@@ -69,11 +70,11 @@ pub(crate) struct Worth {
 /// Expected calibration errors of `outranks_next`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
-    /// With the built-in slope.
+    /// With the built-in mix and slope.
     pub error_before: f64,
     /// With the learnt slope; `None` where neither half's neighbours taught one.
     pub error_after: Option<f64>,
-    /// Neighbours that it is measured on.
+    /// Neighbours in the order of the built-in mix that it is measured on.
     pub pairs: usize,
 }
 
@@ -212,10 +213,12 @@ impl Answers {
         let (ndcg_before, ndcg_after) = (learnt.ndcg_before, learnt.ndcg_after);
         // A mix that gains nothing on lists of which it knew nothing is not taken.
         let gains = ndcg_before.zip(ndcg_after).is_some_and(|(before, after)| after > before + ROUNDING);
-        let mix_taken = gains && best(lists) != built_in(lists);
-        let worth = if mix_taken { learnt } else { judge(lists, false, order) };
-        let worth = Worth { ndcg_before, ndcg_after, mix_taken, ..worth };
-        let Some((shares, score)) = fit(lists, mix_taken) else {
+        let (preset, taught) = (built_in(lists), best(lists));
+        let mix_taken = gains && taught != preset && fit(lists, taught).is_some();
+        let shares = if mix_taken { taught } else { preset };
+        let judged = if mix_taken { learnt } else { judge(lists, false, order) };
+        let worth = Worth { ndcg_before, ndcg_after, mix_taken, ..judged };
+        let Some(score) = fit(lists, shares) else {
             return refused(
                 "higher scores are not more relevant, or all or no passages are: nothing to fit".to_owned(),
             );
@@ -242,11 +245,10 @@ impl Answers {
     }
 }
 
-/// Shares and probabilities of these lists. The shares are the built-in ones unless the mix is learnt, too.
-fn fit(lists: &[&Observed], learns_mix: bool) -> Option<(Shares, Platt)> {
-    let shares = if learns_mix { best(lists) } else { built_in(lists) };
+/// Probabilities of these lists, mixed with these shares.
+fn fit(lists: &[&Observed], shares: Shares) -> Option<Platt> {
     let (logits, relevant) = pairs(lists, shares);
-    Some((shares, Platt::fit(&logits, &relevant)?))
+    Platt::fit(&logits, &relevant)
 }
 
 /// The slope of `outranks_next` that these lists' neighbours have, where it makes their labels likelier than the built-in one
@@ -291,9 +293,10 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
-        let Some((shares, platt)) = fit(&seen, learns_mix) else { continue };
+        let shares = if learns_mix { best(&seen) } else { preset };
         before.extend(unseen.iter().filter_map(|one| one.ndcg(preset)));
         after.extend(unseen.iter().filter_map(|one| one.ndcg(shares)));
+        let Some(platt) = fit(&seen, shares) else { continue };
         let (own, labels) = pairs(&unseen, shares);
         probabilities.extend(own.iter().map(|logit| platt.probability(*logit)));
         logits.extend(pairs(&unseen, preset).0);

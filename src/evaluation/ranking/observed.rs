@@ -1,4 +1,4 @@
-//! One list as a method answered it, to be mixed anew with any weight.
+//! One list as a method answered it, to be mixed anew with any shares.
 
 use crate::engine::fusing::{Fusion, FusionOptions, Learnt, Shares, Source, WEIGHT, beside_embedding};
 use crate::engine::methods::{self, Stage};
@@ -108,10 +108,15 @@ impl Observed {
         all
     }
 
-    /// The value of each passage and the order of all, best first, as the server has them with these shares. Which passages were read and
-    /// which places a further stage refined is what the answer says: with other shares it could have been others. The order of a method that does
-    /// not fuse is its own, which need not be by value.
+    /// The value of each passage and the order of all, best first. With the built-in shares, those of the answer, they are as the server
+    /// has them. With others they are those of the mixture alone: the refined places were chosen by the answer's shares. Which passages were
+    /// read is what the answer says. The order of a method that does not fuse is its own, which need not be by value.
     fn placed(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
+        let built_in = self.built_in();
+        let own = shares.weight == built_in.weight && (!self.has_cosines() || shares.embedding == built_in.embedding);
+        if !own {
+            return self.unrefined(shares);
+        }
         let Some(fusion) = self.fusion(shares) else { return (self.utilities.clone(), self.ranking.clone()) };
         let [alone, together] = [&self.alone, &self.utilities].map(|utilities| self.mixed(&fusion, utilities));
         methods::placed(&self.stages, &alone, &together, &fusion.order())
@@ -134,14 +139,13 @@ impl Observed {
         ranking.windows(2).filter_map(told).collect()
     }
 
-    /// The order of the mixture itself, best first. What a further stage refined was chosen by the shares of the answer, and would keep
-    /// the first places with any others.
-    fn unrefined(&self, shares: Shares) -> Vec<usize> {
-        let Some(fusion) = self.fusion(shares) else { return self.ranking.clone() };
+    /// The same of the mixture itself, before a further stage refined some places.
+    fn unrefined(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
+        let Some(fusion) = self.fusion(shares) else { return (self.utilities.clone(), self.ranking.clone()) };
         let stages: Vec<Stage> =
             self.stages.iter().map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect();
         let alone = self.mixed(&fusion, &self.alone);
-        methods::placed(&stages, &alone, &alone, &fusion.order()).1
+        methods::placed(&stages, &alone, &alone, &fusion.order())
     }
 
     /// nDCG@10 within the list before any refinement; `None` where no passage is relevant.
@@ -149,7 +153,7 @@ impl Observed {
         if !self.relevant.contains(&true) {
             return None;
         }
-        let ranked: Vec<f64> = self.unrefined(shares).into_iter().map(|index| self.labels[index]).collect();
+        let ranked: Vec<f64> = self.unrefined(shares).1.into_iter().map(|index| self.labels[index]).collect();
         let kind = Kind::Ndcg { exponential: false, within_list: false };
         let metric = Metric { kind, cutoff: Some(10), rel: None, judged_only: false };
         metric.of(&Ranking::of_labels(&ranked), Grading { threshold: f64::MIN_POSITIVE, graded: false })

@@ -46,10 +46,10 @@ fn ndcgs(ranked: &[&&Observed], shares: Shares) -> Vec<f64> {
 /// The mix with the best mean nDCG@10, or the built-in one where the gain is within a standard error: the maximum over many would
 /// follow noise. Of equal ones, the one nearest to the built-in one.
 pub(super) fn best(lists: &[&Observed]) -> Shares {
-    let (preset, tried) = (built_in(lists), tried(lists));
+    let (preset, mixes) = (built_in(lists), tried(lists));
     let distance = |shares: Shares| (shares.weight - preset.weight).abs() + (shares.embedding - preset.embedding).abs();
-    let Some(mut most) = tried.first().copied() else { return preset };
-    for one in tried {
+    let Some(mut most) = mixes.first().copied() else { return preset };
+    for one in mixes {
         let (higher, equal) = (one.ndcg > most.ndcg + ROUNDING, (one.ndcg - most.ndcg).abs() <= ROUNDING);
         if higher || equal && distance(one.shares) < distance(most.shares) {
             most = one;
@@ -58,5 +58,6 @@ pub(super) fn best(lists: &[&Observed]) -> Shares {
     let ranked: Vec<&&Observed> = lists.iter().filter(|one| one.relevant.contains(&true)).collect();
     let (learnt, before) = (ndcgs(&ranked, most.shares), ndcgs(&ranked, preset));
     let gains: Vec<f64> = learnt.iter().zip(&before).map(|(learnt, before)| learnt - before).collect();
-    if mean(&gains) > standard_error(&gains) { most.shares } else { preset }
+    // One list has no standard error.
+    if gains.len() > 1 && mean(&gains) > standard_error(&gains) { most.shares } else { preset }
 }
