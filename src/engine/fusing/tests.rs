@@ -47,7 +47,7 @@ fn an_embedding_model_is_a_part_of_the_other_side() {
 /// A learnt share is for the other side that it was learnt with.
 #[test]
 fn learnt_shares_are_mixed() {
-    let of = |learnt, weight| FusionOptions { learnt, weight, ..FusionOptions::default() };
+    let of = |learnt, weight| FusionOptions { weight, learnt, ..FusionOptions::default() };
     let report = |options: &FusionOptions| {
         let request = RerankRequest { fusion: options.clone(), ..request(&[Some(3.0), Some(2.0), Some(1.0)]) };
         let alone = Fusion::of(&request);
@@ -58,7 +58,8 @@ fn learnt_shares_are_mixed() {
     let learnt = Learnt { alone: None, beside_embedding: Some(Shares { weight: 0.2, embedding: 1.0 }) };
     let (alone, beside) = report(&of(learnt, None));
     assert_eq!((alone, beside.weight, beside.embedding), (WEIGHT, 0.2, Some(1.0)));
-    assert_eq!(report(&of(learnt, Some(0.9))).1.weight, 0.9);
+    let (_, beside) = report(&of(learnt, Some(0.9)));
+    assert_eq!((beside.weight, beside.embedding), (0.9, Some(1.0)));
     // What the request says comes first.
     let asked = FusionOptions { embedding: Some(0.1), ..of(learnt, None) };
     let (_, beside) = report(&asked);

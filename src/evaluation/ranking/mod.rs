@@ -47,7 +47,7 @@ pub(crate) struct Settings {
 /// What the calibration of one method is worth on lists that the fit did not see.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Worth {
-    /// Mean nDCG@10 of the mixture, before any refinement, with the built-in shares; `None` where no half of the lists could be fitted.
+    /// Mean nDCG@10 of the mixture, before any refinement, with the built-in shares; `None` without a relevant passage.
     pub ndcg_before: Option<f64>,
     /// The same with those that the other half teaches, whether or not learnt ones are taken.
     pub ndcg_after: Option<f64>,

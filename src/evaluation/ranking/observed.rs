@@ -112,9 +112,11 @@ impl Observed {
     /// has them. With others they are those of the mixture alone: the refined places were chosen by the answer's shares. Which passages were
     /// read is what the answer says. The order of a method that does not fuse is its own, which need not be by value.
     fn placed(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
-        let built_in = self.built_in();
-        let own = shares.weight == built_in.weight && (!self.has_cosines() || shares.embedding == built_in.embedding);
-        if !own {
+        let mut own = self.built_in();
+        if !self.has_cosines() {
+            own.embedding = shares.embedding;
+        }
+        if shares != own {
             return self.unrefined(shares);
         }
         let Some(fusion) = self.fusion(shares) else { return (self.utilities.clone(), self.ranking.clone()) };
