@@ -1,6 +1,6 @@
 //! METHOD_CROSS_ENCODER by rank pooling in llama.cpp, over a real channel, on the tiny random models of golden/rerankers,
-//! against the numpy forward of golden/rerankers/gguf_models.py. Scores agree within 2e-2: llama.cpp takes GELU from a table of
-//! 16 bits and keeps keys and values in 16 bits.
+//! against the numpy forward of golden/rerankers/gguf_models.py and encoder_models.py. Scores agree within 2e-2: llama.cpp takes
+//! GELU from a table of 16 bits and keeps keys and values in 16 bits.
 
 use crate::common;
 use common::fields;
@@ -11,15 +11,18 @@ use tonic::Code;
 
 const TOLERANCE: f64 = 2e-2;
 
-fn golden() -> Vec<Value> {
-    serde_json::from_str(include_str!("../golden/rerankers/gguf.json")).unwrap()
+/// The cases of one model.
+fn golden(model: &str) -> Vec<Value> {
+    let files = [include_str!("../golden/rerankers/gguf.json"), include_str!("../golden/rerankers/encoders.json")];
+    let cases = files.iter().flat_map(|file| serde_json::from_str::<Vec<Value>>(file).unwrap());
+    cases.filter(|case| case.get(model).is_some()).collect()
 }
 
 /// All cases in one request a query, and each alone.
 async fn agrees(model: &str, settings: &[(&str, &str)]) {
     let path = folder(&format!("{model}.gguf"));
     let running = serve(&[&[("reranker.model", path.to_str().unwrap())], settings].concat()).await;
-    let cases = golden();
+    let cases = golden(model);
     let query = |case: &Value| case["query"].as_str().unwrap().to_owned();
     for asked in [query(&cases[0]), query(&cases[4])] {
         let cases: Vec<&Value> = cases.iter().filter(|case| query(case) == asked).collect();
@@ -57,8 +60,25 @@ async fn a_qwen3_reranker_gives_the_logit_of_yes() {
 }
 
 #[tokio::test]
+async fn a_modern_bert_reranker_gives_its_logit() {
+    agrees("modern-bert", &[]).await;
+    agrees("modern-bert", &[("reranker.batch", "2")]).await;
+}
+
+#[tokio::test]
+async fn a_jina_bert_reranker_gives_the_tanh_of_its_logit() {
+    agrees("jina-bert-v2", &[]).await;
+    agrees("jina-bert-v2", &[("reranker.batch", "2")]).await;
+}
+
+#[tokio::test]
 async fn the_server_says_what_the_score_is() {
-    for (model, output) in [("bert", "logit of output 0"), ("qwen3", "logit of the probability of yes")] {
+    for (model, output) in [
+        ("bert", "logit of output 0"),
+        ("modern-bert", "logit of output 0"),
+        ("jina-bert-v2", "tanh of the logit of output 0"),
+        ("qwen3", "logit of the probability of yes"),
+    ] {
         let running = serve_model("reranker", &folder(&format!("{model}.gguf"))).await;
         rerank(&running, request(v1::Method::CrossEncoder, &["moon"])).await.unwrap();
         let told = info(&running).await.reranker.unwrap();

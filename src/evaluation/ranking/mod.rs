@@ -10,7 +10,7 @@ mod shares;
 
 use observed::Observed;
 pub(crate) use shares::TriedMix;
-use shares::{best, built_in};
+use shares::{best, built_in, tried};
 
 use super::EvaluationError;
 use crate::call::Call;
@@ -213,7 +213,8 @@ impl Answers {
         let (ndcg_before, ndcg_after) = (learnt.ndcg_before, learnt.ndcg_after);
         // A mix that gains nothing on lists of which it knew nothing is not taken.
         let gains = ndcg_before.zip(ndcg_after).is_some_and(|(before, after)| after > before + ROUNDING);
-        let (preset, taught) = (built_in(lists), best(lists));
+        let mixes = tried(lists);
+        let (preset, taught) = (built_in(lists), best(lists, &mixes));
         let mix_taken = gains && taught != preset && fit(lists, taught).is_some();
         let shares = if mix_taken { taught } else { preset };
         let judged = if mix_taken { learnt } else { judge(lists, false, order) };
@@ -241,7 +242,7 @@ impl Answers {
             passages: lists.iter().map(|one| one.relevant.len()).sum(),
             calibration_error: worth.error_after,
         };
-        Ok(Fitted { calibration, worth, tried: shares::tried(lists) })
+        Ok(Fitted { calibration, worth, tried: mixes })
     }
 }
 
@@ -293,7 +294,7 @@ fn judge(lists: &[&Observed], learns_mix: bool, learns_order: bool) -> Worth {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let (mut auto, mut results, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for (seen, unseen) in [(half(0), half(1)), (half(1), half(0))] {
-        let shares = if learns_mix { best(&seen) } else { preset };
+        let shares = if learns_mix { best(&seen, &tried(&seen)) } else { preset };
         before.extend(unseen.iter().filter_map(|one| one.ndcg(preset)));
         after.extend(unseen.iter().filter_map(|one| one.ndcg(shares)));
         let Some(platt) = fit(&seen, shares) else { continue };

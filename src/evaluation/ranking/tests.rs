@@ -117,7 +117,8 @@ fn a_mix_that_gains_nothing_on_the_other_half_is_not_taken() {
         _ => of((8.0, 8.0, true), (1.0, 1.0, false)),
     };
     let many: Vec<Observed> = (0..24).map(one).collect();
-    let learnt = best(&many.iter().collect::<Vec<_>>());
+    let lists: Vec<&Observed> = many.iter().collect();
+    let learnt = best(&lists, &tried(&lists));
     assert!(learnt.weight < 0.51, "{learnt:?}");
     let fitted = only(&answers(many));
     assert!((fitted.calibration.mix.unwrap().weight - fusing::WEIGHT).abs() < 1e-12);

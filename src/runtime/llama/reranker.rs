@@ -1,11 +1,10 @@
 //! Rerankers in GGUF files: llama.cpp evaluates a pair of query and passage and applies the classification head of the file (rank
 //! pooling).
 //!
-//! Three faults of a file do not show when it is loaded, only in the scores, and are refused here: a file without a head,
-//! whose scores are floats of a hidden state; a BERT classifier with several token types, which llama.cpp evaluates as if
-//! every token had the first; and a Qwen3 head of one row, whose softmax is 1 for every pair. llama.cpp aborts the process when
-//! an encoder gets more tokens than a physical batch holds, so the batch is as large as the longest pair, and calls are filled
-//! up to it.
+//! llama.cpp aborts the process when an encoder gets more tokens than a physical batch holds, so the batch is as large as the
+//! longest pair, and calls are filled up to it.
+
+mod classifier;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -17,22 +16,21 @@ use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 
+use classifier::Kind;
+
 use super::chat_template::MOST_BYTES;
 use super::gguf::Header;
 use super::vocabulary::{deep, is_byte_level, pieces};
 use super::{backend, load};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
-use crate::runtime::passages::{Head, shorten, shorten_query};
+use crate::runtime::passages::{shorten, shorten_query};
 
 /// Pairs in a call.
 const PAIRS: usize = 16;
 
 /// Shortest context that leaves room for a query and a passage.
 const LEAST_TOKENS: usize = 16;
-
-/// Least probability of `yes` and of `no`: the logit of a probability of 0 or 1 is infinite.
-const LEAST_PROBABILITY: f64 = 1e-7;
 
 /// How a reranker is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,67 +60,6 @@ pub fn with_reranker(settings: &RerankerSettings, serve: &mut dyn FnMut(&mut dyn
     let model = load(&settings.path, &params)?;
     serve(&mut LlamaReranker::new(&model, settings)?);
     Ok(())
-}
-
-/// What the head gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Logits, or for jina-bert-v2 the tanh of one.
-    Logits(Head),
-    /// Probabilities of which this one is that of `yes`. The model is causal and evaluated with a cache.
-    Probabilities { yes: usize },
-}
-
-impl Kind {
-    fn score(self, row: &[f32]) -> f64 {
-        match self {
-            Self::Logits(head) => head.score(row),
-            Self::Probabilities { yes } => {
-                let probability = row.get(yes).map_or(f64::NAN, |&probability| f64::from(probability));
-                let within = probability.clamp(LEAST_PROBABILITY, 1.0 - LEAST_PROBABILITY);
-                (within / (1.0 - within)).ln()
-            }
-        }
-    }
-
-    /// The kind for a file, and what its score is in words.
-    fn of(architecture: &str, outputs: usize, labels: &[String]) -> Result<(Self, String), String> {
-        match architecture {
-            "qwen3" | "qwen3vl" => {
-                if outputs != 2 {
-                    return Err(format!("its head has {outputs} outputs, 2 expected: yes and no"));
-                }
-                let yes = labels.iter().position(|label| label.eq_ignore_ascii_case("yes")).unwrap_or(0);
-                Ok((Self::Probabilities { yes }, "logit of the probability of yes".to_owned()))
-            }
-            "jina-bert-v2" => {
-                let (head, words) = Head::new(outputs, labels)?;
-                Ok((Self::Logits(head), format!("tanh of the {words}")))
-            }
-            _ => Head::new(outputs, labels).map(|(head, words)| (Self::Logits(head), words)),
-        }
-    }
-}
-
-/// Refuses a file whose scores would be wrong.
-fn check(architecture: &str, token_types: usize, has: impl Fn(&str) -> bool) -> Result<(), String> {
-    let needed = match architecture {
-        "bert" if token_types > 1 => {
-            return Err(format!(
-                "a BERT classifier with {token_types} token types, which llama.cpp evaluates wrongly: use its ONNX export"
-            ));
-        }
-        "bert" | "modern-bert" | "neo-bert" | "qwen3" | "qwen3vl" => "cls.output.weight",
-        "jina-bert-v2" => "cls.weight",
-        other => {
-            return Err(format!("architecture {other:?}: llama.cpp has no classification head for it"));
-        }
-    };
-    if has(needed) {
-        return Ok(());
-    }
-    let instead = if architecture == "qwen3" { ". METHOD_YES_NO asks such a file as scorer.model" } else { "" };
-    Err(format!("no tensor {needed}: the file was converted without its head and cannot rerank{instead}"))
 }
 
 /// The tokens around query and passage.
@@ -224,7 +161,7 @@ impl<'m> LlamaReranker<'m> {
         let architecture = model.meta_val_str("general.architecture").unwrap_or_default();
         let number = |key: &str| model.meta_val_str(key).ok().and_then(|text| text.parse::<usize>().ok());
         let token_types = number("tokenizer.ggml.token_type_count").unwrap_or(0);
-        check(&architecture, token_types, |tensor| header.has(tensor)).map_err(unusable)?;
+        classifier::check(&architecture, token_types, |tensor| header.has(tensor)).map_err(unusable)?;
         let labels = header.strings(&format!("{architecture}.classifier.output_labels"));
         let outputs = usize::try_from(model.n_cls_out()).unwrap_or(usize::MAX);
         let (kind, output) = Kind::of(&architecture, outputs, &labels).map_err(unusable)?;
@@ -369,27 +306,5 @@ mod tests {
         let blank = Frame::of_template("{query} {document}", bytes).unwrap();
         assert_eq!((&blank.query[1], &blank.passage[0]), (&" ".to_owned(), &String::new()));
         assert!(Frame::of_template("{query}", bytes).unwrap_err().contains("{document}"));
-    }
-
-    #[test]
-    fn files_that_would_score_wrongly_are_refused() {
-        let with = |tensor: &'static str| move |name: &str| name == tensor;
-        assert_eq!(check("bert", 1, with("cls.output.weight")), Ok(()));
-        assert!(check("bert", 2, with("cls.output.weight")).unwrap_err().contains("ONNX"));
-        assert!(check("qwen3", 0, with("output.weight")).unwrap_err().contains("cls.output.weight"));
-        assert_eq!(check("jina-bert-v2", 2, with("cls.weight")), Ok(()));
-        assert!(check("llama", 0, with("cls.output.weight")).unwrap_err().contains("llama"));
-        assert!(Kind::of("qwen3", 1, &[]).unwrap_err().contains("1 outputs"));
-    }
-
-    #[test]
-    fn a_probability_becomes_a_finite_logit() {
-        let labels = ["no".to_owned(), "yes".to_owned()];
-        let (kind, _) = Kind::of("qwen3", 2, &labels).unwrap();
-        assert!((kind.score(&[0.25, 0.75]) - 3_f64.ln()).abs() < 1e-6);
-        assert!((kind.score(&[1.0, 0.0]) + 16.118).abs() < 1e-3);
-        assert!((kind.score(&[0.0, 1.0]) - 16.118).abs() < 1e-3);
-        assert!(kind.score(&[f32::NAN, f32::NAN]).is_nan());
-        assert!(Kind::of("jina-bert-v2", 1, &[]).unwrap().1.starts_with("tanh"));
     }
 }
