@@ -93,7 +93,9 @@ mod tests {
         assert_eq!(check("bert", 1, with(bert)), Ok(()));
         assert!(refused("bert", 2, bert).contains("2 token types"));
         assert!(refused("bert", 1, &["cls.weight", "cls.output.weight"]).contains("DistilBERT"));
-        assert!(refused("bert", 1, &["cls.output.weight", "token_types.weight"]).contains("without a part of its head"));
+        assert!(
+            refused("bert", 1, &["cls.output.weight", "token_types.weight"]).contains("without a part of its head")
+        );
         assert!(refused("bert", 1, &["token_types.weight"]).contains("without its head"));
         let modern: &[&str] = &["cls.weight", "cls.norm.weight", "cls.output.weight"];
         assert_eq!(check("modern-bert", 0, with(modern)), Ok(()));
