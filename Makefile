@@ -92,13 +92,18 @@ bench-evaluation: setup
 
 # Compares ranking methods on labelled lists as a retriever returns them. DATA is one or more files of JSON lines, gzipped or not
 # (docs/comparing.md has the fields). Ranks QUESTIONS of each file, or all, by METHODS. OUT gets a folder a file, and ranking.md
-# with the tables of all files, for docs/ranking.md. After an interruption it continues. SKIP leaves out so many questions at the
-# beginning, PASSAGE_TOKENS cuts passages.
+# with the tables of all files, for docs/ranking.md. After an interruption it continues. Questions that a method refuses do not keep
+# the other files from being compared; the exit code tells of them. SKIP leaves out so many questions at the beginning,
+# PASSAGE_TOKENS cuts passages.
 bench-ranking: setup
-	@for file in $(DATA); do \
-	  $(BINARY) compare --data $$file --out $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1) $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(SKIP),--skip $(SKIP)) $(if $(PASSAGE_TOKENS),--passage-tokens $(PASSAGE_TOKENS)) $(if $(METHODS),--methods $(METHODS)) || exit 1; \
-	done
-	@for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md
+	@failed=0; begun=$$(mktemp); trap 'rm -f $$begun' EXIT; for file in $(DATA); do \
+	  folder=$(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1); \
+	  touch $$begun; \
+	  $(BINARY) compare --data $$file --out $$folder $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(SKIP),--skip $(SKIP)) $(if $(PASSAGE_TOKENS),--passage-tokens $(PASSAGE_TOKENS)) $(if $(METHODS),--methods $(METHODS)) || failed=$$?; \
+	  test $$folder/compare.md -nt $$begun || exit $$failed; \
+	done; \
+	for file in $(DATA); do cat $(or $(OUT),target/ranking)/$$(basename $$file | cut -d. -f1)/compare.md && echo || exit 1; done > $(or $(OUT),target/ranking)/ranking.md; \
+	exit $$failed
 
 # What a ranking does to answers: log P(reference), containment, F1 and DeltaSePer of the first 1, 3, 5 and all passages, against
 # the retriever's order, a random one, and the relevant passages first. DATA as for bench-ranking, with answers. Takes about a

@@ -4,7 +4,8 @@ use super::{Backend, BackendError};
 use crate::engine::methods::MethodRef;
 use crate::engine::models::Role;
 use crate::engine::prompt::{Frame, RANKING_VERSION, TEMPLATE_VERSION, YesNoPrompt};
-use crate::rpc::{client, v1};
+use crate::rpc::client::{self, ClientError};
+use crate::rpc::v1;
 
 /// The models and prompts that results depend on.
 pub(crate) struct ModelIdentity {
@@ -54,6 +55,17 @@ fn frame_of(model: &v1::ModelInfo) -> Option<Frame> {
         (true, true) => Frame::Jinja,
     };
     (!model.sha256.is_empty()).then_some(frame)
+}
+
+/// What a server says of its models, once it has read the generators: it listens before, and says then of files and calibrations that it
+/// has none, which no result is of.
+fn read(info: v1::GetServerInfoResponse) -> Result<v1::GetServerInfoResponse, ClientError> {
+    let scorer = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref());
+    if info.generator.iter().chain(scorer).all(|model| !model.sha256.is_empty()) {
+        return Ok(info);
+    }
+    let message = "the server has not read its generator yet".to_owned();
+    Err(ClientError::Refused { code: "Unavailable".to_owned(), input: false, message, retry: Some(client::UNTOLD) })
 }
 
 /// What comparisons with a server's model belong to. Older servers name its file alone.
@@ -185,7 +197,8 @@ impl Backend {
     pub async fn models(&self) -> Result<ModelIdentity, BackendError> {
         Ok(match self {
             Self::Server(remote) => {
-                let info = remote.patiently(|| client::server_info(&remote.server)).await?.0;
+                let ask = || async { read(client::server_info(&remote.server).await?) };
+                let info = remote.patiently(ask).await?.0;
                 let generator = info.generator.unwrap_or_default();
                 let frame = frame_of(&generator);
                 let scorer_frame = info.scorer.as_ref().and_then(|scorer| scorer.model.as_ref()).and_then(frame_of);
@@ -324,6 +337,22 @@ mod tests {
             [of("ab", true, true), of("ab", true, false), of("ab", false, false), of("", false, false)],
             [Some(Frame::Jinja), Some(Frame::Chat), Some(Frame::Plain), None]
         );
+    }
+
+    /// The first results of a server that was still reading its files belonged to no model, and were thrown away as soon as it had.
+    #[tokio::test]
+    async fn a_server_that_reads_its_models_is_asked_again() {
+        let of = |generator: &str, scorer: Option<&str>| {
+            let model = |sha256: &str| v1::ModelInfo { sha256: sha256.to_owned(), ..v1::ModelInfo::default() };
+            let scorer =
+                scorer.map(|sha256| v1::ScorerInfo { model: Some(model(sha256)), ..v1::ScorerInfo::default() });
+            v1::GetServerInfoResponse { generator: Some(model(generator)), scorer, ..Default::default() }
+        };
+        let answers = std::sync::Mutex::new(vec![of("ab", Some("cd")), of("ab", Some("")), of("", None)]);
+        let ask = || async { read(answers.lock().unwrap().pop().unwrap()) };
+        let Backend::Server(remote) = Backend::server("h:1".into(), 1) else { panic!() };
+        assert_eq!(remote.patiently(ask).await.unwrap().0, of("ab", Some("cd")));
+        assert!(read(of("ab", None)).is_ok());
     }
 
     #[test]

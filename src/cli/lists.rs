@@ -125,14 +125,13 @@ pub(super) fn run(args: &ListsArgs) -> Result<(), Failure> {
 }
 
 fn written(data: &Data, threshold: f64, unjudged: bool) -> Result<Written, Failure> {
-    let judged = data.has_provenance();
     let mut written = Written::default();
     for query in &data.queries {
         if let Some(fault) = &query.fault {
             written.faults.push(format!("query {}: {fault}", query.id));
         } else if query.question.trim().is_empty() {
             written.faults.push(format!("query {}: its text is empty", query.id));
-        } else if judged && query.provenance.is_none() && !unjudged {
+        } else if data.judged && query.provenance.is_none() && !unjudged {
             written.unjudged += 1;
         } else {
             let passages = passages(query);
@@ -236,6 +235,18 @@ mod tests {
         let (_folder, sources) = folder(true);
         let refused = Sources { depth: 0, ..sources }.load().err().unwrap().to_string();
         assert_eq!(refused, "--depth: must be at least 1");
+    }
+
+    /// Where the first queries had no judgements, they were written without labels.
+    #[test]
+    fn of_judgements_of_other_queries_no_list_is_without_labels() {
+        let (folder, sources) = folder(true);
+        let only = "{\"_id\": \"q2\", \"text\": \"When?\"}\n{\"_id\": \"q1\", \"text\": \"Who?\"}\n";
+        std::fs::write(folder.path().join("queries.jsonl"), only).unwrap();
+        let data = Sources { limit: Some(1), ..sources }.load().unwrap();
+        let left_out = written(&data, 0.5, false).unwrap();
+        assert_eq!((left_out.lines.len(), left_out.unjudged), (0, 1));
+        assert_eq!(written(&data, 0.5, true).unwrap().lines.len(), 1);
     }
 
     #[test]

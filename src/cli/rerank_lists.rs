@@ -1,5 +1,6 @@
 //! `rerankd rerank --lists`: a file of queries, each with its passages.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use futures_util::{StreamExt, stream};
@@ -76,8 +77,14 @@ fn read(file: &Path, tag: Option<&str>) -> Result<Vec<(String, input::Question)>
         return Err(Failure::Input(format!("--tag: must not be empty or hold white space, is {tag:?}")));
     }
     let mut lists = Vec::new();
+    let mut first = HashMap::new();
     for mut list in input::questions(file)? {
         let id = list.id.take().unwrap_or_else(|| list.line.to_string());
+        // The JSON of a list stands alone.
+        if let Some(line) = first.insert(id.clone(), list.line).filter(|_| tag.is_some()) {
+            let problem = format!("the id {id:?} is given twice, first in line {line}");
+            return Err(Failure::Input(format!("{}:{}: {problem}", input::name(file), list.line)));
+        }
         let ids = std::iter::once(&id).chain(list.passages.iter().map(|passage| &passage.id));
         if let Some(id) = ids.into_iter().find(|id| tag.is_some() && blank(id)) {
             let problem = "a run needs ids without white space";
@@ -128,5 +135,17 @@ mod tests {
         let refused = read(&file, Some("run")).unwrap_err().to_string();
         assert!(refused.ends_with("lists.jsonl:1: a run needs ids without white space, is \"a b\""), "{refused}");
         assert!(read(&file, Some("a b")).unwrap_err().to_string().starts_with("--tag: "));
+    }
+
+    /// Both were under one query, with places given twice. A list without an id has that of its line.
+    #[test]
+    fn a_run_of_two_lists_with_one_id_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lists.jsonl");
+        let list = |id: &str| format!("{{{id}\"query\": \"q\", \"passages\": [{{\"text\": \"x\"}}]}}\n");
+        std::fs::write(&file, [list("\"id\": \"2\", "), list("")].concat()).unwrap();
+        assert_eq!(read(&file, None).unwrap().len(), 2);
+        let refused = read(&file, Some("run")).unwrap_err().to_string();
+        assert!(refused.ends_with("lists.jsonl:2: the id \"2\" is given twice, first in line 1"), "{refused}");
     }
 }

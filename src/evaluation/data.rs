@@ -81,6 +81,8 @@ pub(crate) struct Data {
     pub queries: Vec<Query>,
     /// Names of the lists that every question has.
     pub systems: Vec<String>,
+    /// Whether judgements were given, of these questions or of others.
+    pub judged: bool,
     /// Judged queries that no run has.
     pub unlisted: usize,
 }
@@ -142,7 +144,7 @@ impl Sources {
                 ..Query::default()
             });
         }
-        Ok(Data { queries, systems: vec![GIVEN.to_owned()], unlisted: 0 })
+        Ok(Data { queries, systems: vec![GIVEN.to_owned()], judged: labelled, unlisted: 0 })
     }
 
     fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, EvaluationError> {
@@ -222,7 +224,7 @@ impl Sources {
             assembled(query, text, &systems.iter().map(of).collect(), &corpus, labels)
         };
         let unlisted = judged.iter().flatten().filter(|(query, _)| !lists.contains_key(*query)).count();
-        Ok(Data { queries: order.iter().map(assemble).collect(), systems, unlisted })
+        Ok(Data { queries: order.iter().map(assemble).collect(), systems, judged: judged.is_some(), unlisted })
     }
 }
 

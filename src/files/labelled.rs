@@ -13,6 +13,9 @@ use crate::engine::rerank::Passage;
 /// Bad lines that one error lists.
 const LISTED: usize = 20;
 
+/// Most relevant passages that a collection may have for a question.
+const MOST_RELEVANT: usize = 1_000_000;
+
 /// A question with its list.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LabelledList {
@@ -97,7 +100,8 @@ fn list(line: &str, number: usize, threshold: f64) -> Result<LabelledList, Strin
         None => None,
         Some((_, value)) => {
             let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
-            Some(count.ok_or_else(|| fields.fault("relevant", "must be a whole number from 0 on"))?)
+            let problem = || fields.fault("relevant", &format!("must be a whole number from 0 to {MOST_RELEVANT}"));
+            Some(count.filter(|count| *count <= MOST_RELEVANT).ok_or_else(problem)?)
         }
     };
     let found = labels.iter().filter(|label| **label >= threshold).count();
@@ -275,7 +279,7 @@ mod tests {
             ),
             (
                 format!(r#"{{"question": "Who?", "relevant": 1.5, "passages": [{good}]}}"#),
-                "relevant: must be a whole number from 0 on",
+                "relevant: must be a whole number from 0 to 1000000",
             ),
             (format!(r#"{{"id": [], "question": "Who?", "passages": [{good}]}}"#), "id: must be a text or a number"),
         ];
@@ -283,6 +287,20 @@ mod tests {
         let expected: Vec<String> =
             cases.iter().enumerate().map(|(at, case)| format!("{}: {}", at + 1, case.1)).collect();
         assert_eq!(read(file.join("\n").as_bytes()), Err(expected.join("\n")));
+    }
+
+    /// Measures hold a label for each: a number that stood for "unknown" ended the command after all rankings.
+    #[test]
+    fn relevant_passages_have_a_bound() {
+        let of = |relevant: u64| {
+            let line =
+                format!(r#"{{"question": "Who?", "relevant": {relevant}, "passages": [{{"text": "x", "label": 1}}]}}"#);
+            read(line.as_bytes())
+        };
+        assert_eq!(of(1_000_000).unwrap()[0].relevant, Some(1_000_000));
+        for beyond in [1_000_001, u64::MAX] {
+            assert_eq!(of(beyond).unwrap_err(), "1: relevant: must be a whole number from 0 to 1000000");
+        }
     }
 
     #[test]

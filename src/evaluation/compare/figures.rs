@@ -95,15 +95,13 @@ impl Lines<'_> {
 
     /// A difference in a measure, by its name and its position in [`MEASURES`], from the row `base`.
     fn gain(&mut self, row: &Row, (measure, at): (&str, usize), base: &str, gain: &Gain) {
-        let mean = |row: &Row| row.measures.get(at).and_then(|mean| mean.value);
-        let of_base =
-            self.group.rows.iter().find(|other| other.name == base).and_then(mean).filter(|value| *value > 0.0);
+        let of_base = self.group.rows.iter().find(|other| other.name == base);
         // What is not tested has no goal.
         let goal = gain.p_value.map(|_| 1.0);
         let met = gain.difference > 0.0 && gain.adjusted.is_some_and(|p| p <= 0.05);
         let more = json!({
             "value": gain.difference, "unit": MEASURES[at].unit, "low": gain.low, "high": gain.high,
-            "ratio": mean(row).zip(of_base).map(|(own, base)| own / base), "goal": goal, "met": goal.map(|_| met),
+            "ratio": of_base.and_then(|base| ratio(row.of(at), base.of(at))), "goal": goal, "met": goal.map(|_| met),
             "p_value": gain.p_value, "p_value_holm": gain.adjusted,
             "wins": gain.wins, "ties": gain.ties, "losses": gain.losses,
         });
@@ -143,5 +141,28 @@ impl Lines<'_> {
                 self.mean(row, "expected_tau and Kendall's tau with labels", "Spearman's rho", &tau.agreement);
             }
         }
+    }
+}
+
+/// A row's mean over that of another row, on the questions that both ranked, as their difference is; `None` where the other's is not
+/// above 0.
+fn ratio(own: &[Option<f64>], base: &[Option<f64>]) -> Option<f64> {
+    let both = own.iter().zip(base).filter_map(|(own, base)| own.zip(*base));
+    let (own, base) = both.fold((0.0, 0.0), |sums, both| (sums.0 + both.0, sums.1 + both.1));
+    (base > 0.0).then(|| own / base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row that refused the hard questions stood above one that had answered them.
+    #[test]
+    fn a_ratio_is_of_the_questions_that_both_ranked() {
+        let given = [Some(1.0), Some(0.8), Some(0.2), Some(0.2)];
+        let near = ratio(&[Some(0.9), Some(0.72), None, None], &given).unwrap();
+        assert!((near - 0.9).abs() < 1e-12, "{near}");
+        assert_eq!(ratio(&[Some(0.5), None], &[Some(0.0), Some(1.0)]), None);
+        assert_eq!(ratio(&[], &[]), None);
     }
 }

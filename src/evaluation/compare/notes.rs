@@ -1,5 +1,7 @@
 //! How a comparison was measured, in sentences.
 
+use std::collections::BTreeSet;
+
 use super::rows::{GENERATOR, MethodRow, OPENING, Variant};
 use super::summary::{Group, Summary};
 use super::tables::machine;
@@ -74,9 +76,13 @@ pub(super) fn of(settings: &Settings, summary: &Summary, models: &ModelIdentity)
     notes.extend(settings.rows().filter(calibrated).filter(applied).filter_map(|row| {
         let by_scorer = models.scorer.is_some() && row.is_scored_by_scorer();
         let own = if by_scorer { &models.scorer_calibrations } else { &models.calibrations };
-        let one = own.iter().find(|one| one.method == row.method.name() && models.holds(one))?;
-        let (name, lists) = (row.name(), one.lists);
-        Some(format!("`{name}` is calibrated on {lists} lists: on these its calibration error says nothing."))
+        // Of lists with the retriever's scores and without, and beside an embedding model, there may be one each.
+        let of_row = own.iter().filter(|one| one.method == row.method.name() && models.holds(one));
+        let lists: BTreeSet<u64> = of_row.map(|one| one.lists.into()).collect();
+        let lists: Vec<String> = lists.iter().map(u64::to_string).collect();
+        let (name, lists) = (row.name(), lists.join(" or "));
+        let text = format!("`{name}` is calibrated on {lists} lists: on these its calibration error says nothing.");
+        (!lists.is_empty()).then_some(text)
     }));
     notes.extend(opening(settings));
     if !settings.frames.is_empty() {

@@ -77,7 +77,7 @@ fn scores(method: MethodRef) -> bool {
 }
 
 impl Settings {
-    /// Refuses an opening or frames that no method takes.
+    /// Refuses an opening, frames or a budget that no method takes.
     pub(crate) fn check(&self) -> Result<(), EvaluationError> {
         let refused = |problem: &str| Err(EvaluationError::Input(problem.to_owned()));
         if !self.opening.is_built_in() && !self.rows().any(|row| row.variant == Variant::Opening) {
@@ -85,6 +85,9 @@ impl Settings {
         }
         if !self.frames.is_empty() && !self.rows().any(|row| row.frame().is_some()) {
             return refused("--frames: none of the methods asks a generator with prompts that have a frame");
+        }
+        if self.latency_budget_ms.is_some() && !self.rows().any(|row| row.method.takes_latency_budget()) {
+            return refused("--latency-budget-ms: none of the methods takes one");
         }
         if self.by_generator && !self.rows().any(|row| row.variant == Variant::Generator) {
             return refused("--by-generator: none of the methods is scored by the scorer");
@@ -178,6 +181,15 @@ mod tests {
             framed("moi").of_models(&models).unwrap().frames
         };
         assert_eq!((frames(Some(Frame::Plain)), frames(None).len()), (vec![Frame::Jinja], 2));
+    }
+
+    /// The page said that all rows had kept to it.
+    #[test]
+    fn a_budget_that_no_method_takes_is_refused() {
+        let of = |method| Settings { latency_budget_ms: Some(100.0), ..settings(method) };
+        assert!(of("cascade").check().is_ok());
+        let refused = of("embedding").check().unwrap_err().to_string();
+        assert!(refused.contains("--latency-budget-ms: none of the methods"), "{refused}");
     }
 
     #[test]

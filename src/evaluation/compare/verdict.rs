@@ -52,8 +52,10 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
             );
             return Verdict { sentence, choice: None };
         }
+        // One that refused questions may have beaten it on the others.
+        let all = if rows.iter().any(|row| row.refused > 0) { " that answered every question" } else { "" };
         let sentence = format!(
-            "Keep the retriever's order: no method beats its nDCG@10 of {:.3} beyond its error over {ranked} questions{}.",
+            "Keep the retriever's order: no method{all} beats its nDCG@10 of {:.3} beyond its error over {ranked} questions{}.",
             rows.first().map_or(0.0, ndcg),
             nearest(rows)
         );
@@ -90,7 +92,8 @@ pub(super) fn of(rows: &[Row], (ranked, questions): (usize, usize), statistics: 
         let more = ndcg(best) - ndcg(chosen);
         let (name, cost) = (&best.name, cost(best));
         let time = if two_models { format!(" and {:.3} s", seconds(best)) } else { String::new() };
-        let lead = format!("; {name} is {more:.3} higher, within its error, for {cost}{time}");
+        let higher = if more < 5e-4 { "equal".to_owned() } else { format!("{more:.3} higher, within its error") };
+        let lead = format!("; {name} is {higher}, for {cost}{time}");
         sentence.push_str(&lead);
     }
     sentence.push('.');
@@ -109,12 +112,15 @@ fn ground(row: &Row) -> String {
     format!("{:.3} above the retriever's order{}, {p} after Holm", gain.difference, interval(gain))
 }
 
-/// The row that comes nearest to beating the given order.
+/// The row that comes nearest to beating the given order, of those that answered every question where there are any.
 fn nearest(rows: &[Row]) -> String {
     let gains = rows.iter().filter_map(|row| Some((row, row.over_given.as_ref()?)));
-    let Some((row, gain)) = gains.max_by(|left, right| left.1.difference.total_cmp(&right.1.difference)) else {
-        return String::new();
+    let key = |(row, gain): &(&Row, &Gain)| (row.refused == 0, gain.difference);
+    let nearer = |left: &(&Row, &Gain), right: &(&Row, &Gain)| {
+        let ((left, less), (right, more)) = (key(left), key(right));
+        left.cmp(&right).then(less.total_cmp(&more))
     };
+    let Some((row, gain)) = gains.max_by(nearer) else { return String::new() };
     let refused = if row.refused > 0 { format!(", {} questions refused", row.refused) } else { String::new() };
     let p = plain_p(gain.adjusted);
     format!(" (best: {}, {:+.3}{}, {p} after Holm{refused})", row.name, gain.difference, interval(gain))
@@ -215,6 +221,8 @@ mod tests {
         beside.measures[OTHER_TOKENS].value = Some(2_000.0);
         let verdict = judged(vec![row("given", &varied(0.2), 0.0), beside, row("alone", &varied(0.7), 500.0)]);
         assert_eq!(verdict.choice.as_deref(), Some("alone"), "{verdict:?}");
+        let equal = "; beside is equal, for 500 tokens, 2000 of another model.";
+        assert!(verdict.sentence.ends_with(equal), "{verdict:?}");
         let mut embedding = row("embedding", &varied(0.7), 0.0);
         embedding.measures[OTHER_TOKENS].value = Some(1_672.0);
         let verdict = judged(vec![row("given", &varied(0.2), 0.0), embedding]);
@@ -278,9 +286,13 @@ mod tests {
         assert_eq!(verdict.choice.as_deref(), Some("given"));
         let start = "Keep the retriever's order: no method beats its nDCG@10 of 0.300 beyond its error over 40 questions (best: a, ";
         assert!(verdict.sentence.starts_with(start), "{verdict:?}");
+        // It beats it on the questions that it answered.
         let refusing = Row { refused: 1, ..row("a", &varied(0.9), 1.0) };
-        let verdict = judged(vec![row("given", &varied(0.2), 0.0), refusing]);
-        assert!(verdict.sentence.contains("1 questions refused"), "{verdict:?}");
+        let start = "Keep the retriever's order: no method that answered every question beats its nDCG@10 of 0.300 ";
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), refusing.clone()]);
+        assert!(verdict.sentence.starts_with(start) && verdict.sentence.contains("1 questions refused"), "{verdict:?}");
+        let verdict = judged(vec![row("given", &varied(0.2), 0.0), refusing, row("b", &worse, 900.0)]);
+        assert!(verdict.sentence.starts_with(start) && verdict.sentence.contains("(best: b, "), "{verdict:?}");
         assert_eq!(judged(vec![row("given", &[0.5], 0.0), row("a", &[1.0], 0.0)]).choice, None);
     }
 }
