@@ -120,6 +120,8 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     }
     let optional =
         |number: Option<f64>, digits: usize| number.map_or_else(|| "–".to_owned(), |x| format!("{x:.digits$}"));
+    let scored = request.passages.iter().all(|passage| passage.retriever_score.is_some());
+    let unread = if scored && request.method().name() == "retriever" { "retriever" } else { "given order" };
     for result in &answer.results {
         let passage = &request.passages[result.original_index as usize];
         table.add_row([
@@ -130,7 +132,7 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
             optional(result.standard_error, 2),
             optional(result.outranks_next, 2),
             format!("{:.3}", result.score),
-            placed_by(result, answer.fusion.as_ref()),
+            placed_by(result, answer.fusion.as_ref(), unread),
             shorten(&passage.text, 60),
         ]);
     }
@@ -171,18 +173,17 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
 }
 
 /// The signals that placed a passage, the one that speaks most for it first.
-fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>) -> String {
+fn placed_by(result: &v1::RankedPassage, fusion: Option<&v1::FusionReport>, unread: &str) -> String {
     let model = if result.stage() == v1::Stage::Together { "model in orders" } else { "model" };
     let Some(fusion) = fusion else {
-        return if result.stage() == v1::Stage::Retriever { "given order" } else { model }.to_owned();
+        return if result.stage() == v1::Stage::Retriever { unread } else { model }.to_owned();
     };
     let source = match fusion.source() {
         v1::FusionSource::Retriever => "retriever",
         v1::FusionSource::Bm25 => "BM25",
         v1::FusionSource::Unspecified => "other side",
     };
-    let beside = fusion.embedding_weight.map_or("", |_| " + embedding");
-    let beside = if result.signals.is_some() { "" } else { beside };
+    let beside = if fusion.embedding_weight.is_some() && result.signals.is_none() { " + embedding" } else { "" };
     let known = result.signals.unwrap_or_default();
     let known = [(model, known.model), ("embedding", known.embedding), (source, known.source)];
     let mut known: Vec<(&str, f64)> = known.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
@@ -206,7 +207,7 @@ fn signals(signals: &v1::Signals) -> Value {
 fn settled_by(orientation: v1::Orientation) -> &'static str {
     match orientation {
         v1::Orientation::OnePassageScores => "the one-passage scores",
-        v1::Orientation::CallerPrior => "the given prior",
+        v1::Orientation::CallerPrior => "the given prior or constraint",
         v1::Orientation::DefaultPrior => "the built-in prior",
         v1::Orientation::Lengths => "prompts of several lengths",
         v1::Orientation::Subsets => "prompts of some of the passages",
@@ -233,7 +234,7 @@ fn arrangement(arranged: &v1::Arrangement, answer: &v1::RerankResponse) -> Strin
             format!("best first: the {origin} profile of {} observations shows no effect beyond its error", observed.0)
         }
         v1::ArrangementGround::NoProfile => {
-            "best first: no position profile for this number of passages, see `rerankd calibrate`".to_owned()
+            "best first: no position profile with enough observations applies".to_owned()
         }
         v1::ArrangementGround::Requested | v1::ArrangementGround::Unspecified => "as requested".to_owned(),
     };

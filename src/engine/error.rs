@@ -6,8 +6,8 @@ use crate::call::Stopped;
 use crate::fit::FitError;
 use crate::metrics::InvalidInput;
 use crate::model::ModelError;
-use crate::scheduler::ScheduleError;
 use crate::scheduler::reranker::ScoreError;
+use crate::scheduler::{SEQUENCES, ScheduleError};
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -80,6 +80,14 @@ impl From<ScheduleError> for EngineError {
             ScheduleError::Stopped(stopped) => stopped.into(),
             ScheduleError::Overloaded { retry_after } => Self::QueueFull { retry_after },
             ScheduleError::Unavailable => Self::Unavailable,
+            // Shorter passages do not help.
+            ScheduleError::TooLarge { what: SEQUENCES, needed, available } => {
+                let problem = format!(
+                    "their prompts need {needed} sequences at once, {available} available: send fewer passages, or raise a batch \
+                     below 256 of the model that scores"
+                );
+                Self::invalid("passages", problem)
+            }
             ScheduleError::TooLarge { needed, available, .. } => {
                 Self::TooLong { field: "passages".into(), needed, available }
             }
@@ -137,5 +145,22 @@ impl From<FitError> for EngineError {
             FitError::Invalid { field, problem } if field == "sigma2" => Self::invalid("moi.sigma2", problem),
             other => Self::Internal(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was told as tokens, and cutting the passages did not help. It belongs to the request: a file of lists goes on behind it.
+    #[test]
+    fn prompts_that_need_too_many_sequences_are_told_so() {
+        let of = |what| EngineError::from(ScheduleError::TooLarge { what, needed: 64, available: 63 });
+        let refused = of(SEQUENCES).to_string();
+        assert!(
+            refused.starts_with("passages: ") && refused.contains("need 64 sequences at once, 63 available"),
+            "{refused}"
+        );
+        assert!(matches!(of("cells"), EngineError::TooLong { needed: 64, available: 63, .. }));
     }
 }

@@ -123,6 +123,10 @@ impl<'a> Evidence<'a> {
         if self.directionless(&primacy.0) {
             return chosen(primacy, Orientation::None);
         }
+        // The other end breaks the caller's constraint.
+        if self.settings.monotone {
+            return chosen(primacy, Orientation::CallerPrior);
+        }
         let agreement = self.agreement(&primacy.1);
         if self.whole() && agreement.is_none() {
             return chosen(primacy, Orientation::DefaultPrior);
@@ -233,6 +237,9 @@ fn check_settings(settings: &Settings, passages: usize, lengths: &[usize]) -> Re
         let sum: f64 = given.iter().sum();
         if given.iter().any(|weight| !weight.is_finite() || *weight < 0.0) || (sum - 1.0).abs() > 1e-6 {
             return Err(invalid("a0", "must be non-negative and sum to 1"));
+        }
+        if settings.monotone && prior::increases(given) {
+            return Err(invalid("a0", "must not increase where the weights must not"));
         }
         if lengths == [passages] && prior::has_no_direction(given, passages) {
             return Err(invalid("a0", "has no direction: all weights are equal"));

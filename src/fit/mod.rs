@@ -131,7 +131,8 @@ impl Default for Settings {
 pub enum Orientation {
     /// The scores of one-passage prompts.
     OnePassageScores,
-    /// The caller's prior. Without it the data would not settle the direction, or would favour the other end.
+    /// The caller's prior. Without it the data would not settle the direction, or would favour the other end. Or, for prompts of one
+    /// length, the caller's constraint that the weights do not increase.
     CallerPrior,
     /// The built-in prior: early positions weigh more. The data do not settle the direction.
     DefaultPrior,

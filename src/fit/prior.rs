@@ -54,6 +54,12 @@ pub fn has_no_direction(profile: &[f64], passages: usize) -> bool {
     passages > 1 && squares - 1.0 / real(passages) < 1e-9
 }
 
+/// Whether a weight is greater than that of the position before it, by more than the rounding of a fit that was to keep it from that.
+#[must_use]
+pub fn increases(profile: &[f64]) -> bool {
+    profile.windows(2).any(|pair| pair[1] > pair[0] + 1e-6)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

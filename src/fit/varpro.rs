@@ -206,7 +206,19 @@ pub(super) fn utility_step(
     Ok(unknowns)
 }
 
+/// The points from which the search starts, within the constraints: a start that breaks one can have a lower objective than every
+/// point that keeps it, and no step would be taken from it.
 fn candidates(problem: &Problem, starts: Starts) -> Vec<DVector<f64>> {
+    let mut points = unconstrained(problem, starts);
+    for (index, _) in problem.groups.iter().enumerate().filter(|(_, group)| group.monotone) {
+        for point in &mut points {
+            point.as_mut_slice()[problem.span(index)].sort_by(|left, right| right.total_cmp(left));
+        }
+    }
+    points
+}
+
+fn unconstrained(problem: &Problem, starts: Starts) -> Vec<DVector<f64>> {
     let prior = problem.prior();
     let mut points = vec![prior.clone()];
     // Several lengths identify direction and scale: one start is enough.

@@ -18,6 +18,9 @@ pub use worker::{Load, Status};
 use crate::call::Stopped;
 use crate::model::ModelError;
 
+/// What a plan may need more of than there is, of [`ScheduleError::TooLarge`].
+pub(crate) const SEQUENCES: &str = "sequences";
+
 /// Why work was not carried out.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScheduleError {

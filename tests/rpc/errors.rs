@@ -61,6 +61,9 @@ async fn bad_fields_are_named() {
         ("moi.sigma2", moi(v1::MoiOptions { sigma2: Some(f64::NAN), ..base() })),
         ("moi.position_prior", moi(v1::MoiOptions { position_prior: vec![0.9, 0.9], ..base() })),
         ("moi.position_prior", moi(v1::MoiOptions { position_prior: vec![1.0], ..base() })),
+        ("moi.position_prior", moi(v1::MoiOptions { position_prior: vec![0.2, 0.8], monotone: true, ..base() })),
+        ("moi.copies", moi(v1::MoiOptions { design: v1::Design::Trie.into(), copies: 200, ..base() })),
+        ("moi.copies", moi(v1::MoiOptions { copies: 5_000, ..base() })),
         (
             "moi.softmax_temperature",
             moi(v1::MoiOptions {

@@ -200,3 +200,24 @@ fn scores_whose_squares_overflow_are_refused() {
     assert_eq!(error.to_string(), "scores[1]: must be a finite number, at most 1e100 in magnitude");
     assert!(estimate(2, &observations[..1], Some(&[1.0]), &Settings::default(), &|| false).is_err());
 }
+
+/// The recency prior broke the constraint, and was no point to start from: no step lowered the objective, and the fit was the prior.
+#[test]
+fn weights_that_must_not_increase_do_not() {
+    let descends = |bias: &[f64]| bias.windows(2).all(|pair| pair[1] <= pair[0] + 1e-6);
+    for (n, seed) in [(3, 1), (4, 2), (5, 3), (10, 4)] {
+        let orders = design::orders(design::Design::Random, n, 3 * n, seed, &|| false).unwrap();
+        let world = world(n, &orders, Direction::Recency, 0.3, seed);
+        for objective in [Objective::Regularised, Objective::Paper] {
+            let free = Settings { objective, ..Settings::default() };
+            let bound = Settings { monotone: true, ..free.clone() };
+            let (turned, kept) = (fit(&world, true, &free), fit(&world, true, &bound));
+            assert!(!descends(&turned.bias[0]), "{n} {objective:?}: the scores say recency {:?}", turned.bias);
+            assert!(descends(&kept.bias[0]), "{n} {objective:?}: {:?}", kept.bias);
+            assert_eq!(kept.orientation, Orientation::CallerPrior);
+        }
+        let given = Settings { monotone: true, prior: Some(geometric(n, Direction::Recency)), ..Settings::default() };
+        let refused = estimate(n, &world.observations, None, &given, &|| false).unwrap_err().to_string();
+        assert!(refused.contains("must not increase"), "{refused}");
+    }
+}

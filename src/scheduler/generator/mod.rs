@@ -22,7 +22,7 @@ use tokio::sync::{mpsc::UnboundedSender, oneshot, watch};
 
 use super::pace::{Kind, Pace};
 use super::worker::Worker;
-use super::{Load, ScheduleError, Status};
+use super::{Load, SEQUENCES, ScheduleError, Status};
 use crate::call::{Call, Lane, Ledger, Stage, Stopped, Timed};
 use crate::model::{Capacity, Generator, ModelError};
 use crate::plan::{Cost, Finish, NodeId, Plan, Token, Walk};
@@ -291,8 +291,7 @@ impl Scheduler {
         };
         let (cost, (cells, sequences), (keys, held), known) = call.compute_in(self.lane(), walk).await?;
         let expected = cost.tokens.saturating_sub(known);
-        for (what, needed, available) in
-            [("cells", cells, capacity.cells), ("sequences", sequences, capacity.sequences)]
+        for (what, needed, available) in [("cells", cells, capacity.cells), (SEQUENCES, sequences, capacity.sequences)]
         {
             if needed > available {
                 return Err(ScheduleError::TooLarge { what, needed, available });

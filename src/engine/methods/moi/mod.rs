@@ -352,7 +352,8 @@ impl Ranking for MoiRanking {
 fn warnings(fitted: &Estimate) -> Vec<String> {
     let mut warnings = Vec::new();
     let several = fitted.ranking.len() > 1;
-    if several && !fitted.diagnostics.identifiable {
+    // Equal scores leave nothing for the prior to decide.
+    if several && !fitted.diagnostics.identifiable && fitted.diagnostics.r2.is_some() {
         warnings
             .push("the scores alone do not settle utilities and position bias: the prior decided the rest".to_owned());
     }
@@ -383,5 +384,11 @@ mod tests {
         assert!(ran.rounds.len() > 1, "nothing was refined");
         let alone = |prompts: &[Prompt]| prompts.iter().filter(|prompt| order(prompt).len() == 1).count();
         assert_eq!((alone(&ran.rounds[0]), alone(&ran.rounds[1])), (8, 0));
+    }
+
+    #[test]
+    fn of_equal_scores_nothing_is_left_for_the_prior() {
+        let warnings = run_on(&Moi, task(2), usize::MAX, &|_| -20.0).scored.warnings;
+        assert_eq!(warnings, ["every order scored the same: the given order is kept"]);
     }
 }

@@ -4,7 +4,7 @@ use crate::engine::rerank::{Passage, RerankRequest};
 use crate::engine::{EngineError, Limits};
 use crate::fit::design::{self, Design};
 use crate::fit::domain::Domain;
-use crate::fit::prior::has_no_direction;
+use crate::fit::prior::{has_no_direction, increases};
 use crate::fit::varpro::Starts;
 use crate::fit::{Anchors, FitError, Objective, Settings};
 use crate::numeric::Interrupt;
@@ -160,7 +160,16 @@ impl MoiOptions {
     }
 
     pub(in crate::engine) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
+        if self.copies.is_some_and(|copies| copies > limits.orders) {
+            return Err(EngineError::invalid("moi.copies", format!("must be at most {}", limits.orders)));
+        }
         let orders = self.count(passages);
+        if self.orders.is_none() && orders > limits.orders {
+            let problem =
+                format!("this design has {orders} orders of {passages} passages, at most {} allowed", limits.orders);
+            let copies = self.scheme() == Scheme::Trie && self.copies.is_some();
+            return Err(EngineError::invalid(if copies { "moi.copies" } else { "moi.orders" }, problem));
+        }
         if orders == 0 || orders > limits.orders {
             let problem = format!("{orders} given, must be between 1 and {}", limits.orders);
             return Err(EngineError::invalid("moi.orders", problem));
@@ -175,9 +184,6 @@ impl MoiOptions {
         if self.rounds.is_some_and(|rounds| rounds > 64) {
             return Err(EngineError::invalid("moi.rounds", "must be at most 64"));
         }
-        if self.copies.is_some_and(|copies| copies > limits.orders) {
-            return Err(EngineError::invalid("moi.copies", format!("must be at most {}", limits.orders)));
-        }
         if let Some(prior) = &self.position_prior {
             let sum: f64 = prior.iter().sum();
             let proper = prior.iter().all(|weight| weight.is_finite() && *weight >= 0.0) && (sum - 1.0).abs() < 1e-6;
@@ -186,6 +192,10 @@ impl MoiOptions {
                 return Err(EngineError::invalid("moi.position_prior", problem));
             }
             // The fit would refuse it, too, but after all prompts were scored.
+            if self.monotone && increases(prior) {
+                let problem = "must not increase where moi.monotone says that the weights must not";
+                return Err(EngineError::invalid("moi.position_prior", problem));
+            }
             if self.asks_whole_orders(passages) && has_no_direction(prior, passages) {
                 return Err(EngineError::invalid("moi.position_prior", "has no direction: all weights are equal"));
             }
