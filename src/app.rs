@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-pub use follow::{follow_calibration, follow_ranking};
+pub use follow::{follow_calibration, follow_ranking, reload_calibration};
 
 use crate::config::{Config, Generator};
 use crate::engine::Engine;
@@ -176,11 +176,16 @@ pub fn profile_file(store: &Store, generator: &str, origin: Origin) -> ProfileFi
 
 /// Loads the profiles of a generator. Unusable files are reported in the log and by `GetPositionBias`.
 fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> PositionBias {
-    let mut problems = Vec::new();
+    let (mut problems, mut unread_calibration) = (Vec::new(), None);
     let mut load = |origin| {
         let unusable = |problem: ProfileError| {
             tracing::error!(%problem, "position-bias profiles not used");
-            problems.push(problem.to_string());
+            // A calibrated one that cannot be read is read again.
+            if origin == Origin::Calibrated && matches!(problem, ProfileError::File { .. }) {
+                unread_calibration = Some(problem.to_string());
+            } else {
+                problems.push(problem.to_string());
+            }
             (Profiles::default(), matches!(problem, ProfileError::File { .. } | ProfileError::Unmoved { .. }))
         };
         profile_file(store, generator, origin).load().map_or_else(unusable, |profiles| (profiles, false))
@@ -198,6 +203,9 @@ fn position_bias(store: &Store, generator: &str, use_built_in: bool) -> Position
         file.save(profiles).map_err(|error| error.to_string())
     });
     let position_bias = PositionBias::new(calibrated, learnt, keeper, problems);
+    if let Some(problem) = unread_calibration {
+        position_bias.report_unread(problem);
+    }
     if use_built_in { position_bias.with_built_in(built_in(generator, TEMPLATE_VERSION)) } else { position_bias }
 }
 
@@ -218,3 +226,26 @@ fn calibrations(store: &Store, generator: &str) -> Vec<Calibration> {
 
 /// How often a running server checks for a new calibration.
 const CALIBRATION_INTERVAL: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::catalog::Catalog;
+    use crate::storage::fetch::Hub;
+
+    /// It was read again and in use, and `GetPositionBias` said that it could not be used until the server ended.
+    #[test]
+    fn a_calibrated_file_that_can_be_read_later_is_no_problem_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path().to_owned(), Catalog::load(None).unwrap(), Hub::default());
+        for (origin, later) in [(Origin::Calibrated, 0), (Origin::Learnt, 1)] {
+            let path = profile_file(&store, "ab", origin).path().to_owned();
+            std::fs::create_dir_all(&path).unwrap();
+            let bias = position_bias(&store, "ab", false);
+            assert_eq!(bias.problems().len(), 1, "{}", path.display());
+            std::fs::remove_dir(path).unwrap();
+            bias.recalibrate(Profiles::default());
+            assert_eq!(bias.problems().len(), later, "{origin:?}");
+        }
+    }
+}

@@ -30,7 +30,7 @@ async fn follow(
 ) {
     let (look, reload) = (Arc::new(look), Arc::new(reload));
     // The file may have changed since the engine loaded it, so the first check always reloads it.
-    let (mut seen, mut unread, mut aside) = (None, false, None);
+    let (mut seen, mut unread, mut aside, mut first) = (None, false, None, true);
     loop {
         tokio::time::sleep(interval).await;
         // Off the reactor: a volume that stops answering would hold its thread.
@@ -40,10 +40,11 @@ async fn follow(
         let grown = aside.replace(count).is_some_and(|before| before < count);
         let moved = now.is_none() && grown;
         // What was there and is gone counts as a change; what never was is not looked for.
-        if moved || (now == seen && !unread) {
+        if moved || (now == seen && !unread && !first) {
             (seen, unread) = (now, unread && !moved);
             continue;
         }
+        first = false;
         // A file that could not be read may be read later without a change of it.
         let (again, reload, looking) = (unread && now == seen, Arc::clone(&reload), Arc::clone(&look));
         let read = tokio::task::spawn_blocking(move || {
@@ -52,6 +53,17 @@ async fn follow(
         });
         let (read, moved) = read.await.unwrap_or((Read::Unread, false));
         (seen, unread) = (now.filter(|_| !moved), read == Read::Unread);
+    }
+}
+
+/// Reads the calibration files of a generator again, as the operator asks. One that is not there is left to those who follow it: they know
+/// whether it was removed, or set aside with what is in use left in force.
+pub fn reload_calibration(generator: &ServedGenerator, (profiles, ranking): &(ProfileFile, CalibrationFile)) {
+    if profiles.stamp().is_some() {
+        load_profiles(generator, profiles, false);
+    }
+    if ranking.stamp().is_some() {
+        load_ranking(generator, ranking, false);
     }
 }
 
@@ -64,7 +76,7 @@ pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFi
 }
 
 /// Replaces the calibrated profiles by those of `file`. Of an attempt that fails again there is no line in the log.
-pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -> Read {
+fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -> Read {
     let bias = &generator.position_bias;
     match file.load() {
         Ok(profiles) => {
@@ -78,9 +90,7 @@ pub(super) fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, aga
             if !(unread && again) {
                 tracing::error!(%problem, "position-bias profiles not used");
                 // What could not be read is in use as before, and is read again.
-                if !unread {
-                    bias.report(problem.to_string());
-                }
+                if unread { bias.report_unread(problem.to_string()) } else { bias.report(problem.to_string()) }
             }
             if unread { Read::Unread } else { Read::Refused }
         }
@@ -96,7 +106,7 @@ pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFi
 }
 
 /// Replaces the calibrations of ranking methods by those of `file`. Of an attempt that fails again there is no line in the log.
-pub(super) fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool) -> Read {
+fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool) -> Read {
     match file.load() {
         Ok(calibrations) => {
             if generator.calibrations.replace(calibrations) {

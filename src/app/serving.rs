@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::follow::{follow_calibration, follow_ranking, load_profiles, load_ranking};
+use super::follow::{follow_calibration, follow_ranking, reload_calibration};
 use super::notify::ServiceManager;
 use super::{CALIBRATION_INTERVAL, Control, calibration_file, first_load, profile_file};
 use crate::call::{Admission, Call};
@@ -230,10 +230,8 @@ async fn reload(
         let (own, calibration) = (access.clone(), calibration());
         let work = move || {
             let faults = own.reload(true);
-            for (generator, (profiles, ranking)) in calibration {
-                // A file that is gone holds none.
-                load_profiles(&generator, &profiles, false);
-                load_ranking(&generator, &ranking, false);
+            for (generator, files) in calibration {
+                reload_calibration(&generator, &files);
             }
             faults.len()
         };

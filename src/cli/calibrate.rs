@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::{Failure, SettingsArgs, calibrate_ranking, calibrations, input, output, position_bias};
 use crate::call::Call;
 use crate::engine::calibrate::Labelled;
-use crate::engine::position_bias::{Refusal, refusal};
+use crate::engine::position_bias::refusal;
 use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
 use crate::engine::{Engine, EngineError};
@@ -98,11 +98,15 @@ enum SubjectName {
 /// Questions between two writes of the profiles, where none are stored: an interruption then loses little.
 const BETWEEN_SAVES: usize = 10;
 
+/// Why a question has no fit beside its answer.
+const TOO_LARGE: &str =
+    "too large: orders of all passages exceed what a request may take; --max-passage-tokens shortens them";
+
 /// What the questions gave.
 struct Measured {
     profiles: Profiles,
     /// Questions whose fit was not used, by reason.
-    refused: BTreeMap<Refusal, usize>,
+    refused: BTreeMap<String, usize>,
 }
 
 pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<(), Failure> {
@@ -165,7 +169,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     }
     if args.add {
         // Read again: another run may have ended meanwhile.
-        measured.profiles.merge(&file.load().map_err(anyhow::Error::from)?);
+        measured.profiles.merge(&calibrations::kept(file.load())?);
     }
     save(&measured.profiles)?;
     let (all, failed) = (questions.len(), failed.len());
@@ -186,6 +190,7 @@ async fn measure(
     args: &CalibrateArgs,
     measured: &mut Measured,
 ) -> Result<(), EngineError> {
+    let mut answer_profile = None;
     if args.subject != SubjectName::Question {
         let task = Labelled {
             question: question.question.clone(),
@@ -194,20 +199,32 @@ async fn measure(
             gold: question.labels.iter().map(|label| *label >= RELEVANT).collect(),
             passage_tokens: args.max_passage_tokens,
         };
-        measured.profiles.observe(Subject::Answer, &engine.answer_profile(&Call::local(), &task).await?);
+        answer_profile = Some(engine.answer_profile(&Call::local(), &task).await?);
     }
     if args.subject != SubjectName::Answer {
-        let answer = engine.rerank(&Call::local(), whole_orders(question, args.max_passage_tokens), None).await?;
-        if let Some(fit) = &answer.fit {
-            match refusal(fit, Origin::Calibrated) {
-                Some(reason) => *measured.refused.entry(reason).or_default() += 1,
-                None => {
-                    for weights in &fit.bias {
-                        measured.profiles.observe(Subject::Question, weights);
-                    }
+        let request = whole_orders(question, args.max_passage_tokens);
+        let fit = match engine.rerank(&Call::local(), request, None).await {
+            Ok(answer) => answer.fit,
+            // Orders of all passages are many times the answer's prompts. Asked again they would be as many, so the answer counts.
+            Err(EngineError::Budget { .. } | EngineError::TooLong { .. }) if answer_profile.is_some() => {
+                *measured.refused.entry(TOO_LARGE.to_owned()).or_default() += 1;
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        match fit.as_ref().map(|fit| (fit, refusal(fit, Origin::Calibrated))) {
+            Some((_, Some(reason))) => *measured.refused.entry(reason.to_string()).or_default() += 1,
+            Some((fit, None)) => {
+                for weights in &fit.bias {
+                    measured.profiles.observe(Subject::Question, weights);
                 }
             }
+            None => {}
         }
+    }
+    // Of a question that is told as failed nothing counts: asked again with --add, it would count twice.
+    if let Some(values) = answer_profile {
+        measured.profiles.observe(Subject::Answer, &values);
     }
     Ok(())
 }

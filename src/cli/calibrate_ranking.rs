@@ -102,7 +102,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
 /// Replaces what is stored of the same methods.
 fn store(file: &CalibrationFile, fitted: &[Fitted]) -> Result<(), Failure> {
     // Read again: another calibration may have ended meanwhile.
-    let mut stored = file.load().map_err(anyhow::Error::from)?;
+    let mut stored = calibrations::kept(file.load())?;
     for one in fitted {
         stored.retain(|other| !one.calibration.replaces(other));
         stored.push(one.calibration.clone());
@@ -175,4 +175,54 @@ fn table(fitted: &[Fitted]) -> String {
          built-in one, what is after it of the learnt one where it is taken.\n\
          none_helps is right of lists without their relevant passages, and wrong of the same lists with them.\n"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::ranking::Worth;
+    use crate::fusion::calibration::Calibration;
+    use crate::fusion::platt::Platt;
+    use crate::storage::catalog::Catalog;
+    use crate::storage::fetch::Hub;
+    use crate::storage::store::Store;
+
+    /// Hours of rankings were lost where another program had left a file that this one does not read.
+    #[test]
+    fn a_file_that_went_bad_meanwhile_does_not_cost_the_calibration() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = CalibrationFile::new(
+            &Store::new(folder.path().to_owned(), Catalog::load(None).unwrap(), Hub::default()),
+            "ab",
+            "t-1",
+        );
+        let calibration = Calibration {
+            method: "cascade".into(),
+            mix: None,
+            embedding: None,
+            model: None,
+            mixture: None,
+            score: Platt { intercept: -1.0, slope: 2.0 },
+            lists: 10,
+            passages: 100,
+            outranks_per_nat: None,
+            calibration_error: None,
+        };
+        let worth = Worth {
+            ndcg_before: None,
+            ndcg_after: None,
+            mix_taken: false,
+            error_before: None,
+            error_after: None,
+            order: None,
+            none_relevant: None,
+            auto_k: None,
+        };
+        let fitted = Fitted { calibration, worth, tried: Vec::new() };
+        std::fs::create_dir_all(file.path().parent().unwrap()).unwrap();
+        std::fs::write(file.path(), "{").unwrap();
+        store(&file, std::slice::from_ref(&fitted)).unwrap();
+        assert_eq!(file.load().unwrap(), [fitted.calibration]);
+        assert!(file.path().with_extension("damaged-1").exists());
+    }
 }

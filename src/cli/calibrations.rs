@@ -7,6 +7,7 @@ use crate::engine::fusing::MIXTURE_VERSION;
 use crate::engine::models::Role;
 use crate::fusion::calibration::Calibration;
 use crate::storage::calibrations::CalibrationFile;
+use crate::storage::profiles::ProfileError;
 use crate::{app, telemetry};
 
 /// The name that stands for every method.
@@ -24,6 +25,17 @@ fn stored(settings: &SettingsArgs) -> Result<Vec<(Role, CalibrationFile, Vec<Cal
         files.push((role, file, calibrations));
     }
     Ok(files)
+}
+
+/// What is stored, read again after the work. What cannot be used was set aside and is told: it is no reason to lose what was measured.
+pub(super) fn kept<T: Default>(loaded: Result<T, ProfileError>) -> Result<T, Failure> {
+    match loaded {
+        Err(error @ (ProfileError::Damaged { .. } | ProfileError::Outdated { .. })) => {
+            output::complain(&error.to_string());
+            Ok(T::default())
+        }
+        other => Ok(other.map_err(anyhow::Error::from)?),
+    }
 }
 
 /// Prints the stored calibrations: a table on a terminal, a JSON line for each in a pipe.

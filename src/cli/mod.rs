@@ -251,7 +251,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Serve(args) => serve::run(args, &settings).await,
-        Command::Rerank(args) => rerank::run(args, &settings).await,
+        Command::Rerank(args) => Box::pin(rerank::run(args, &settings)).await,
         Command::Compress(args) => compress::run(args, &settings).await,
         Command::Fit(args) => fit::run(&args),
         Command::Utility(args) => utility::run(args, &settings).await,

@@ -88,6 +88,10 @@ impl Engine {
         if n < 2 {
             return Err(EngineError::invalid("passages", "at least two are needed, or positions do not differ"));
         }
+        if n > self.limits.passages {
+            let problem = format!("{n} given, at most {} allowed", self.limits.passages);
+            return Err(EngineError::invalid("passages", problem));
+        }
         let supporting: Vec<usize> = (0..n).filter(|&index| task.gold.get(index).copied().unwrap_or(false)).collect();
         if supporting.is_empty() {
             return Err(EngineError::invalid("passages", "none is marked as supporting the answer"));

@@ -89,6 +89,8 @@ struct Calibrated {
     profiles: Profiles,
     /// Files that could not be used, each with its reason.
     problems: Vec<String>,
+    /// Why the file of the calibrated profiles could not be read lately.
+    unread: Option<String>,
 }
 
 struct Learnt {
@@ -134,7 +136,7 @@ impl PositionBias {
         let learnt =
             Learnt { profiles: learnt, recent: Recent::default(), unsaved: false, saved: None, failing: false };
         Self {
-            calibrated: Mutex::new(Calibrated { profiles: calibrated, problems }),
+            calibrated: Mutex::new(Calibrated { profiles: calibrated, problems, unread: None }),
             built_in: Profiles::default(),
             learnt: Mutex::new(learnt),
             writing: Mutex::default(),
@@ -156,7 +158,13 @@ impl PositionBias {
         let mut calibrated = lock(&self.calibrated);
         let differ = calibrated.profiles != profiles;
         calibrated.profiles = profiles;
+        calibrated.unread = None;
         differ
+    }
+
+    /// Records why the file of the calibrated profiles cannot be read for now, until [`Self::recalibrate`].
+    pub fn report_unread(&self, problem: String) {
+        lock(&self.calibrated).unread = Some(problem);
     }
 
     /// Records a file that cannot be used.
@@ -180,7 +188,8 @@ impl PositionBias {
     /// Files that could not be used, each with its reason.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
-        lock(&self.calibrated).problems.clone()
+        let calibrated = lock(&self.calibrated);
+        calibrated.problems.iter().chain(&calibrated.unread).cloned().collect()
     }
 
     /// All profiles: calibrated, learnt, built-in.

@@ -237,6 +237,20 @@ async fn a_running_server_takes_up_a_calibration_and_refuses_a_damaged_one() {
     // They were dropped at the next look, because the file that was set aside is gone.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(strict().await.1.original_indices, arranged.original_indices, "the earlier profiles stay in use");
+    // So they do where the operator has the files read again. A good one is taken, and one that was removed is seen by who follows it.
+    let files = (file.clone(), rerankd::app::calibration_file(&store, "scripted"));
+    rerankd::app::reload_calibration(&generator, &files);
+    assert_eq!(strict().await.1.original_indices, arranged.original_indices, "dropped on SIGHUP");
+    file.save(&profiles(Subject::Answer, &[2.0, 0.0, -1.0, -2.0], 8)).unwrap();
+    rerankd::app::reload_calibration(&generator, &files);
+    let (ranking, arranged) = strict().await;
+    assert!(arranged.original_indices.iter().eq(ranking.iter()), "best first, where the profile is highest now");
+    // This one is taken by who follows the file, and so is its end.
+    let third = profiles(Subject::Answer, &[-2.0, 0.0, 1.0, 3.0], 8);
+    file.save(&third).unwrap();
+    wait_until(|| stored(position_bias, Origin::Calibrated) == third).await;
+    std::fs::remove_file(file.path()).unwrap();
+    wait_until(|| stored(position_bias, Origin::Calibrated).is_empty()).await;
     following.abort();
     server.stop().await;
 }

@@ -76,9 +76,16 @@ impl Observed {
         self.cosines.is_some()
     }
 
-    /// The list as the method mixes it where no embedding model can be asked.
+    /// The list as the method mixes it where no embedding model can be asked. The places that a further stage refined are as they were
+    /// before it, where the cosines chose them.
     pub fn without_cosines(&self) -> Self {
-        Self { cosines: None, ..self.clone() }
+        let stages = if self.has_cosines() { self.unrefined_stages() } else { self.stages.clone() };
+        Self { cosines: None, stages, ..self.clone() }
+    }
+
+    fn unrefined_stages(&self) -> Vec<Stage> {
+        let stages = self.stages.iter();
+        stages.map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect()
     }
 
     /// The shares without a calibration. Without cosines theirs is 0.
@@ -144,10 +151,8 @@ impl Observed {
     /// The same of the mixture itself, before a further stage refined some places.
     fn unrefined(&self, shares: Shares) -> (Vec<f64>, Vec<usize>) {
         let Some(fusion) = self.fusion(shares) else { return (self.utilities.clone(), self.ranking.clone()) };
-        let stages: Vec<Stage> =
-            self.stages.iter().map(|&stage| if stage == Stage::Together { Stage::Alone } else { stage }).collect();
         let alone = self.mixed(&fusion, &self.alone);
-        methods::placed(&stages, &alone, &alone, &fusion.order())
+        methods::placed(&self.unrefined_stages(), &alone, &alone, &fusion.order())
     }
 
     /// nDCG@10 within the list before any refinement; `None` where no passage is relevant.

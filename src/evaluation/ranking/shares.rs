@@ -24,7 +24,8 @@ pub(super) fn built_in(lists: &[&Observed]) -> Shares {
     lists.first().map_or(alone, |one| one.built_in())
 }
 
-/// Every mix that is tried, the built-in one first and once more in its place; none of lists that nothing is mixed into, or without a relevant passage.
+/// Every mix that is tried, the built-in one first and once more in its place; none of lists that nothing is mixed into, or without a
+/// relevant passage.
 pub(super) fn tried(lists: &[&Observed]) -> Vec<TriedMix> {
     let preset = built_in(lists);
     if lists.iter().all(|one| one.source().is_none()) || ndcgs(lists, preset).is_empty() {

@@ -281,3 +281,20 @@ fn what_cannot_be_calibrated_says_why() {
     mixed.push(list(&[(4.0, 1.0, true), (1.0, 2.0, false)], false));
     assert!(problem(mixed).contains("some lists have retriever scores"));
 }
+
+/// The first places that the cosines had chosen and a further stage refined were learnt from where there are no cosines.
+#[test]
+fn without_cosines_no_place_is_refined_by_them() {
+    let rows = [(8.0, 9.0, false), (1.0, 1.0, true), (1.5, 0.5, false), (7.0, 8.0, false)];
+    let refined = |cosines: Option<Vec<f64>>| {
+        let mut one = list_beside(&rows, true, cosines);
+        one.stages[..3].fill(Stage::Together);
+        one
+    };
+    let plain = Shares { weight: fusing::WEIGHT, embedding: 0.0 };
+    let beside = refined(Some(vec![0.1, 0.9, 0.1, 0.1])).without_cosines();
+    assert_eq!(beside.logits(plain), list(&rows, true).logits(plain));
+    let best = refined(None);
+    assert_eq!(best.stages[..3], [Stage::Together; 3]);
+    assert_ne!(best.without_cosines().logits(plain), list(&rows, true).logits(plain), "it was refined without cosines");
+}
