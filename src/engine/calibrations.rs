@@ -120,13 +120,19 @@ impl Calibrations {
     /// another mix. `beside` is the SHA-256 of what the scores depend on that a model beside the generator gives: the method's own, or the
     /// cosines that it mixes in.
     pub(super) fn of(&self, request: &RerankRequest, beside: Option<&str>) -> Applicable {
-        if !request.fusion.is_default() {
+        if !request.fusion.is_left_to(request.method()) {
             return Applicable::default();
         }
         match self.find(request, beside) {
             Ok((alone, beside_embedding)) => Applicable { alone, beside_embedding, why_none: None },
             Err(missing) => Applicable { why_none: missing.warning(), ..Applicable::default() },
         }
+    }
+
+    /// Whether those of a request's method and list were all measured beside an embedding model.
+    pub(super) fn only_beside_embedding(&self, request: &RerankRequest) -> bool {
+        request.fusion.is_left_to(request.method())
+            && matches!(self.find(request, None), Err(Missing::Embedding { .. }))
     }
 
     /// Why [`Self::of`] has none for a request that leaves prompts and fusion as they are, in the words of a refusal.
@@ -245,7 +251,10 @@ mod tests {
         unscored.passages[0].retriever_score = None;
         assert_eq!(alone_of(&unscored), None, "BM25 in place of the retriever's scores");
         let method = methods::find("query-generation");
-        assert_eq!(alone_of(&RerankRequest { method, ..unscored }), Some(alone.clone()));
+        assert_eq!(alone_of(&RerankRequest { method, ..unscored.clone() }), Some(alone.clone()));
+        // It mixes nothing in by itself.
+        let off = FusionOptions { mode: FusionMode::Off, ..FusionOptions::default() };
+        assert_eq!(alone_of(&RerankRequest { method, fusion: off, ..unscored }), Some(alone.clone()));
         let method = methods::find("moi");
         assert_eq!(alone_of(&RerankRequest { method, ..request.clone() }), None);
         // Beside an embedding model, that of this model's file; the other one is for the case that it fails.

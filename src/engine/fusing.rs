@@ -8,6 +8,7 @@ mod signals;
 use std::sync::Arc;
 
 use super::EngineError;
+use super::methods::MethodRef;
 use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
@@ -103,9 +104,11 @@ pub struct Learnt {
 }
 
 impl FusionOptions {
-    /// Whether the mix is left to the method and its calibration.
-    pub(super) fn is_default(&self) -> bool {
-        self.mode == FusionMode::ByMethod && self.embedding.is_none() && !self.sets_sides()
+    /// Whether the mix is left to the method and its calibration. A method that does not mix by itself is told nothing by
+    /// [`FusionMode::Off`].
+    pub(super) fn is_left_to(&self, method: MethodRef) -> bool {
+        let by_method = self.mode == FusionMode::ByMethod || self.mode == FusionMode::Off && method.signal().is_none();
+        by_method && self.embedding.is_none() && !self.sets_sides()
     }
 
     /// Whether the request says how the model and the other side are mixed, whatever that side consists of.
@@ -128,6 +131,10 @@ impl FusionOptions {
         if self.background.as_ref().is_some_and(|background| background.frequencies.len() > MOST_FREQUENCIES) {
             let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
             return Err(EngineError::invalid("fusion.background.frequencies", problem));
+        }
+        // Of no documents every word says the same.
+        if self.background.as_ref().is_some_and(|background| background.documents == 0) {
+            return Err(EngineError::invalid("fusion.background.documents", "must be above 0"));
         }
         for (field, share) in [("fusion.weight", self.weight), ("fusion.embedding_weight", self.embedding)] {
             if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {

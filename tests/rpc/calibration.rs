@@ -317,6 +317,20 @@ async fn beside_an_embedding_model_its_own_calibration_applies() {
     let method = v1::Method::QueryGeneration.into();
     let answer = ask(&server, v1::RerankRequest { method, ..own(v1::FusionMode::Unspecified) }).await;
     assert!(answer.warnings.iter().any(told) && answer.warnings.len() == 1, "{:?}", answer.warnings);
+    let own = v1::Fusion { weight: Some(0.5), ..v1::Fusion::default() };
+    let answer = ask(&server, v1::RerankRequest { method, fusion: Some(own), ..request() }).await;
+    let told = |one: &String| one.contains("had no effect but that they turn the calibration off");
+    assert!(answer.warnings.iter().any(told) && answer.warnings.len() == 1, "{:?}", answer.warnings);
+    // A list of one passage has no cosines to mix in. It is answered as where the model cannot be asked.
+    generator.calibrations.replace(vec![learnt(&sha256, None)]);
+    let mut lone = v1::RerankRequest { auto_k: true, ..request() };
+    lone.passages.truncate(1);
+    let answer = ask(&server, lone).await;
+    assert_eq!((answer.results.len(), answer.score_calibrated), (1, false));
+    assert!(answer.warnings.iter().any(|one| one.starts_with("auto_k had no effect")), "{:?}", answer.warnings);
+    generator.calibrations.replace(Vec::new());
+    let refused = server.client().await.rerank(v1::RerankRequest { auto_k: true, ..request() }).await.unwrap_err();
+    assert!(refused.message().contains("is not calibrated"), "{}", refused.message());
     server.stop().await;
 
     // With other prefixes the same file gives other cosines.

@@ -300,6 +300,16 @@ async fn bad_options_are_named() {
             }),
         ),
         (
+            "fusion.background.documents",
+            fusion(v1::Fusion {
+                background: Some(v1::Background {
+                    frequencies: [("river".to_owned(), 2)].into(),
+                    ..Default::default()
+                }),
+                ..v1::Fusion::default()
+            }),
+        ),
+        (
             "moi",
             v1::RerankRequest {
                 method: v1::Method::Cascade.into(),

@@ -166,6 +166,17 @@ async fn with_slow_embedding() -> common::Running {
     server
 }
 
+/// The model read the whole list first.
+#[tokio::test]
+async fn a_budget_that_suffices_for_no_passage_is_refused_before_the_embedding_model_reads() {
+    let server = with_slow_embedding().await;
+    let scorer = server.engine.models().scorer(Role::Embedding).unwrap();
+    let (before, moi) = (scorer.scored(), Some(v1::MoiOptions { token_budget: 100, ..Default::default() }));
+    let refused = ask(&server, v1::RerankRequest { moi, ..list(10, 800) }).await.unwrap_err();
+    assert_eq!((refused.code(), scorer.scored()), (Code::ResourceExhausted, before));
+    server.stop().await;
+}
+
 /// It was given half of the budget, and the other half did not suffice for the generator.
 #[tokio::test]
 async fn an_embedding_model_that_ends_within_the_budget_may_take_more_than_half_of_it() {

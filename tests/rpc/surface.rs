@@ -152,8 +152,19 @@ async fn events_come_in_order_and_the_last_is_the_answer() {
         .collect();
     assert!(done.windows(2).all(|pair| pair[0] <= pair[1]) && !done.is_empty());
     let Some(Event::Final(last)) = events.last() else { panic!("the last event is not the answer") };
-    let unary = server.client().await.rerank(request).await.unwrap().into_inner();
+    let unary = server.client().await.rerank(request.clone()).await.unwrap().into_inner();
     assert_eq!(last.results, unary.results);
+    // What is mixed afterwards has no order before: interim ones were the model's own, and no beginning of the answer.
+    let fusion = v1::Fusion { mode: v1::FusionMode::On.into(), weight: Some(0.0), ..v1::Fusion::default() };
+    let watched = v1::WatchRerankRequest { request: Some(v1::RerankRequest { fusion: Some(fusion), ..request }) };
+    let mut stream = server.client().await.watch_rerank(watched).await.unwrap().into_inner();
+    let mut told = 0;
+    while let Some(event) = stream.next().await {
+        let event = event.unwrap().event.unwrap();
+        told += usize::from(matches!(event, Event::Progress(_)));
+        assert!(!matches!(event, Event::Interim(_)), "{event:?}");
+    }
+    assert!(told > 0);
     server.stop().await;
 }
 

@@ -63,7 +63,10 @@ fn learnt_shares_are_mixed() {
     // What the request says comes first.
     let asked = FusionOptions { embedding: Some(0.1), ..of(learnt, None) };
     let (_, beside) = report(&asked);
-    assert_eq!((beside.weight, beside.embedding, asked.is_default()), (0.2, Some(0.1), false));
+    assert_eq!(
+        (beside.weight, beside.embedding, asked.is_left_to(RerankRequest::default().method())),
+        (0.2, Some(0.1), false)
+    );
     let beyond = FusionOptions { embedding: Some(1.1), ..FusionOptions::default() };
     assert!(beyond.check().unwrap_err().to_string().starts_with("fusion.embedding_weight"));
     // Of the standardised sides of the test above the cosines are the whole.

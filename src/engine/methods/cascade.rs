@@ -171,6 +171,19 @@ impl Running {
         }
     }
 
+    /// Refuses a budget that suffices for no passage, before another model reads any: which are read is not known yet, so the shortest is
+    /// tried.
+    fn check_least(&self, budget: &Budget) -> Result<(), EngineError> {
+        let shortest = (0..self.task.passages.len()).min_by_key(|&passage| self.task.passages[passage].len());
+        let orders = std::iter::once(Vec::new()).chain(shortest.map(|passage| vec![passage]));
+        let prompts: Vec<Prompt> = orders.map(|order| self.prompt.with(&self.task, &order, false)).collect();
+        let needed = Budget::cost(&prompts).tokens;
+        if needed > budget.counted {
+            return Err(EngineError::Budget { needed, allowed: budget.tokens });
+        }
+        Ok(())
+    }
+
     /// The value of each passage that was read, in the order of `read`.
     fn values(&self, utilities: &[f64]) -> (Vec<f64>, Option<FusionReport>) {
         let read: Vec<f64> = self.read.iter().map(|&passage| utilities[passage]).collect();
@@ -273,7 +286,10 @@ const UNREAD: &str = "latency_budget_ms does not suffice to read a passage: the 
 impl Ranking for Running {
     fn needs(&mut self, budget: &Budget, call: &Call) -> Result<Option<Needs>, EngineError> {
         match self.signal {
-            Some(role) => Ok(Some(Needs::PassageScores(role))),
+            Some(role) => {
+                self.check_least(budget)?;
+                Ok(Some(Needs::PassageScores(role)))
+            }
             None => Ok(self.next(budget, call)?.map(Needs::Prompts)),
         }
     }

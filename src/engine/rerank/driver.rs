@@ -39,6 +39,8 @@ pub(super) struct Driver<'a> {
     /// Tokens kept back for what is measured beside the ranking.
     pub reserved: usize,
     pub listener: Option<UnboundedSender<RerankEvent>>,
+    /// Whether interim orders are told. Those of a method whose utilities are mixed afterwards are not of that mix.
+    pub tells_interim: bool,
     pub usage: Usage,
     /// Tokens of the rounds so far. Tokens that a cache spared count, so that equal requests get equal rounds.
     pub planned: usize,
@@ -270,7 +272,7 @@ impl Driver<'_> {
         let child = self.call.child();
         let mut interim: Option<std::pin::Pin<Box<dyn Future<Output = Option<Interim>> + Send + '_>>> = None;
         let mut pending = Pending::new(scores);
-        let mut due = passages.min(scores.len() / 2).max(2);
+        let mut due = if self.tells_interim { passages.min(scores.len() / 2).max(2) } else { usize::MAX };
         let outcome = loop {
             tokio::select! {
                 biased;

@@ -193,7 +193,11 @@ impl Engine {
         let passed_over = calibrations.passed_over(&request);
         let calibrations = if passed_over.is_some() { Applicable::default() } else { calibrations };
         // Whether the embedding model can be asked is known later. Where it matters and its calibration is missing, a warning says so.
-        if request.auto_k && calibrations.is_empty() {
+        // So it does for one passage, which has no cosines to mix in.
+        let lone = request.passages.len() == 1
+            && self.models().scorer_if_any(Role::Embedding).is_some()
+            && scorer.calibrations.only_beside_embedding(&request);
+        if request.auto_k && calibrations.is_empty() && !lone {
             return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, sha256.as_deref())));
         }
         request.fusion.learnt = calibrations.learnt();
@@ -282,6 +286,7 @@ impl Engine {
             limits: self.limits,
             reserved: 0,
             listener: None,
+            tells_interim: request.method().signal().is_some() || !place::asks_mix(request),
             usage: Usage::default(),
             planned: 0,
             spared: 0,

@@ -16,7 +16,12 @@ use crate::numeric::{lowered, sigmoid};
 
 /// Whether the retriever's scores are to be mixed into a ranking that its method did not mix itself.
 pub(super) fn mixes(request: &RerankRequest, scored: &Scored) -> bool {
-    matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25) && scored.fusion.is_none()
+    asks_mix(request) && scored.fusion.is_none()
+}
+
+/// Whether a request asks that any method's utilities are mixed.
+pub(super) const fn asks_mix(request: &RerankRequest) -> bool {
+    matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25)
 }
 
 /// Whether a method that reads with the generator had no time for one passage. Its values then say nothing.
@@ -45,7 +50,7 @@ pub(super) fn mix(request: &RerankRequest, mut scored: Scored) -> Scored {
 pub(super) fn not_calibrated(request: &RerankRequest, why: impl FnOnce() -> String) -> EngineError {
     let why = if !request.opening.is_built_in() {
         "a request with an instruction or examples has no calibration".to_owned()
-    } else if !request.fusion.is_default() {
+    } else if !request.fusion.is_left_to(request.method()) {
         "a request that sets the fusion has no calibration".to_owned()
     } else if let Some(why) = request.method().uncalibrated(request) {
         format!("{} {why}", request.method().name())
@@ -107,14 +112,13 @@ pub(super) fn place(
     } else if request.only_helpful && !scored.has_zero {
         scored.warnings.push("only_helpful has no effect: the utilities of this method have no zero".to_owned());
     }
-    if request.fusion.mode == FusionMode::ByMethod && request.fusion.sets_sides() && scored.fusion.is_none() {
-        let problem =
-            "fusion.weight, scaling and background had no effect: this method mixes where fusion.mode is ON or BM25";
+    if !asks_mix(request) && request.method().signal().is_none() && request.fusion.sets_sides() {
+        let problem = "fusion.weight, scaling and background had no effect but that they turn the calibration off: this method mixes where \
+                       fusion.mode is ON or BM25";
         scored.warnings.push(problem.to_owned());
     }
     if request.fusion.embedding.is_some() && scored.fusion.is_none_or(|fusion| fusion.embedding.is_none()) {
-        let problem = "fusion.embedding_weight had no effect: no cosines were mixed in. Like any field of fusion it turns the \
-                       calibration off";
+        let problem = "fusion.embedding_weight had no effect: no cosines were mixed in. It turns the calibration off";
         scored.warnings.push(problem.to_owned());
     }
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.

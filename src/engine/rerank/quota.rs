@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the lists of one request have taken together. Clones share it.
+/// What the lists of one request have taken together. Clones share it, one for each list.
 #[derive(Clone, Default)]
 pub(super) struct Quota {
     /// Lists that may still ask the generator, beside one.
     others: Arc<AtomicUsize>,
+    /// Whether this list was the last one to ask it; `None` while it asks.
+    last: Option<bool>,
     tokens: Arc<AtomicUsize>,
     pairs: Arc<AtomicUsize>,
 }
@@ -18,9 +20,11 @@ impl Quota {
         Self { others: Arc::new(AtomicUsize::new(lists.saturating_sub(1))), ..Self::default() }
     }
 
-    /// Says that one list asks no more of the generator. Whether it was the last one.
-    pub fn asks_no_more(&self) -> bool {
-        self.others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    /// Says that this list asks no more of the generator. Whether it was the last one. However often it says so, it counts once.
+    pub fn asks_no_more(&mut self) -> bool {
+        let others = &self.others;
+        let left = || others.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        *self.last.get_or_insert_with(|| left().is_err())
     }
 
     /// Tokens planned so far.
@@ -48,12 +52,15 @@ impl Quota {
 mod tests {
     use super::*;
 
-    /// The first list that was judged gave back what all of them had reserved: others were admitted as if nothing were ahead of them.
+    /// The first list that was judged, and then the first one with several rounds of verdicts, gave back what all of them had reserved:
+    /// others were admitted as if nothing were ahead of them.
     #[test]
     fn the_last_list_that_asks_no_more_is_told() {
         assert!(Quota::default().asks_no_more(), "a request of one list");
         let all = Quota::of(3);
-        let lists = [all.clone(), all.clone(), all];
-        assert_eq!(lists.map(|list| list.asks_no_more()), [false, false, true]);
+        let [mut first, mut second, mut third] = [all.clone(), all.clone(), all];
+        assert!(!first.asks_no_more() && !first.asks_no_more() && !first.asks_no_more());
+        assert!(!second.asks_no_more() && third.asks_no_more());
+        assert!(third.asks_no_more() && !first.asks_no_more());
     }
 }

@@ -13,7 +13,10 @@ impl Driver<'_> {
         }
         // Nothing is asked of the generator meanwhile, unless the utility beside the ranking was reserved, too, or other lists of the
         // request still read.
-        if let Some(model) = self.model.as_ref().filter(|_| self.reserved == 0 && self.quota.asks_no_more()) {
+        if self.reserved == 0
+            && let Some(model) = self.model.as_ref()
+            && self.quota.asks_no_more()
+        {
             model.scheduler.settle(self.call);
         }
         let judged = self.models.judge()?.judge(pairs, self.call).await?;

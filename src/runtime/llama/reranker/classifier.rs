@@ -61,7 +61,9 @@ pub(super) fn check(architecture: &str, token_types: usize, has: impl Fn(&str) -
     let wrong = match architecture {
         "bert" if token_types > 1 => format!("a BERT classifier with {token_types} token types"),
         "bert" if has("cls.output.weight") && !has("token_types.weight") => "a DistilBERT classifier".to_owned(),
-        "modern-bert" if has("cls.bias") => "a ModernBERT head with a bias".to_owned(),
+        "modern-bert" if has("cls.bias") => {
+            return Err("a ModernBERT head with a bias: a model for decisions, no reranker".to_owned());
+        }
         "neo-bert" => "NeoBERT".to_owned(),
         _ => String::new(),
     };
@@ -102,7 +104,7 @@ mod tests {
         assert!(refused("modern-bert", 0, &["cls.weight", "cls.output.weight"]).contains("cls.norm.weight"));
         assert!(refused("modern-bert", 0, &["cls.output.weight"]).contains("no tensor cls.weight"));
         let biased = &["cls.weight", "cls.bias", "cls.norm.weight", "cls.output.weight"];
-        assert!(refused("modern-bert", 0, biased).contains("ONNX"));
+        assert!(refused("modern-bert", 0, biased).contains("no reranker"));
         assert!(refused("neo-bert", 2, bert).contains("NeoBERT"));
         assert!(refused("qwen3", 0, &["output.weight"]).contains("METHOD_YES_NO"));
         assert_eq!(check("jina-bert-v2", 2, with(&["cls.weight"])), Ok(()));
