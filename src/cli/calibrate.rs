@@ -212,14 +212,15 @@ async fn measure(
             }
             Err(error) => return Err(error),
         };
-        match fit.as_ref().map(|fit| (fit, refusal(fit, Origin::Calibrated))) {
-            Some((_, Some(reason))) => *measured.refused.entry(reason.to_string()).or_default() += 1,
-            Some((fit, None)) => {
-                for weights in &fit.bias {
-                    measured.profiles.observe(Subject::Question, weights);
+        if let Some(fit) = fit {
+            match refusal(&fit, Origin::Calibrated) {
+                Some(reason) => *measured.refused.entry(reason.to_string()).or_default() += 1,
+                None => {
+                    for weights in &fit.bias {
+                        measured.profiles.observe(Subject::Question, weights);
+                    }
                 }
             }
-            None => {}
         }
     }
     // Of a question that is told as failed nothing counts: asked again with --add, it would count twice.

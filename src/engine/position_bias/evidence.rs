@@ -17,7 +17,7 @@ const ANCHOR_CORRELATION: f64 = 0.5;
 const REMEMBERED: usize = 4096;
 
 /// Why the weights of a fit are no evidence of the position bias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The scores alone do not determine the weights: the prior decided them (cyclic and Latin designs of N orders).
     #[error("not identifiable: the scores do not determine the weights")]
