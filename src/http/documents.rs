@@ -79,19 +79,24 @@ pub(super) fn document(value: &RawValue, path: &str, rank_fields: Option<&[Strin
 fn of_object(value: &RawValue, path: &str) -> Result<Document, EngineError> {
     let wanted: Vec<&str> = ["title", "text", "content"].into_iter().chain(IMAGES).collect();
     let object = Object::inside(value, path, &wanted)?;
-    if let Some(image) = IMAGES.iter().find(|image| object.has(image)) {
-        return Err(EngineError::invalid(object.path(image), "is not read here: documents must be text"));
-    }
     let title = object.text("title")?.unwrap_or_default();
     let text = match (object.text("text")?, object.raw("content")) {
         (Some(text), _) => text,
         (None, Some(content)) => parts(content, &object.path("content"))?,
-        (None, None) => return Err(EngineError::invalid(object.path("text"), "must be set")),
+        // The picture of a text is one more field that is not read; of a document that is one nothing is known.
+        (None, None) => match IMAGES.iter().find(|image| object.has(image)) {
+            // Stores export a text that is not there as null.
+            _ if !title.trim().is_empty() => String::new(),
+            Some(image) => {
+                return Err(EngineError::invalid(object.path(image), "is not read here: documents must be text"));
+            }
+            None => return Err(EngineError::invalid(object.path("text"), "must be set")),
+        },
     };
     Ok(Document { title, text }.settled())
 }
 
-/// The text of a message: a string, or a list of parts that are text.
+/// The text of a message: a string, or a list of parts. Beside text other parts are not read.
 fn parts(content: &RawValue, path: &str) -> Result<String, EngineError> {
     if let Some(text) = string(content) {
         return Ok(text);
@@ -99,15 +104,18 @@ fn parts(content: &RawValue, path: &str) -> Result<String, EngineError> {
     let Some(parts) = elements(content, path)? else {
         return Err(EngineError::invalid(path, "must be a string or a list of parts"));
     };
-    let mut texts = Vec::with_capacity(parts.len());
+    let (mut texts, mut others) = (Vec::with_capacity(parts.len()), None);
     for (index, part) in parts.into_iter().enumerate() {
         let object = Object::inside(part, &format!("{path}[{index}]"), &["type", "text"])?;
         match (object.text("type")?.as_deref(), object.text("text")?) {
             (None | Some("text"), Some(text)) => texts.push(text),
-            _ => return Err(EngineError::invalid(object.path("type"), "must be text: nothing else is read here")),
+            _ => others = others.or_else(|| Some(object.path("type"))),
         }
     }
-    Ok(texts.join("\n"))
+    match others.filter(|_| texts.is_empty()) {
+        Some(path) => Err(EngineError::invalid(path, "must be text: nothing else is read here")),
+        None => Ok(texts.join("\n")),
+    }
 }
 
 /// The named fields of an object, joined in their order. A field `title` becomes the title.
@@ -169,7 +177,14 @@ mod tests {
         let blank = r#"{"title": "T", "body": "", "tail": ""}"#;
         assert_eq!(read(blank, Some(&["title", "body", "tail"])), Ok((String::new(), "T".into())));
         assert_eq!(read(blank, Some(&["body"])), Ok((String::new(), String::new())));
-        assert_eq!(read(r#"{"title": "T", "text": " "}"#, None), Ok((String::new(), "T".into())));
+        for titled in [r#"{"title": "T", "text": " "}"#, r#"{"title": "T", "text": null}"#, r#"{"title": "T"}"#] {
+            assert_eq!(read(titled, None), Ok((String::new(), "T".into())), "{titled}");
+        }
+        // Other fields and parts are not read, the address of a picture neither.
+        let parts = r#"{"content": [{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "a"}]}"#;
+        for pictured in [r#"{"text": "a", "image_url": "http://x"}"#, parts] {
+            assert_eq!(read(pictured, None), Ok((String::new(), "a".into())), "{pictured}");
+        }
     }
 
     #[test]

@@ -129,7 +129,11 @@ static ROUTES: [Route; 10] = [
 impl Route {
     /// The shape of errors until the body says otherwise.
     fn shape(&self) -> Shape {
-        if matches!(self.kind, Kind::Rerank { version: "2", .. }) { Shape::Flat } else { Shape::Nested }
+        match self.kind {
+            Kind::Rerank { version: "2", .. } => Shape::Flat,
+            Kind::Rerank { envelope: Envelope::Rerank | Envelope::Rankings, .. } => Shape::Listed,
+            Kind::Rerank { .. } | Kind::Score => Shape::Nested,
+        }
     }
 }
 
@@ -290,6 +294,20 @@ mod tests {
     use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
+
+    /// Clients of each read errors in one shape alone: Jina's a text, infinity's a list, Cohere's a message.
+    #[test]
+    fn errors_have_the_shape_of_their_path() {
+        let shapes = ROUTES.iter().map(|route| (route.path, route.shape()));
+        for (path, shape) in shapes {
+            let expected = match path {
+                "/v2/rerank" => Shape::Flat,
+                "/rerank" | "/v1/ranking" => Shape::Listed,
+                _ => Shape::Nested,
+            };
+            assert_eq!((shape_of(path), shape), (expected, expected), "{path}");
+        }
+    }
 
     const SHORT: Duration = Duration::from_millis(50);
 

@@ -29,6 +29,9 @@ pub(super) struct Names {
 /// The alias that every name is which no model has: some clients always send one of their own.
 const ANY: &str = "*";
 
+/// What infinity's client sends as the model of a request that names none.
+const UNNAMED: &str = "default/not-specified";
+
 /// Most names that an error lists.
 const MOST_LISTED: usize = 10;
 
@@ -86,12 +89,15 @@ impl Names {
         all
     }
 
-    /// The model that an alias's method asks: one beside the generator, the generator that answers, or the one that scores.
+    /// The model that an alias's method asks: one beside the generator, the generator that answers, or the one that scores. The method
+    /// itself where it asks none, or one that is not there.
     fn stands_for(&self, method: Option<MethodRef>) -> &str {
         let method = method.or(self.configured);
+        let itself = method.filter(|method| !method.asks_generator()).map(|method| method.name());
         let beside = self.beside.iter().find(|(_, asking)| Some(*asking) == method).map(|(name, _)| name);
         let answering = method.filter(|method| method.reads_own_answer()).and_then(|_| self.answering.first());
-        beside.or(answering).or_else(|| self.scoring.first()).map_or("", String::as_str)
+        let model = beside.or(answering).map(String::as_str).or(itself);
+        model.or_else(|| self.scoring.first().map(String::as_str)).unwrap_or("")
     }
 
     /// The model that a name stands for, as [`Names::choose`] takes it.
@@ -131,7 +137,8 @@ impl Names {
         let named = given(METHOD)?
             .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}"))))
             .transpose()?;
-        let Some(model) = given("model")? else { return Ok(Choice { method: named.or(configured), scorer: "" }) };
+        let model = given("model")?.filter(|name| name != UNNAMED || self.alias(UNNAMED).is_some());
+        let Some(model) = model else { return Ok(Choice { method: named.or(configured), scorer: "" }) };
         let is = |names: &[String]| names.contains(&model);
         if let Some((_, own)) = self.beside.iter().find(|(name, _)| *name == model) {
             let other = named.filter(|named| named != own);
@@ -261,15 +268,32 @@ mod tests {
     }
 
     #[test]
+    fn the_model_that_infinity_s_client_always_sends_is_none() {
+        let body = r#"{"model": "default/not-specified"}"#;
+        assert_eq!(chosen(body, "moi"), Ok(("moi", "")));
+        for alias in [ANY, UNNAMED] {
+            let names = Names { aliases: vec![(alias.into(), methods::find("yes-no"))], ..names() };
+            let choice = names.choose(&Object::read(body, "", &["model", METHOD]).unwrap()).unwrap();
+            assert_eq!(choice.method.map(|method| method.name()), Some("yes-no"), "{alias}");
+        }
+    }
+
+    #[test]
     fn names_are_listed_once_with_their_model() {
         let mut names = names();
         names.aliases.extend(["small", "large", "bge"].map(|name| (name.to_owned(), None)));
-        let aliases = [("rerank-v3.5", "small"), ("fast", "small")];
+        let aliases = [("rerank-v3.5", "small"), ("fast", "embedding")];
         let all = [&[("small", "small")], &aliases[..], &[("large", "large"), ("bge", "bge")]].concat();
         assert_eq!(names.all(), all);
         // A method of a model beside the generator stands for that.
         names.aliases.push(("cheap".into(), methods::find("cross-encoder")));
         assert_eq!((names.root("cheap"), names.root("rerank-v3.5")), (Ok("bge"), Ok("small")));
+        // One that asks no model, or one that is not there, stands for itself.
+        names.aliases.extend(
+            [("as-given", "retriever"), ("near", "embedding")]
+                .map(|(name, method)| (name.to_owned(), methods::find(method))),
+        );
+        assert_eq!((names.root("as-given"), names.root("near")), (Ok("retriever"), Ok("embedding")));
         assert_eq!(
             (names.root("small.gguf"), names.root("large"), names.root("bge")),
             (Ok("small"), Ok("large"), Ok("bge"))

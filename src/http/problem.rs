@@ -17,8 +17,10 @@ const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 /// The body of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// `{error: {message, type, param, code}}` as vLLM and llama-server have it, with Jina's `detail` beside it.
+    /// `{error: {message, type, param, code}}` as vLLM and llama-server have it, with Jina's `detail` and Cohere's `message` beside it.
     Nested,
+    /// The same with FastAPI's `detail` of a 422, a list, as infinity and NVIDIA NIM have it: their clients iterate over it.
+    Listed,
     /// `{message, id}`, as Cohere has it.
     Flat,
     /// `{error, error_type}`, as text-embeddings-inference has it.
@@ -237,14 +239,22 @@ impl Facts {
         match shape {
             Shape::Flat => json!({ "message": message, "id": id }),
             Shape::Tei => json!({ "error": message, "error_type": self.tei }),
-            Shape::Nested => {
+            Shape::Nested | Shape::Listed => {
                 let error = json!({ "message": message, "type": self.class, "param": self.field, "code": status });
                 if status == 422 {
                     let errors = [json!({ "field": self.field, "message": message })];
-                    json!({ "error": error, "detail": message, "request_id": id, "errors": errors })
+                    let detail = match shape {
+                        Shape::Listed => {
+                            let place = ["body"].into_iter().chain(self.field.as_deref());
+                            json!([{ "loc": place.collect::<Vec<_>>(), "msg": message, "type": "value_error" }])
+                        }
+                        _ => json!(message),
+                    };
+                    json!({ "error": error, "detail": detail, "message": message, "id": id, "request_id": id,
+                            "errors": errors })
                 } else {
                     let detail = json!({ "message": message, "request_id": id, "code": status });
-                    json!({ "error": error, "detail": detail })
+                    json!({ "error": error, "detail": detail, "message": message, "id": id })
                 }
             }
         }
@@ -320,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_inside_of_a_fault_is_not_sent() {
-        for shape in [Shape::Nested, Shape::Flat, Shape::Tei] {
+        for shape in [Shape::Nested, Shape::Listed, Shape::Flat, Shape::Tei] {
             let body = Problem::from(EngineError::Internal("secret".into())).facts(shape).body(shape, "x").to_string();
             assert!(!body.contains("secret") && body.contains("see the server's log"), "{body}");
         }
@@ -335,6 +345,10 @@ mod tests {
         assert_eq!(nested["error"]["param"], "top_n");
         assert_eq!(nested["error"]["code"], 422);
         assert_eq!(nested["detail"], "top_n: is wrong");
+        // A Cohere client of version 1 reads no other field.
+        assert_eq!((&nested["message"], &nested["id"]), (&json!("top_n: is wrong"), &json!("r-1")));
+        let listed = json!([{ "loc": ["body", "top_n"], "msg": "top_n: is wrong", "type": "value_error" }]);
+        assert_eq!((&body(Shape::Listed)["detail"], &body(Shape::Listed)["error"]), (&listed, &nested["error"]));
         let other = Problem::NoModel { asked: "gpt".into(), served: vec!["own".into()] }
             .facts(Shape::Nested)
             .body(Shape::Nested, "r-1");

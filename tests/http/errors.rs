@@ -26,11 +26,14 @@ fn nested(answer: &Answer, status: u16) -> String {
     let message = body["error"]["message"].as_str().unwrap().to_owned();
     assert!(body["error"]["type"].as_str().unwrap().ends_with("Error"));
     if status == 422 {
-        assert_eq!((&body["detail"], &body["errors"][0]["message"]), (&json!(message), &json!(message)));
+        // At the paths of servers that are made with FastAPI a list, over which their clients iterate.
+        let detail = if body["detail"].is_array() { &body["detail"][0]["msg"] } else { &body["detail"] };
+        assert_eq!((detail, &body["errors"][0]["message"]), (&json!(message), &json!(message)));
         assert!(body["request_id"].is_string());
     } else {
         assert_eq!((&body["detail"]["message"], &body["detail"]["code"]), (&json!(message), &json!(status)));
     }
+    assert_eq!(body["message"], json!(message), "a Cohere client of version 1 reads no other field");
     message
 }
 
@@ -285,7 +288,9 @@ async fn a_caller_that_leaves_frees_the_worker() {
 #[tokio::test]
 async fn a_body_that_ends_early_is_nobody_s() {
     let server = serve(Scripted::default()).await;
-    drop(sent(&server, "{\"query\": ", 100).await);
+    let stream = sent(&server, "{\"query\": ", 100).await;
+    common::wait_for("the request begins", || server.admission.in_flight() == 1).await;
+    drop(stream);
     common::wait_for("the place is free", || server.admission.in_flight() == 0).await;
     assert_eq!(server.post("/rerank", &plain()).await.status, 200);
     server.stop().await;
