@@ -54,6 +54,8 @@ REFUSED = {
     "listenAddress=::": "listenAddress",
     "nonsense=1": "nonsense",
     "service.grpcPort=0": "grpcPort",
+    "probes.startup.successThreshold=2": "successThreshold",
+    "probes.liveness.successThreshold=2": "successThreshold",
 }
 
 problems = []

@@ -151,11 +151,14 @@ impl Observer for Metrics {
     fn offered(&self, operation: &Operation) {
         let [kind, service, method] = labels(operation);
         self.started.with_label_values(&[kind, service, method]);
-        self.handled.with_label_values(&[kind, service, method, "OK"]);
-        self.handling.with_label_values(&[kind, service, method]);
-        if kind == "bidi_stream" {
-            self.questions.with_label_values(&[method, "OK"]);
+        // A rate needs a zero to begin with, a share of errors, too.
+        for code in ["OK", "Internal", "Unavailable", "Unknown"] {
+            self.handled.with_label_values(&[kind, service, method, code]);
+            if kind == "bidi_stream" {
+                self.questions.with_label_values(&[method, code]);
+            }
         }
+        self.handling.with_label_values(&[kind, service, method]);
     }
 
     fn started(&self, operation: &Operation) {
