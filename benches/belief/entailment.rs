@@ -24,7 +24,7 @@ fn snli(folder: &Path, most: usize) -> anyhow::Result<Vec<(usize, TextPair)>> {
     let parse = |line: String| {
         let mut parts = line.split('\t').map(str::to_owned);
         let class = parts.next().and_then(|label| classes.iter().position(|class| *class == label))?;
-        Some((class, TextPair { premise: parts.next()?.trim().into(), hypothesis: parts.next()?.trim().into() }))
+        Some((class, TextPair::new(parts.next()?.trim(), parts.next()?.trim())))
     };
     Ok(lines(&folder.join("nli/snli-dev.tsv.gz"))?.filter_map(parse).take(most).collect())
 }

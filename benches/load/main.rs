@@ -114,9 +114,12 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
     std::fs::create_dir_all(&arguments.out)?;
     let period = Duration::from_secs(arguments.seconds);
     let asked = |open_loop| Options { target: &target, open_loop, period };
-    let offer = |arrivals: Arrivals, period| offer::run(&target, &arguments.callers, arrivals, arguments.seed, period);
+    // The texts of a point are its own: a server that keeps what it read would answer the second from the first.
+    let mut seeds = (1_u64..).map(|point| arguments.seed.wrapping_add(point.wrapping_mul(0xD134_2543_DE82_EF95)));
+    let mut seed = || seeds.next().unwrap_or(arguments.seed);
+    let offer = |arrivals: Arrivals, period, seed| offer::run(&target, &arguments.callers, arrivals, seed, period);
     if let Some(number) = arguments.closed {
-        let shots = offer(Arrivals::Closed(number), period).await?;
+        let shots = offer(Arrivals::Closed(number), period, seed()).await?;
         point(&format!("closed-{number}"), &shots, &asked(false), None, &arguments.out)?;
         return Ok(());
     }
@@ -126,17 +129,17 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
             // What comes too late for its caller is work, too: a server that is slower than the deadlines has a capacity.
             let patient = |caller: &Caller| Caller { deadline: None, ..caller.clone() };
             let patient: Vec<Caller> = arguments.callers.iter().map(patient).collect();
-            let closed = |period| offer::run(&target, &patient, Arrivals::Closed(SATURATING), arguments.seed, period);
+            let closed = |period, seed| offer::run(&target, &patient, Arrivals::Closed(SATURATING), seed, period);
             // The first requests are slower than those after them.
-            closed(Duration::from_secs(3)).await?;
-            let shots = closed(period / 2).await?;
+            closed(Duration::from_secs(3), seed()).await?;
+            let shots = closed(period / 2, seed()).await?;
             goodput(&shots, period / 2)
         }
     };
     Line::new("capacity", capacity, "requests/s").print();
     let mut measured = Vec::new();
     for &times in &arguments.times {
-        let shots = offer(Arrivals::Poisson(capacity * times), period).await?;
+        let shots = offer(Arrivals::Poisson(capacity * times), period, seed()).await?;
         measured.push((times, point(&format!("open-{times}"), &shots, &asked(true), Some(capacity), &arguments.out)?));
     }
     let best = measured.iter().map(|(_, goodput)| *goodput).fold(f64::MIN_POSITIVE, f64::max);
