@@ -181,6 +181,8 @@ mod tests {
             fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"a0":[0.5,0.5]}"#).contains("a0: has no direction")
         );
         assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"lam":-1}"#).contains("lam"));
+        let paper = r#"{"n":2,"permutations":[[0,1]],"scores":[1],"problem":"P0","rho":-5}"#;
+        assert!(fault(paper).contains("rho: has no effect with the paper's objective"));
         assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"problem":"P7"}"#).contains("P7"));
         assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1],"sigma2":1.5}"#).contains("sigma2"));
         assert!(fault(r#"{"n":2,"permutations":[[0,1]],"scores":[1e999]}"#).contains("number out of range"));

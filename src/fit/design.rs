@@ -202,9 +202,12 @@ pub fn pruned(n: usize, length: usize, retriever: Option<&[f64]>) -> Vec<Vec<usi
 }
 
 fn softmax(scores: &[f64]) -> Vec<f64> {
-    let spread = crate::numeric::standard_deviation(scores).max(1e-12);
-    let peak = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let raw: Vec<f64> = scores.iter().map(|score| ((score - peak) / spread).exp()).collect();
+    // The squares of very large scores, and their differences, are not finite.
+    let largest = scores.iter().map(|score| score.abs()).fold(f64::MIN_POSITIVE, f64::max);
+    let scaled: Vec<f64> = scores.iter().map(|score| score / largest).collect();
+    let spread = crate::numeric::standard_deviation(&scaled).max(1e-12 / largest);
+    let peak = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let raw: Vec<f64> = scaled.iter().map(|score| ((score - peak) / spread).exp()).collect();
     let total: f64 = raw.iter().sum();
     raw.into_iter().map(|value| value / total).collect()
 }
@@ -259,6 +262,15 @@ mod tests {
 
     fn orders(design: Design, n: usize, count: usize, seed: u64) -> Vec<Vec<usize>> {
         super::orders(design, n, count, seed, &|| false).unwrap()
+    }
+
+    /// Their squares and differences are not finite.
+    #[test]
+    fn very_large_scores_prune_as_small_ones_do() {
+        let pruned = |scores: &[f64]| pruned(3, 1, Some(scores));
+        assert_eq!(pruned(&[1e200, 0.0, 0.0]), pruned(&[1.0, 0.0, 0.0]));
+        assert_eq!(pruned(&[1.7e308, -1.7e308, 0.0]), pruned(&[1.0, -1.0, 0.0]));
+        assert_ne!(pruned(&[1.0, 0.0, 0.0]), pruned(&[0.0, 0.0, 0.0]));
     }
 
     fn is_permutation(order: &[usize]) -> bool {

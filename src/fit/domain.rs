@@ -119,7 +119,8 @@ fn normal_scores(scores: &[f64]) -> Vec<f64> {
     let n = real(scores.len());
     let rank = |score: f64| {
         let below = scores.iter().filter(|other| **other < score).count();
-        let equal = scores.iter().filter(|other| other.total_cmp(&score).is_eq()).count();
+        // A positive and a negative zero are equal here.
+        let equal = scores.iter().filter(|other| **other <= score).count() - below;
         real(below) + f64::midpoint(real(equal), 1.0)
     };
     scores.iter().map(|&score| normal.inverse_cdf((rank(score) - 0.375) / (n + 0.25))).collect()
@@ -167,5 +168,6 @@ mod tests {
     fn ties_share_their_rank() {
         let scores = normal_scores(&[1.0, 1.0, 5.0]);
         assert!((scores[0] - scores[1]).abs() < 1e-15 && scores[2] > scores[0]);
+        assert_eq!(normal_scores(&[0.0, -0.0, 5.0]), scores);
     }
 }

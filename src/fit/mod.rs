@@ -194,10 +194,13 @@ pub fn estimate(
     let prepared = &evidence.prepared;
     // The fitted values give the order: the map back to nats loses it where the scores were constant.
     let ranking = if prepared.scale == 0.0 { (0..passages).collect() } else { descending(&snap(&fit.utilities)) };
+    // Utilities that are alike but for rounding are equal, however sure the fit is of them.
+    let alike = snap(&fit.utilities).iter().all(|utility| *utility == 0.0);
+    let compared = if alike { vec![0.0; passages] } else { fit.utilities.clone() };
     let utilities: Vec<f64> = fit.utilities.iter().map(|u| u * prepared.scale + prepared.centre).collect();
     let standard_errors = (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect();
     let outranks_next =
-        ranking.windows(2).map(|pair| uncertainty::outranks(&fit.utilities, &covariance, pair[0], pair[1])).collect();
+        ranking.windows(2).map(|pair| uncertainty::outranks(&compared, &covariance, pair[0], pair[1])).collect();
     let is_observed =
         |weights: &Vec<f64>| observations.iter().any(|observation| observation.order.len() == weights.len());
     let (mut bias, prior) = (fit.weights, chosen.problem.groups.iter().map(|group| group.prior.clone()));
@@ -207,7 +210,7 @@ pub fn estimate(
         utilities,
         standard_errors,
         outranks_next,
-        expected_tau: uncertainty::expected_tau(&fit.utilities, &covariance),
+        expected_tau: uncertainty::expected_tau(&compared, &covariance),
         ranking,
         bias,
         prior,

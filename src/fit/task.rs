@@ -87,5 +87,10 @@ pub fn fit_moi(task: &FitTask, interrupt: Interrupt<'_>) -> Result<Estimate, Fit
     {
         return invalid("a0", format!("must have {length} weights, has {}", given.len()));
     }
+    for (field, given) in [("lam", task.lam), ("rho", task.rho)] {
+        if task.paper && given.is_some_and(|strength| strength != 0.0) {
+            return invalid(field, "has no effect with the paper's objective, which has no such penalty".into());
+        }
+    }
     estimate(n, &task.observations, task.anchor.as_deref(), &task.settings(), interrupt)
 }

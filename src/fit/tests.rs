@@ -114,6 +114,31 @@ fn the_paper_objective_is_turned_too() {
     assert!(settled.bias[0][4] > settled.bias[0][0]);
 }
 
+/// The scale that whole orders leave open had a variance of its own, 1e12 times that of the scores.
+#[test]
+fn errors_under_the_paper_objective_are_at_the_scale_that_was_chosen() {
+    let utilities = [3.0, -1.0, 0.5, 2.0, -2.5];
+    let observations = synthetic(5, &prior::geometric(5, Direction::Primacy), &utilities, 0.05, 3);
+    let settings = Settings { objective: Objective::Paper, ..Settings::default() };
+    let paper = estimate(5, &observations, None, &settings, &|| false).unwrap();
+    assert!(paper.diagnostics.identifiable && paper.expected_tau > 0.95, "{paper:?}");
+    assert!(paper.outranks_next.iter().all(|p| *p > 0.95), "{paper:?}");
+    assert!(paper.standard_errors.iter().all(|error| *error > 0.0 && *error < 5.0), "{paper:?}");
+}
+
+/// Rounding decided between scores that are all alike, with certainty.
+#[test]
+fn scores_that_are_alike_say_nothing_on_any_scale() {
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let observations = orders.map(|order| Observation { order: order.to_vec(), score: -42.0 });
+    for (domain, lam) in [(None, None), (Some(Domain::AsIs), None), (Some(Domain::AsIs), Some(1.0))] {
+        let settings = Settings { domain, lam, ..Settings::default() };
+        let fitted = estimate(3, &observations, None, &settings, &|| false).unwrap();
+        assert_eq!(fitted.ranking, [0, 1, 2]);
+        assert_eq!((fitted.outranks_next, fitted.expected_tau), (vec![0.5, 0.5], 0.0), "{domain:?} {lam:?}");
+    }
+}
+
 #[test]
 fn two_lengths_need_no_prior_direction() {
     let utilities = [3.0, -1.0, 0.5];

@@ -6,7 +6,8 @@
 //! the eigenvalues are not 0, so an N × N problem is solved.
 //!
 //! Covariance: `σ² (K - Z'Ub (Ub'Ub + ρI)⁻¹ Ub'Z)⁻¹` with `Ub = U B`. `B` is an orthonormal basis of the directions in which
-//! the active weights of each length (those above 1e-7) may move without changing their sum.
+//! the active weights of each length (those above 1e-7) may move without changing their sum; where nothing holds the scale of whole
+//! orders, without the direction of that scale.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -82,7 +83,7 @@ pub(super) fn assess(
     let share = |left: f64| (!constant).then(|| 1.0 - left / total);
 
     let active: Vec<bool> = state.weights.iter().map(|weight| *weight > 1e-7).collect();
-    let basis = simplex_basis(problem, &active);
+    let basis = at_scale(problem, &state.weights, simplex_basis(problem, &active));
     let ub = &u * &basis;
     let pull = basis.transpose() * DMatrix::from_diagonal(&problem.pull()) * &basis;
     let k = problem.normal_matrix(&z);
@@ -134,9 +135,12 @@ pub(super) fn expected_tau(utilities: &[f64], covariance: &DMatrix<f64>) -> f64 
 fn rank_needed(problem: &Problem) -> usize {
     let moves: usize = problem.groups.iter().map(|group| group.prior.len().saturating_sub(1)).sum();
     let free = moves + problem.unknowns();
-    // Whole orders leave scale and sign of (a - 1/N, u - ū) open.
-    let gauge = problem.groups.len() == 1 && problem.positions() == problem.passages;
-    free - usize::from(gauge)
+    free - usize::from(has_free_scale(problem))
+}
+
+/// Whether the prompts are whole orders, which leave scale and sign of `(a - 1/N, u - ū)` open.
+fn has_free_scale(problem: &Problem) -> bool {
+    problem.groups.len() == 1 && problem.positions() == problem.passages
 }
 
 fn distinct(problem: &Problem) -> usize {
@@ -175,6 +179,23 @@ fn simplex_basis(problem: &Problem, active: &[bool]) -> DMatrix<f64> {
         }
     }
     if columns.is_empty() { DMatrix::zeros(problem.positions(), 0) } else { DMatrix::from_columns(&columns) }
+}
+
+/// The basis without the direction in which only the scale of whole orders moves: `(a - 1/N, u - ū)` may be `t` and `1/t` times as
+/// large, and where no penalty holds it, its variance has no bound. Errors are those at the scale that was chosen.
+fn at_scale(problem: &Problem, weights: &DVector<f64>, basis: DMatrix<f64>) -> DMatrix<f64> {
+    let penalised = problem.lam > 0.0 || problem.pull().iter().any(|strength| *strength > 0.0);
+    // A weight of 0 holds the scale, too: it may not be less.
+    if penalised || !has_free_scale(problem) || weights.iter().any(|weight| *weight <= 1e-7) {
+        return basis;
+    }
+    let gauge = basis.transpose() * weights.add_scalar(-1.0 / real(problem.passages));
+    let squares = gauge.norm_squared();
+    if squares <= 1e-12 {
+        return basis;
+    }
+    let along = &basis * &gauge;
+    basis - along * gauge.transpose() / squares
 }
 
 /// Subtracts from every column the mean of each length.
