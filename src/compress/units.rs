@@ -95,6 +95,8 @@ pub fn left(text: &str, ends: &[usize], units: &[Range<usize>], kept: &[bool]) -
         // Digits that stand together in the text are one number there.
         if from != last && is_one_number(&out, part) {
             out.insert(out.trim_end().len(), ';');
+            // The gap lies behind it.
+            gap = gap.map(|gap| gap + 1);
         }
         out.push_str(part);
         last = to;
@@ -188,9 +190,15 @@ const LONGEST_NAME: usize = 5;
 /// Where words begin, but for the first.
 fn words(text: &str) -> Vec<usize> {
     let pieces: Vec<(usize, &str)> = text.split_word_bound_indices().collect();
-    let (mut breaks, mut name) = (Vec::new(), 1);
+    let (mut breaks, mut name, mut address) = (Vec::new(), 1, 0);
     for at in 1..pieces.len() {
         if is_blank(pieces[at].1) {
+            continue;
+        }
+        if at >= address && begins_address(&pieces, at) {
+            address = end_of_address(&pieces, at);
+        }
+        if at < address {
             continue;
         }
         let spaced = is_blank(pieces[at - 1].1);
@@ -202,6 +210,23 @@ fn words(text: &str) -> Vec<usize> {
         }
     }
     breaks
+}
+
+/// Whether a piece is the first behind `://`.
+fn begins_address(pieces: &[(usize, &str)], at: usize) -> bool {
+    at >= 4 && is_word(pieces[at - 4].1) && (1..=3).all(|back| pieces[at - back].1 == [":", "/", "/"][3 - back])
+}
+
+/// The piece behind an address: white space, quotes, brackets and letters that are not ASCII end it, and the marks before that are those of the sentence.
+fn end_of_address(pieces: &[(usize, &str)], at: usize) -> usize {
+    let within = |(_, piece): &&(usize, &str)| {
+        piece.is_ascii()
+            && !is_blank(piece)
+            && !matches!(*piece, "\"" | "<" | ">" | "`" | "(" | ")" | "[" | "]" | "{" | "}" | "|")
+    };
+    let length = pieces[at..].iter().take_while(within).count();
+    let is_part = |(_, piece): &(usize, &str)| is_word(piece) || matches!(*piece, "/" | "=" | "#" | "-" | "_");
+    pieces[at..at + length].iter().rposition(is_part).map_or(at, |last| at + last + 1)
 }
 
 fn is_blank(piece: &str) -> bool {
@@ -254,9 +279,13 @@ fn is_currency(piece: &str) -> bool {
     matches!(piece, "$" | "\u{20ac}" | "\u{a3}" | "\u{a5}" | "\u{20b9}")
 }
 
+fn is_comparison(piece: &str) -> bool {
+    matches!(piece, "<" | ">" | "~" | "\u{2264}" | "\u{2265}" | "\u{2248}")
+}
+
 /// Whether a piece is a part of the number behind it, whatever stands before it.
 fn is_firm_mark(piece: &str) -> bool {
-    is_currency(piece) || matches!(piece, "<" | ">" | "~" | "\u{2264}" | "\u{2265}" | "\u{2248}" | "\u{b1}")
+    is_currency(piece) || is_comparison(piece) || piece == "\u{b1}"
 }
 
 /// Whether a piece is a part of the number behind it, if no word stands before it.
@@ -312,15 +341,19 @@ fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
         || (here == "." && is_initial(before) && piece(at + 1) == " " && piece(at + 2).starts_with(char::is_uppercase))
 }
 
-/// Whether a piece after one space goes on with a number: three digits after at most three, or a per cent or currency sign.
+/// Whether a piece after one space goes on with a number: three digits after at most three, a per cent or currency sign, or the number
+/// behind a comparison.
 fn continues_number(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
     let (before, here) = (piece(2), piece(0));
     let digits = |text: &str| text.chars().take_while(|digit| digit.is_numeric()).count();
     let head = (1..=3).contains(&digits(before)) && before.chars().all(char::is_numeric);
-    let sign = is_unit_sign(here) && pieces.get(at + 1).is_none_or(|(_, next)| !is_number(next));
+    let next = pieces.get(at + 1).map_or("", |(_, next)| next);
+    let sign = is_unit_sign(here) && !is_number(next);
+    // `p < .05`: without its sign the number would say something else.
+    let compared = is_comparison(before) && (is_number(here) || (is_number_mark(here) && is_number(next)));
     matches!(piece(1), " " | "\u{a0}" | "\u{2009}")
-        && ((head && digits(here) == 3) || (sign && before.ends_with(char::is_numeric)))
+        && ((head && digits(here) == 3) || (sign && before.ends_with(char::is_numeric)) || compared)
 }
 
 fn is_initial(piece: &str) -> bool {

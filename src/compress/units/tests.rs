@@ -180,6 +180,11 @@ fn a_number_is_never_cut_to_another_one() {
         "1,200.50",
         "7:30",
         "3/4",
+        "< .05",
+        "> -5",
+        "http://a.b/c?id=42",
+        "https://a.b:8080/c/d%20e~f?x=1&y=2#z",
+        "ftp://a.b/",
     ];
     for literal in literals {
         for text in [" p = X of q", " (X)", " [X, more]", " [0.2; X]", " X", " so X.", " \u{201c}X\u{201d}"] {
@@ -189,10 +194,32 @@ fn a_number_is_never_cut_to_another_one() {
         }
     }
     assert_eq!(parts(" p<.05", Unit::Token), [" p", "<.05"]);
+    assert_eq!(parts(" see http://a.b/c?d, or", Unit::Token), [" see", " http://a.b/c?d", ",", " or"]);
+    for (text, address) in [
+        ("\u{898b}http://a.b/c\u{3002}\u{5f8c}\u{9762}", "http://a.b/c"),
+        (" {\"url\":\"http://a.b\",\"title\":\"x\"}", "http://a.b"),
+        (" http://a.b/c\u{2014}which is", "http://a.b/c"),
+    ] {
+        let parts = parts(text, Unit::Token);
+        assert!(
+            parts.iter().any(|part| part.contains(address)) && parts.iter().all(|part| part.len() < 20),
+            "{parts:?}"
+        );
+    }
+    // Each would be followed to the end of the text.
+    assert!(!parts(&"a://".repeat(20_000), Unit::Token).is_empty());
     assert_eq!(parts(" 1984 100 200", Unit::Token), [" 1984", " 100 200"], "a year has four digits");
     assert_eq!(parts(" a 5 $6", Unit::Token), [" a", " 5", " $6"], "the sign belongs to the number behind it");
     assert_eq!(parts(" 1 100 100 100 100 100", Unit::Token).len(), 2, "five groups at most");
     assert_eq!(parts(" end. 5 more - 6", Unit::Token), [" end", ".", " 5", " more", " -", " 6"]);
+}
+
+/// The place of the gap lay before the semicolon that was put there, inside a wide space.
+#[test]
+fn a_semicolon_between_numbers_moves_the_gap() {
+    let text = "1\u{2009}of 200x";
+    let (ends, units) = ([4, 7, 10, 11], [0..1, 1..2, 2..3, 3..4]);
+    assert_eq!(left(text, &ends, &units, &[true, false, true, true]), "1;\u{2009}200 x");
 }
 
 /// The search for the end of a sentence is quadratic in closing marks behind a full stop: over these it would take minutes.
