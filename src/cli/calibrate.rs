@@ -38,6 +38,7 @@ pub(super) struct CalibrateArgs {
     /// Labelled questions; - for standard input. With --ranking labelled lists; may then be repeated.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["show", "remove"])]
     pub data: Vec<PathBuf>,
+    // clap passes over `requires` where what is required conflicts with something given, so its options conflict with the same.
     /// Calibrate ranking methods instead of measuring position bias.
     #[arg(long, conflicts_with_all = ["subject", "add"])]
     ranking: bool,
@@ -47,26 +48,29 @@ pub(super) struct CalibrateArgs {
         value_name = "NAMES",
         value_delimiter = ',',
         default_value = "cascade,query-generation",
-        requires = "ranking"
+        requires = "ranking",
+        conflicts_with_all = ["subject", "add"]
     )]
     pub methods: Vec<String>,
     /// Least label of a relevant passage.
-    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero, requires = "ranking")]
+    #[arg(long, value_name = "LABEL", default_value_t = RELEVANT, value_parser = super::above_zero, requires = "ranking",
+        conflicts_with_all = ["subject", "add"])]
     pub relevance_threshold: f64,
     /// Print one JSON line a method, also on a terminal.
-    #[arg(long, requires = "ranking")]
+    #[arg(long, requires = "ranking", conflicts_with_all = ["subject", "add"])]
     pub json: bool,
     /// Print JSON lines, and in each what every mix that was tried is worth, the built-in one first: the generator's share, that of
     /// the cosines in the rest, and mean nDCG@10, before any refinement, of all lists with a relevant passage. The calibration is
     /// stored all the same.
-    #[arg(long, requires = "ranking", conflicts_with_all = ["show", "remove"])]
+    #[arg(long, requires = "ranking", conflicts_with_all = ["show", "remove", "subject", "add"])]
     pub mixes: bool,
     /// Print the stored calibrations of ranking methods, and make none.
-    #[arg(long, requires = "ranking", conflicts_with_all = ["data", "remove"])]
+    #[arg(long, requires = "ranking", conflicts_with_all = ["data", "remove", "subject", "add"])]
     show: bool,
     /// Remove the stored calibrations of these methods, separated by commas, or of all. A running server goes on without them
     /// within seconds.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ranking", conflicts_with = "data")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "ranking",
+        conflicts_with_all = ["data", "subject", "add"])]
     remove: Vec<String>,
     /// Use only so many questions of each file.
     #[arg(long, value_name = "QUESTIONS", value_parser = super::count)]

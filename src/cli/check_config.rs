@@ -11,5 +11,6 @@ pub(super) struct CheckConfigArgs {}
 
 pub(super) fn run(settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
+    config.check_serving()?;
     output::print(&config.effective())
 }

@@ -44,7 +44,7 @@ impl ConnectionArgs {
                 }
                 Some(token.to_owned())
             }
-            None => config::client_token(),
+            None => config::client_token().map_err(Failure::Input)?,
         };
         Ok(Server { address: address.to_owned(), ca: self.ca.as_deref().map(read).transpose()?, identity, token })
     }

@@ -101,11 +101,11 @@ async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
     let missing = "--to: must name the catalogue that gets the entry, where models.catalog names none";
     let to = args.to.clone().or_else(|| config.catalog.clone()).ok_or_else(|| Failure::Input(missing.to_owned()))?;
     let at = |error: std::io::Error| Failure::Input(format!("{}: {error}", to.display()));
-    let text = match std::fs::read_to_string(&to) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(at(error)),
+    let read = || match std::fs::read_to_string(&to) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        text => text.map_err(at),
     };
+    let text = read()?;
     let wanted = args.wanted();
     if wanted.repository.split('/').filter(|part| !part.is_empty() && !part.contains('@')).count() != 2 {
         return Err(Failure::Input(format!("{:?}: must be OWNER/NAME, or OWNER/NAME@REVISION", args.repository)));
@@ -116,12 +116,13 @@ async fn add(config: &Config, args: &AddArgs) -> Result<(), Failure> {
     if catalog.find(&wanted.name).is_some() {
         return Err(Failure::Input(format!("--name: {:?} is in this catalogue or in the built-in one", wanted.name)));
     }
-    let with = |entry| Catalog::with(&text, &to.display().to_string(), entry);
+    let with = |text: &str, entry| Catalog::with(text, &to.display().to_string(), entry);
     let unusable = |error: CatalogError| Failure::Input(error.to_string());
-    with(Entry::stand_in(&wanted.name, wanted.role)).map_err(unusable)?;
+    with(&text, Entry::stand_in(&wanted.name, wanted.role)).map_err(unusable)?;
     let entry = config.store.adopt(&wanted, output::progress_wanted()).await.map_err(failed)?;
     let (name, path) = (entry.name.clone(), config.store.path_of(&entry));
-    let whole = with(entry).map_err(unusable)?;
+    // Another command, or an editor, may have added to it meanwhile.
+    let whole = with(&read()?, entry).map_err(unusable)?;
     write_atomically(&to, whole.as_bytes()).map_err(at)?;
     output::print(&format!("{name}  {}\n", path.display()))?;
     say(&format!("{name} is in {}; use it with --set models.catalog={}", to.display(), to.display()));
@@ -278,7 +279,9 @@ fn list(store: &Store) -> Result<(), Failure> {
             .map(|entry| {
                 serde_json::json!({
                     "name": entry.name, "role": entry.role.to_string(), "bytes": entry.bytes, "sha256": entry.sha256,
-                    "licence": entry.licence, "stored": store.holds(entry), "path": store.path_of(entry),
+                    "licence": entry.licence, "stored": store.holds(entry),
+                    // A path need not be UTF-8, which JSON is.
+                    "path": store.path_of(entry).display().to_string(),
                 })
             })
             .collect();

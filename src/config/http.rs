@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::rerankers::Rerankers;
+use super::{AccessFiles, Config, ConfigError};
 use crate::engine::methods::{self, MethodRef};
+use crate::engine::models::Role;
 
 /// The section before validation.
 #[derive(Debug, Deserialize)]
@@ -77,6 +80,41 @@ impl RawHttp {
             timeout: (timeout > 0).then(|| Duration::from_millis(timeout.into())),
             latency_budget_ms: Some(budget).filter(|budget| *budget > 0),
         }
+    }
+}
+
+impl Config {
+    /// Refuses what only a server cannot do with: names of its HTTP port whose method has no model.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with all faults.
+    pub fn check_serving(&self) -> Result<(), ConfigError> {
+        let faults = self.http.check_models(&self.rerankers, self.entailment.model.is_some());
+        if faults.is_empty() { Ok(()) } else { Err(ConfigError { faults, files: AccessFiles::default() }) }
+    }
+}
+
+impl Http {
+    /// A fault for each method whose model is not configured: every request by it would be refused.
+    fn check_models(&self, rerankers: &Rerankers, entailment: bool) -> Vec<String> {
+        let mut faults = Vec::new();
+        let is_configured = |section: &str| match section {
+            "reranker" => rerankers.reranker.is_some(),
+            "embedding" => rerankers.embedding.is_some(),
+            _ => entailment,
+        };
+        let configured = self.method.map(|method| ("http.method".to_owned(), method));
+        let aliases =
+            self.aliases.iter().filter_map(|(name, method)| Some((format!("http.model_aliases: {name}"), (*method)?)));
+        for (key, method) in configured.into_iter().chain(aliases) {
+            let judge = method.asks_judge().then_some("entailment");
+            for section in method.beside().map(Role::name).into_iter().chain(judge) {
+                if !is_configured(section) {
+                    faults.push(format!("{key}: {} needs {section}.model, which is empty", method.name()));
+                }
+            }
+        }
+        faults
     }
 }
 

@@ -161,10 +161,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with all faults.
     pub fn load(file: Option<&Path>, flags: &[(String, String)]) -> Result<Self, ConfigError> {
-        // All recognised variables are UTF-8, so others are skipped.
-        let environment: Vec<(String, String)> = std::env::vars_os()
-            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
+        let environment = raw::environment(std::env::vars_os())?;
         Self::from_parts(file, &environment, flags)
     }
 

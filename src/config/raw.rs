@@ -1,5 +1,6 @@
 //! Configuration before validation: sections and keys, merged from defaults, file, environment and flags.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use config::{Config, Environment, File, FileFormat};
@@ -120,6 +121,24 @@ pub(super) fn merge(
     builder.build().map_err(fault)?.try_deserialize::<Value>().map_err(fault)
 }
 
+/// The variables of a process. Ours must be UTF-8: one that was passed over would leave a setting at its default, and with it perhaps
+/// callers without certificates or tokens. Others need not be.
+pub(super) fn environment(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut known = Vec::new();
+    for (key, value) in variables {
+        let shown = key.to_string_lossy().into_owned();
+        let ours = shown.to_uppercase().starts_with("RERANKD__");
+        match (key.into_string(), value.into_string()) {
+            (Ok(key), Ok(value)) => known.push((key, value)),
+            _ if ours => return Err(ConfigError::one(format!("{shown}: is not UTF-8, in its name or its value"))),
+            _ => {}
+        }
+    }
+    Ok(known)
+}
+
 /// The message of a parser without the lines of the file that it quotes: they may hold a token, and the message goes into the log.
 fn without_source(message: &str) -> String {
     let quotes = |line: &&str| {
@@ -175,4 +194,23 @@ pub(super) fn conform(value: &mut Value, default: &Value, path: &str, faults: &m
     let shown = if secret { "something else".to_owned() } else { value.to_string() };
     faults.push(format!("{path}: {problem}, is {shown}"));
     *value = default.clone();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    /// They were passed over: with `RERANKD__TLS__CLIENT_CA` the server asked for no certificates.
+    #[test]
+    fn a_variable_of_ours_must_be_utf_8() {
+        let broken = || OsString::from_vec(b"/etc/caf\xe9".to_vec());
+        let read = |name: &str| environment([(OsString::from(name), broken())].into_iter());
+        let refused = read("RERANKD__TLS__CLIENT_CA").unwrap_err().to_string();
+        assert!(refused.contains("RERANKD__TLS__CLIENT_CA: is not UTF-8"), "{refused}");
+        assert!(read("PATH").unwrap().is_empty());
+        let whole = environment([("rerankd__a".into(), "1".into())].into_iter()).unwrap();
+        assert_eq!(whole, [("rerankd__a".to_owned(), "1".to_owned())]);
+    }
 }

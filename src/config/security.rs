@@ -129,9 +129,15 @@ pub(super) fn service_manager(variable: &dyn Fn(&str) -> Option<String>) -> Opti
 
 /// The token that a command presents to a server (`RERANKD_TOKEN`), and never a flag: other users see command lines. White space
 /// around it is not part of it: a variable that was made of a file ends with the file's line.
-#[must_use]
-pub fn client_token() -> Option<String> {
-    std::env::var("RERANKD_TOKEN").ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty())
+///
+/// # Errors
+/// The variable is not UTF-8.
+pub fn client_token() -> Result<Option<String>, String> {
+    let given = match std::env::var("RERANKD_TOKEN") {
+        Err(std::env::VarError::NotUnicode(_)) => return Err("RERANKD_TOKEN: is not UTF-8".to_owned()),
+        given => given.ok(),
+    };
+    Ok(given.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()))
 }
 
 #[cfg(test)]

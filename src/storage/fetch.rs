@@ -98,10 +98,17 @@ fn pip_download(requirement: &str, platform: Option<&str>, folder: &Path, progre
     let output = command.output().map_err(|error| format!("python3 -m pip cannot be run: {error}"))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
-        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
-        return Err(format!("pip download failed: {}", last.trim()));
+        return Err(format!("pip download failed: {}", cause(&text)));
     }
     downloaded().ok_or_else(|| "pip download wrote no file".to_owned())
+}
+
+/// What pip says at its end. Where it found nothing because it reached nobody, what it said of that stands before.
+fn cause(messages: &str) -> String {
+    let last = messages.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("no message");
+    let unreached = |line: &&str| line.starts_with("WARNING: Retrying") || line.contains("SSLError");
+    let before = messages.lines().map(str::trim).rfind(unreached).filter(|_| last.contains("No matching distribution"));
+    before.map_or_else(|| last.to_owned(), |warning| format!("{last}; {warning}"))
 }
 
 /// Copies one member of a wheel to a file. `bytes` is its expected size.
@@ -187,4 +194,26 @@ fn whole(error: impl std::error::Error + Send + Sync + 'static) -> String {
 fn style() -> ProgressStyle {
     ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What pip 23 and 24 print behind a proxy that refuses.
+    #[test]
+    fn the_cause_of_a_failed_download_is_told() {
+        let refused = "WARNING: Retrying (Retry(total=0)) after connection broken by 'Connection refused'\n\
+                       ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)\n\
+                       ERROR: No matching distribution found for x==1\n\n";
+        assert!(cause(refused).ends_with(
+            "found for x==1; WARNING: Retrying (Retry(total=0)) after connection broken by 'Connection refused'"
+        ));
+        assert_eq!(
+            cause("ERROR: No matching distribution found for x==1"),
+            "ERROR: No matching distribution found for x==1"
+        );
+        assert_eq!(cause("WARNING: Retrying\nERROR: disk full\n"), "ERROR: disk full");
+        assert_eq!(cause(""), "no message");
+    }
 }

@@ -38,7 +38,9 @@ pub(super) fn identify(folder: &Path, path: &Path) -> Result<String, StoreError>
         return Ok(receipt.sha256);
     }
     let sha256 = hash(&absolute)?;
-    if let Err(error) = write_atomically(&note, &serde_json::to_vec(&now(sha256.clone())).unwrap_or_default()) {
+    // A path need not be UTF-8, which JSON is; such a file is hashed whenever it is asked for.
+    let written = serde_json::to_vec(&now(sha256.clone())).map_err(std::io::Error::from);
+    if let Err(error) = written.and_then(|text| write_atomically(&note, &text)) {
         // Models can be used from a read-only store; each start then hashes them.
         tracing::debug!(%error, "the receipt cannot be written");
     }
