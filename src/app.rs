@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 pub use follow::{follow_calibration, follow_ranking, reload_calibration};
+use sha2::{Digest, Sha256};
 
 use crate::config::{Config, Generator};
 use crate::engine::Engine;
@@ -30,7 +31,7 @@ use crate::scheduler::{Status, worker};
 use crate::storage::calibrations::CalibrationFile;
 use crate::storage::catalog::Role;
 use crate::storage::profiles::{Origin, ProfileError, ProfileFile, built_in};
-use crate::storage::store::{Store, StoreError};
+use crate::storage::store::{Located, Store, StoreError, hex};
 
 pub use control::{Control, Operator};
 pub use generator::{KeyError, LocatedGenerator, find_names, identify, locate_adapter, sizes};
@@ -79,7 +80,23 @@ pub fn start(config: &Config) -> anyhow::Result<Engine> {
     }
     let models = with_passage_models(models, config)?;
     let engine = Engine::new(models, config.limits);
-    Ok(if config.scheduler.reproducible { engine.without_kept_answers() } else { engine })
+    // Without kept states equal requests are to be byte-equal, and answers that are kept change what shares a step.
+    let forgetful = config.scheduler.reproducible || config.scheduler.warm.memory_bytes == 0;
+    Ok(if forgetful { engine.without_kept_answers() } else { engine })
+}
+
+/// [`start`] for a server, off the reactor: it looks at files, and hashes those that it does not know, which takes as long as a volume
+/// does. `None` where the operator asks it to stop meanwhile.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_unless_stopped(config: &Config, control: &Control) -> anyhow::Result<Option<Engine>> {
+    let config = config.clone();
+    let starting = tokio::task::spawn_blocking(move || start(&config));
+    tokio::select! {
+        engine = starting => engine?.map(Some),
+        () = control.stopped(1) => Ok(None),
+    }
 }
 
 /// Calls [`start`] and waits until the generator and the scorer are ready.
@@ -139,14 +156,14 @@ pub async fn measure_tensor_types(
 pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     let Some(model) = config.entailment.model.clone() else { return Ok(None) };
     let (store, settings) = (config.store.clone(), config.entailment.clone());
-    let configured = match store.locate(&model, Role::Entailment) {
+    let configured = match locate_entailment(&store, &model) {
         Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
         // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.clone(), sha256: String::new() },
     };
     let loader: entailment::Loader = Box::new(move |serve| {
         let unusable = |error: StoreError| ModelError::Unusable { path: model.clone(), problem: error.to_string() };
-        let located = store.locate(&model, Role::Entailment).map_err(unusable)?;
+        let located = locate_entailment(&store, &model).map_err(unusable)?;
         let library = match &settings.library {
             Some(path) => path.clone(),
             None => store.locate("onnxruntime", Role::Library).map_err(unusable)?.path,
@@ -165,6 +182,17 @@ pub fn judge(config: &Config) -> anyhow::Result<Option<Judge>> {
     let cache_entries = if config.scheduler.reproducible { 0 } else { config.entailment.worker.cache_entries };
     let judge = Judge::start(entailment::EntailmentOptions { cache_entries }, configured, loader);
     Ok(Some(judge.context("cannot start a thread for the entailment model")?))
+}
+
+/// Finds the entailment model. Where its weights lie in files of their own its hash is that of them all.
+fn locate_entailment(store: &Store, model: &str) -> Result<Located, StoreError> {
+    let located = store.locate(model, Role::Entailment)?;
+    let mut all = located.sha256.clone();
+    for (_, weights) in rerankers::weights_beside(&located.path) {
+        all.push_str(&store.identify(&weights)?);
+    }
+    let sha256 = if all == located.sha256 { all } else { hex(&Sha256::digest(all)) };
+    Ok(Located { sha256, ..located })
 }
 
 /// The file with the position-bias profiles of a generator, identified by

@@ -21,12 +21,12 @@ pub(super) enum Read {
 /// What a look at a file found: its stamp, `None` where there is no file, and how many of its name were set aside so far.
 type Look = (Option<(SystemTime, u64)>, usize);
 
-/// Calls `reload` whenever the stamp of a file changes, and again while it cannot be read, until the task is aborted. Its argument is
-/// whether it was just called for the same file.
+/// Calls `reload` whenever the stamp of a file changes, and again while it cannot be read, until the task is aborted. Its arguments are
+/// whether it was just called for the same file, and how many files were set aside before.
 async fn follow(
     interval: Duration,
     look: impl Fn() -> Look + Send + Sync + 'static,
-    reload: impl Fn(bool) -> Read + Send + Sync + 'static,
+    reload: impl Fn(bool, usize) -> Read + Send + Sync + 'static,
 ) {
     let (look, reload) = (Arc::new(look), Arc::new(reload));
     // The file may have changed since the engine loaded it, so the first check always reloads it.
@@ -48,7 +48,7 @@ async fn follow(
         // A file that could not be read may be read later without a change of it.
         let (again, reload, looking) = (unread && now == seen, Arc::clone(&reload), Arc::clone(&look));
         let read = tokio::task::spawn_blocking(move || {
-            let read = reload(again);
+            let read = reload(again, count);
             (read, read == Read::Refused && looking().0.is_none())
         });
         let (read, moved) = read.await.unwrap_or((Read::Unread, false));
@@ -59,27 +59,38 @@ async fn follow(
 /// Reads the calibration files of a generator again, as the operator asks. One that is not there is left to those who follow it: they know
 /// whether it was removed, or set aside with what is in use left in force.
 pub fn reload_calibration(generator: &ServedGenerator, (profiles, ranking): &(ProfileFile, CalibrationFile)) {
+    // Counted before the look: what another server sets aside after it is not gone by the operator's wish.
+    let aside = (profiles.set_aside_so_far(), ranking.set_aside_so_far());
     if profiles.stamp().is_some() {
-        load_profiles(generator, profiles, false);
+        load_profiles(generator, profiles, false, aside.0);
     }
     if ranking.stamp().is_some() {
-        load_ranking(generator, ranking, false);
+        load_ranking(generator, ranking, false, aside.1);
     }
+}
+
+/// Counts first: what another server sets aside after the count is then told apart from what the operator removed.
+fn look_at(aside: impl Fn() -> usize, stamp: impl Fn() -> Option<(SystemTime, u64)>) -> Look {
+    let aside = aside();
+    (stamp(), aside)
 }
 
 /// Reloads calibrated profiles whenever `file` changes, until the task is aborted.
 pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFile, interval: Duration) {
     let file = Arc::new(file);
     let stamped = Arc::clone(&file);
-    let look = move || (stamped.stamp(), stamped.set_aside_so_far());
-    follow(interval, look, move |again| load_profiles(&generator, &file, again)).await;
+    let look = move || look_at(|| stamped.set_aside_so_far(), || stamped.stamp());
+    follow(interval, look, move |again, aside| load_profiles(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrated profiles by those of `file`. Of an attempt that fails again there is no line in the log.
-fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -> Read {
+/// Replaces the calibrated profiles by those of `file`; `aside` files were set aside before it was looked at. Of an attempt that fails again there is no line in the log.
+fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool, aside: usize) -> Read {
     let bias = &generator.position_bias;
-    match file.load() {
+    match file.find() {
+        // Another server has set it aside meanwhile: what is in use stays.
+        Ok(None) if file.set_aside_so_far() > aside => Read::Refused,
         Ok(profiles) => {
+            let profiles = profiles.unwrap_or_default();
             if bias.recalibrate(profiles) {
                 tracing::info!(path = %file.path().display(), "calibrated position-bias profiles reloaded");
             }
@@ -101,14 +112,17 @@ fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool) -
 pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFile, interval: Duration) {
     let file = Arc::new(file);
     let stamped = Arc::clone(&file);
-    let look = move || (stamped.stamp(), stamped.set_aside_so_far());
-    follow(interval, look, move |again| load_ranking(&generator, &file, again)).await;
+    let look = move || look_at(|| stamped.set_aside_so_far(), || stamped.stamp());
+    follow(interval, look, move |again, aside| load_ranking(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrations of ranking methods by those of `file`. Of an attempt that fails again there is no line in the log.
-fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool) -> Read {
-    match file.load() {
+/// Replaces the calibrations of ranking methods by those of `file`; `aside` files were set aside before it was looked at. Of an attempt that fails again there is no line in the log.
+fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool, aside: usize) -> Read {
+    match file.find() {
+        // Another server has set it aside meanwhile: what is in use stays.
+        Ok(None) if file.set_aside_so_far() > aside => Read::Refused,
         Ok(calibrations) => {
+            let calibrations = calibrations.unwrap_or_default();
             if generator.calibrations.replace(calibrations) {
                 tracing::info!(path = %file.path().display(), "calibrations of ranking methods reloaded");
             }
@@ -138,7 +152,7 @@ mod tests {
         let (calls, seen) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&there));
         let counted = Arc::clone(&calls);
         let stamp = move || (seen.load(Ordering::Relaxed).then_some((SystemTime::UNIX_EPOCH, 1)), 1);
-        let reload = move |_| {
+        let reload = move |_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
             Read::Taken
         };
@@ -167,7 +181,7 @@ mod tests {
             let is_there = there.load(Ordering::Relaxed);
             (is_there.then_some((SystemTime::UNIX_EPOCH, 1)), usize::from(!is_there))
         };
-        let reload = move |_| {
+        let reload = move |_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
             moved.store(false, Ordering::Relaxed);
             Read::Refused
@@ -184,7 +198,7 @@ mod tests {
         let (calls, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (counted, noted) = (Arc::clone(&calls), Arc::clone(&again));
         let stamp = || (Some((SystemTime::UNIX_EPOCH, 1)), 0);
-        let reload = move |again| {
+        let reload = move |again, _| {
             noted.lock().unwrap().push(again);
             if counted.fetch_add(1, Ordering::Relaxed) == 2 { Read::Taken } else { Read::Unread }
         };

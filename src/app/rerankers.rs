@@ -1,6 +1,6 @@
 //! Starts the workers of the models that score passages.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -38,7 +38,11 @@ pub fn with_passage_models(mut models: Models, config: &Config) -> anyhow::Resul
 
 fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<PassageScorer> {
     let store = config.store.clone();
-    let configured = match locate(&store, role, &model.model) {
+    let located = locate(&store, role, &model.model);
+    // Those of an entry of the catalogue are checked against it.
+    let own = located.as_ref().ok().filter(|_| store.catalog().find(&model.model).is_none());
+    let beside = own.map_or_else(String::new, |located| files_beside(&store, &located.path));
+    let configured = match located {
         Ok(located) => ConfiguredModel { name: located.name, sha256: located.sha256 },
         // A missing or damaged model is reported at its first use.
         Err(_) => ConfiguredModel { name: model.model.clone(), sha256: String::new() },
@@ -46,7 +50,7 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
     // The last digits of a vector depend on the other texts of its step.
     let cache_entries = if config.scheduler.reproducible { 0 } else { model.cache_entries };
     let model = model.completed_by(store.catalog());
-    let settings = model.own_settings();
+    let settings = model.own_settings() + &beside;
     let (library, gpu_layers) = (config.entailment.library.clone(), config.generator.gpu_layers);
     let loader: Loader = Box::new(move |serve| {
         let unusable =
@@ -84,6 +88,43 @@ fn start(role: Role, model: &PassageModel, config: &Config) -> std::io::Result<P
     Ok(started.with_settings(&settings))
 }
 
+/// Files in the folder of a network on which its scores depend, too.
+const BESIDE: [&str; 5] =
+    ["config.json", "tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"];
+
+/// Names and SHA-256 of the files on which the scores of an ONNX network depend beside its own, those with its weights included; empty
+/// for a GGUF file, which has all in it. The text is hashed and stored: it must not change.
+fn files_beside(store: &Store, network: &Path) -> String {
+    let is_gguf = network.extension().is_some_and(|extension| extension == "gguf");
+    let Some(folder) = network.parent().filter(|_| !is_gguf) else { return String::new() };
+    // As the network is loaded: the other files of an export in the folder onnx may lie above it.
+    let above = folder.parent().filter(|_| folder.ends_with("onnx"));
+    let folders = || std::iter::once(folder).chain(above);
+    let found = |file: &str| folders().map(|folder| folder.join(file)).find(|path| path.is_file());
+    let mut files: Vec<(String, PathBuf)> =
+        BESIDE.iter().filter_map(|file| Some(((*file).to_owned(), found(file)?))).collect();
+    files.extend(weights_beside(network));
+    files.sort();
+    let known = files.into_iter().filter_map(|(file, path)| Some(format!("|{file}:{}", store.identify(&path).ok()?)));
+    known.collect()
+}
+
+/// Files with the weights of an ONNX network, by name. Exporters call them after the network: `model.onnx_data`, `model.onnx.data`.
+pub(super) fn weights_beside(network: &Path) -> Vec<(String, PathBuf)> {
+    let (Some(folder), Some(name)) = (network.parent(), network.file_name().and_then(|name| name.to_str())) else {
+        return Vec::new();
+    };
+    let weights = std::fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
+        let file = entry.file_name().to_str()?.to_owned();
+        let rest = file.strip_prefix(name)?;
+        let named = rest.starts_with("_data") || rest.starts_with(".data");
+        (named && entry.path().is_file()).then(|| (file.clone(), entry.path()))
+    });
+    let mut weights: Vec<_> = weights.collect();
+    weights.sort();
+    weights
+}
+
 fn serve_gguf(
     role: Role,
     model: &PassageModel,
@@ -119,4 +160,34 @@ fn locate(store: &Store, role: Role, model: &str) -> Result<Located, StoreError>
     // The file is called the same in every folder.
     let name = folder.file_name().map_or_else(|| model.to_owned(), |name| name.to_string_lossy().into_owned());
     Ok(Located { name, ..located })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::catalog::Catalog;
+    use crate::storage::fetch::Hub;
+
+    /// A calibration for another pooling, tokenizer or weights in another file went on to apply.
+    #[test]
+    fn files_beside_a_network_are_part_of_what_a_calibration_belongs_to() {
+        let (folder, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::new(kept.path().to_owned(), Catalog::load(None).unwrap(), Hub::default());
+        let network = folder.path().join("onnx/model.onnx");
+        std::fs::create_dir_all(folder.path().join("onnx")).unwrap();
+        std::fs::create_dir_all(folder.path().join("1_Pooling")).unwrap();
+        let mut seen = vec![files_beside(&store, &network)];
+        for file in ["tokenizer.json", "1_Pooling/config.json", "onnx/model.onnx_data", "onnx/tokenizer.json"] {
+            std::fs::write(folder.path().join(file), file).unwrap();
+            let now = files_beside(&store, &network);
+            assert!(!seen.contains(&now), "{file}: {now}");
+            assert_eq!(now, files_beside(&store, &network));
+            seen.push(now);
+        }
+        for file in ["onnx/other.json", "onnx/model.onnx.part"] {
+            std::fs::write(folder.path().join(file), "").unwrap();
+        }
+        assert_eq!(seen.last(), Some(&files_beside(&store, &network)));
+        assert_eq!(files_beside(&store, &folder.path().join("onnx/model.gguf")), "");
+    }
 }

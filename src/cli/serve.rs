@@ -55,6 +55,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
         flags.push(("generator.reencode".to_owned(), "false".to_owned()));
     }
     let config = settings.load(flags.clone()).map_err(with_files)?;
+    config.check_serving()?;
     let traces = telemetry::install_for_server(&config)?;
     let access = Access::load(&config.security.files).map_err(|faults| ConfigError {
         faults: faults.iter().map(ToString::to_string).collect(),
@@ -71,7 +72,7 @@ pub(super) async fn run(args: ServeArgs, settings: &SettingsArgs) -> Result<(), 
         None => None,
     };
     // The models load while the server listens. Health reports NOT_SERVING until the generator is ready.
-    let engine = app::start(&config)?;
+    let Some(engine) = app::start_unless_stopped(&config, &control).await? else { return Ok(()) };
     if let Some(path) = &args.address_file {
         storage::store::write_atomically(path, address.to_string().as_bytes())
             .with_context(|| format!("{}: cannot be written", path.display()))?;

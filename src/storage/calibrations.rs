@@ -49,9 +49,17 @@ impl CalibrationFile {
     /// Reads the calibrations; none where there is no file yet.
     ///
     /// # Errors
-    /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the next call finds no file.
+    /// As [`CalibrationFile::find`].
     pub fn load(&self) -> Result<Vec<Calibration>, ProfileError> {
-        Ok(self.0.load(FORMAT, |_| None, checked)?.unwrap_or_default())
+        Ok(self.find()?.unwrap_or_default())
+    }
+
+    /// Reads the calibrations; `None` where there is no file.
+    ///
+    /// # Errors
+    /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the next call finds no file.
+    pub fn find(&self) -> Result<Option<Vec<Calibration>>, ProfileError> {
+        self.0.load(FORMAT, |_| None, checked)
     }
 
     /// Writes the calibrations atomically: after a crash the file is either the old one or the new one.

@@ -78,11 +78,19 @@ impl ProfileFile {
     /// Reads the profiles; an empty set where there is no file yet.
     ///
     /// # Errors
+    /// As [`ProfileFile::find`].
+    pub fn load(&self) -> Result<Profiles, ProfileError> {
+        Ok(self.find()?.unwrap_or_default())
+    }
+
+    /// Reads the profiles; `None` where there is no file.
+    ///
+    /// # Errors
     /// [`ProfileError::Damaged`] and [`ProfileError::Outdated`] for a file that cannot be used. It has then been renamed, so the
     /// next call finds no file.
-    pub fn load(&self) -> Result<Profiles, ProfileError> {
+    pub fn find(&self) -> Result<Option<Profiles>, ProfileError> {
         let outdated = |format| (format == OUTDATED).then(|| OUTDATED_REASON.to_owned());
-        Ok(self.0.load(FORMAT, outdated, checked)?.unwrap_or_default())
+        self.0.load(FORMAT, outdated, checked)
     }
 
     /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.

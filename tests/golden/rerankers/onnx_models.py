@@ -99,6 +99,9 @@ def build(folder, labels, words, kinds, head):
     target = HERE / folder
     target.mkdir(exist_ok=True)
     (target / "model.onnx").write_bytes(model.SerializeToString())
+    if folder == "three":
+        # The same with its weights in a file of their own. Numbers that shape the graph stay in it.
+        onnx.save(model, target / "external.onnx", save_as_external_data=True, location="external.onnx_data", size_threshold=64)
     config = {"model_type": "bert", "max_position_embeddings": POSITIONS, "pad_token_id": 0}
     if labels is not None:
         config["id2label"] = {str(index): label for index, label in enumerate(labels)}
