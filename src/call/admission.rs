@@ -176,25 +176,15 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Moves to a place. A call that needs no generator keeps a generator's permit where there is no other one.
+    /// Moves to a place. A call that finds none there keeps what it has until it is refused: with a generator's permit, calls without the
+    /// generator would stand in the way of those that need it.
     pub fn settle(&mut self, place: Place) -> Result<(), Full> {
         let pool = self.pools.of(place);
         if Arc::ptr_eq(&self.permit.pool, pool) {
             return Ok(());
         }
-        match pool.take(&self.permit.caller) {
-            Ok(permit) => {
-                self.permit = permit;
-                Ok(())
-            }
-            Err(full) => {
-                if place == Place::Generator {
-                    Err(full)
-                } else {
-                    Ok(())
-                }
-            }
-        }
+        self.permit = pool.take(&self.permit.caller)?;
+        Ok(())
     }
 }
 
@@ -202,7 +192,7 @@ impl Call {
     /// Says what the call works with, which was not known when it was admitted. A call within the process needs no permit.
     ///
     /// # Errors
-    /// [`Full`] if it needs the generator and no permit of it is free.
+    /// [`Full`] if no permit of that place is free.
     pub fn settle(&self, place: Place) -> Result<(), Full> {
         let Some(seat) = &self.shared.seat else { return Ok(()) };
         seat.lock().unwrap_or_else(PoisonError::into_inner).settle(place)

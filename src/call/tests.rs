@@ -261,6 +261,19 @@ fn a_full_queue_of_the_generator_leaves_room_beside_it() {
     assert_eq!(Call::local().settle(Place::Generator), Ok(()));
 }
 
+/// Rankings by other models held the generator's permits, and its own calls were refused while it had nothing to do.
+#[test]
+fn a_full_queue_beside_the_generator_takes_none_of_its_permits() {
+    let admission = Admission::new(1);
+    let judging = admission.admit(Terms::default(), Place::Beside).unwrap();
+    let unread = admission.admit_unread(Terms::default()).unwrap();
+    assert_eq!(unread.settle(Place::Beside), Err(Full));
+    drop(unread);
+    assert!(admission.admit(Terms::default(), Place::Generator).is_ok());
+    drop(judging);
+    assert_eq!((admission.in_flight(), admission.holders()), (0, 0));
+}
+
 #[test]
 fn work_is_counted_to_the_name_of_the_token_and_else_to_the_address() {
     let counted = |name: Option<&str>| {

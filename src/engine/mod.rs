@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 pub use error::EngineError;
 use models::{Models, ServedGenerator};
 
+use crate::call::Place;
+
 /// Bounds on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -133,6 +135,14 @@ impl Engine {
     pub fn queue_full(&self) -> EngineError {
         let retry_after = self.models.generators().iter().map(|model| model.scheduler().stats().retry_after()).max();
         EngineError::QueueFull { retry_after: retry_after.unwrap_or(Duration::from_secs(1)) }
+    }
+
+    /// The same for a place of a kind. What works beside the generator does not say when it will be done.
+    pub(crate) fn queue_full_at(&self, place: Place) -> EngineError {
+        match place {
+            Place::Generator => self.queue_full(),
+            Place::Beside => EngineError::QueueFull { retry_after: Duration::from_secs(1) },
+        }
     }
 
     /// The bounds.

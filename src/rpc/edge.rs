@@ -36,12 +36,10 @@ impl Edge {
     pub fn admit(&self, terms: Terms) -> Result<Call, Status> {
         let reads = GENERATOR.contains(&terms.operation.as_str());
         let fills = terms.operation == WARM;
-        let admitted = if UNREAD.contains(&terms.operation.as_str()) {
-            self.admission.admit_unread(terms)
-        } else {
-            self.admission.admit(terms, if reads { Place::Generator } else { Place::Beside })
-        };
-        let call = admitted.map_err(|_| status::of(&self.engine.queue_full()))?;
+        let unread = UNREAD.contains(&terms.operation.as_str());
+        let place = if reads || unread { Place::Generator } else { Place::Beside };
+        let admitted = if unread { self.admission.admit_unread(terms) } else { self.admission.admit(terms, place) };
+        let call = admitted.map_err(|_| status::of(&self.engine.queue_full_at(place)))?;
         let models = self.engine.models();
         let model = if fills { models.scoring("") } else { models.generator(None) };
         if reads && let Ok(model) = model {
@@ -61,7 +59,7 @@ impl Edge {
             Some(bound) => tokio::time::timeout(bound, admitted).await,
             None => Ok(admitted.await),
         };
-        let admitted = admitted.map_err(|_| self.engine.queue_full());
+        let admitted = admitted.map_err(|_| self.engine.queue_full_at(place));
         admitted.and_then(|call| call.map_err(EngineError::from)).map_err(|error| status::of(&error))
     }
 }
