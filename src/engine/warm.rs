@@ -91,14 +91,14 @@ impl Engine {
                     move |_: &Call| Ok::<_, EngineError>(missing.kept(&model).into_iter().filter(|kept| *kept).count());
                 kept = call.compute_in(Lane::Disk, count).await?;
             }
-            progress.present += group - read;
-            progress.kept += kept;
             // A passage here and there may be too long to be kept. Where a whole group was refused, or so many in a row, there is no
             // room.
             in_vain = if kept > 0 { 0 } else { in_vain + read };
             if read == group && kept == 0 || in_vain >= IN_VAIN {
                 break;
             }
+            progress.present += group - read;
+            progress.kept += kept;
             progress.done += group;
             if let Some(listener) = &listener {
                 let _ = listener.send(progress);
@@ -227,7 +227,7 @@ fn missing(model: &ServedGenerator, passages: &[Arc<[Token]>]) -> Prompts {
     Prompts { plan: Arc::new(plan), nodes, keys }
 }
 
-/// Waits until states are on disk, so that no more are made than the disk takes.
+/// Waits until states are on disk, so that no more are made than the disk takes. A folder that takes none is not waited for.
 async fn written(model: &ServedGenerator, keys: &Keys, call: &Call) -> Result<(), EngineError> {
     let keys: Vec<_> = keys.iter().map(|(_, key)| *key).collect();
     while model.scheduler.store().is_some_and(|store| store.is_writing(&keys)) {

@@ -229,15 +229,16 @@ impl Store {
     /// Keeps a new state in memory if the policy allows, and on disk, where there is one, if it does or if `to_disk`. Returns
     /// whether it is in memory.
     pub fn keep(&self, key: Key, tokens: usize, state: &State, at_once: bool, to_disk: bool) -> bool {
-        let kept = self.admit(key, tokens, state, at_once);
+        let kept = self.admit(key, tokens, state, at_once, to_disk);
         if let (true, Some(disk)) = (kept || to_disk, &self.disk) {
             disk.write(key, Arc::clone(state), to_disk);
         }
         kept
     }
 
-    /// Keeps a state in memory if the policy allows. Returns whether it does.
-    pub fn admit(&self, key: Key, tokens: usize, state: &State, at_once: bool) -> bool {
+    /// Keeps a state in memory if the policy allows. Returns whether it does. What it takes the place of is written to disk where its
+    /// file is gone; one that `fills` lets no file be deleted for that.
+    fn admit(&self, key: Key, tokens: usize, state: &State, at_once: bool, fills: bool) -> bool {
         let bytes = wide(state.len());
         let mut inner = self.lock();
         inner.size = (inner.size.0.saturating_add(bytes), inner.size.1.saturating_add(wide(tokens)));
@@ -251,7 +252,7 @@ impl Store {
         // The file may have been deleted while memory had the state. Where it is there, nothing is written.
         if let Some(disk) = &self.disk {
             for (key, state) in gone {
-                disk.write(key, state, false);
+                disk.write(key, state, fills);
             }
         }
         true

@@ -44,6 +44,9 @@ impl DiskOptions {
     }
 }
 
+/// How long a state may take to be written. A folder that takes longer gets no further ones, and nobody waits for those it has.
+const STUCK: Duration = Duration::from_secs(30);
+
 /// States that wait to be written, and their bytes. More are not written.
 const WAITING: usize = 64;
 const WAITING_BYTES: usize = 256 << 20;
@@ -81,6 +84,8 @@ struct Pending {
     removed: HashMap<Key, usize>,
     /// States that were used from memory. Their files count as used.
     used: HashSet<Key>,
+    /// When the writer last ended a state, or was given one while none waited.
+    moved: Option<Instant>,
 }
 
 impl Pending {
@@ -88,8 +93,27 @@ impl Pending {
         pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn enter(&mut self, key: Key, bytes: usize) {
+        if self.waiting.is_empty() {
+            self.moves();
+        }
+        self.waiting.insert(key, bytes);
+        self.bytes += bytes;
+    }
+
     fn remove(&mut self, key: &Key) {
         self.bytes -= self.waiting.remove(key).unwrap_or(0);
+        self.moves();
+    }
+
+    /// Notes that the writer goes on.
+    fn moves(&mut self) {
+        self.moved = Some(Instant::now());
+    }
+
+    /// Whether the folder has taken none of the waiting states for so long that nobody waits for it any more.
+    fn is_stuck(&self) -> bool {
+        !self.waiting.is_empty() && self.moved.is_some_and(|moved| moved.elapsed() >= STUCK)
     }
 
     fn is_removed(&mut self, key: &Key) {
@@ -172,19 +196,19 @@ impl Disk {
         self.reader.ask(&self.files.folder, move || question(&files))
     }
 
-    /// Has a state written, unless too many wait already. Those that `fills` are exempt, because their caller waits for them.
+    /// Has a state written, unless too many wait already, or the folder takes none. Those that `fills` are exempt from the number,
+    /// because their caller waits for them.
     pub fn write(&self, key: Key, state: State, fills: bool) {
         let Some(queue) = &self.queue else { return };
         let bytes = state.len();
         let mut pending = Pending::lock(&self.pending);
         let crowded = pending.waiting.len() >= WAITING || pending.bytes.saturating_add(bytes) > WAITING_BYTES;
-        if pending.waiting.contains_key(&key) || (crowded && !fills) {
+        if pending.waiting.contains_key(&key) || (crowded && !fills) || pending.is_stuck() {
             return;
         }
         // Under the lock, so that the writer does not end what is not entered yet.
         if queue.send(Order::Write(Item { key, state, fills })).is_ok() {
-            pending.waiting.insert(key, bytes);
-            pending.bytes += bytes;
+            pending.enter(key, bytes);
         }
     }
 
@@ -202,10 +226,10 @@ impl Disk {
         pending.waiting.is_empty() && pending.removed.is_empty()
     }
 
-    /// Whether one of the states still waits to be written.
+    /// Whether one of the states still waits to be written, by a folder that takes any.
     pub fn is_writing(&self, keys: &[Key]) -> bool {
         let pending = Pending::lock(&self.pending);
-        keys.iter().any(|key| pending.waiting.contains_key(key))
+        !pending.is_stuck() && keys.iter().any(|key| pending.waiting.contains_key(key))
     }
 
     /// Has the file of a state deleted that could not be restored, or is not to be trusted. It is found no more from now on; who

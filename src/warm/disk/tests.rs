@@ -252,3 +252,25 @@ fn a_folder_that_does_not_answer_is_passed_over() {
     assert_eq!(waited, [None, None]);
     assert!(!disk.holds(&key(0)));
 }
+
+/// `WarmPassages` waited without end on a volume that takes nothing, and each call left more states in memory.
+#[test]
+fn a_folder_that_takes_nothing_is_not_waited_for() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (queue, _orders) = channel();
+    let mut disk = open(&scratch.path().join("warm"), 1 << 20);
+    let state = || Arc::new(vec![1; 8]);
+    // Nobody takes orders from this queue.
+    let taken = disk.queue.replace(queue);
+    drop(taken);
+    let keys = [key(1), key(2)];
+    disk.write(keys[0], state(), true);
+    assert!(disk.is_writing(&keys));
+    Pending::lock(&disk.pending).moved = Instant::now().checked_sub(STUCK);
+    assert!(!disk.is_writing(&keys));
+    disk.write(keys[1], state(), true);
+    assert_eq!(Pending::lock(&disk.pending).waiting.len(), 1);
+    Pending::lock(&disk.pending).remove(&keys[0]);
+    disk.write(keys[1], state(), true);
+    assert!(disk.is_writing(&keys));
+}

@@ -12,6 +12,9 @@ use crate::warm::Key;
 /// Files written between two looks at the whole folder, which another server may fill as well.
 const BETWEEN_LOOKS: usize = 64;
 
+/// Files looked at between two signs that the writer goes on.
+const BETWEEN_SIGNS: usize = 100;
+
 /// How the names of temporary files begin. So many random letters and digits follow.
 const WRITING: &str = "writing-";
 const RANDOM: usize = 6;
@@ -39,6 +42,8 @@ impl Writer {
         let mut bytes = self.make_room(0);
         let mut unlooked = 0;
         for order in orders {
+            // A look at a large folder takes long, and is no sign that it takes nothing.
+            Pending::lock(&self.pending).moves();
             let Item { key, state, fills } = match order {
                 Order::Write(item) => item,
                 Order::Remove(key) => {
@@ -60,6 +65,7 @@ impl Writer {
             if !too_large && (unlooked >= BETWEEN_LOOKS || is_full(bytes)) {
                 unlooked = 0;
                 bytes = if fills { sum(&self.files()) } else { self.make_room(size) };
+                Pending::lock(&self.pending).moves();
             }
             // Filling deletes nothing: it would delete what it wrote itself, and what traffic needs.
             let refused = too_large || (fills && is_full(bytes));
@@ -116,7 +122,10 @@ impl Writer {
     /// The files of states. Deletes what a process left that ended while it wrote.
     fn files(&self) -> Files {
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+        for (number, entry) in std::fs::read_dir(&self.folder).into_iter().flatten().flatten().enumerate() {
+            if number % BETWEEN_SIGNS == 0 {
+                Pending::lock(&self.pending).moves();
+            }
             let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
             let used = about.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             if is_state(&path) {
@@ -146,6 +155,7 @@ impl Writer {
             if std::fs::remove_file(path).is_ok() {
                 bytes = bytes.saturating_sub(size);
             }
+            Pending::lock(&self.pending).moves();
         }
         bytes
     }
