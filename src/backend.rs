@@ -55,6 +55,17 @@ pub(crate) enum BackendError {
     Unsuitable(String),
 }
 
+impl BackendError {
+    /// Whether the backend is not set up for the request.
+    pub(crate) fn is_precondition(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_precondition(),
+            Self::Engine(error) => matches!(error, EngineError::Precondition(_)),
+            Self::Unsuitable(_) => false,
+        }
+    }
+}
+
 /// Why a question has no answer.
 #[derive(Debug)]
 pub(crate) enum Refusal {

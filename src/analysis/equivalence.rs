@@ -86,9 +86,8 @@ impl Analysis for Equivalence {
     fn ask<'a>(&'a self, question: &'a Question, context: &'a Context<'a>) -> Asking<'a> {
         Box::pin(async move {
             let list = &question.list;
-            let pair =
-                |premise: &str, hypothesis: &str| TextPair { premise: premise.into(), hypothesis: hypothesis.into() };
             let both = |candidate: &str| {
+                let pair = |premise: &str, hypothesis: &str| TextPair::new(premise, hypothesis);
                 let directions = |reference: &String| [pair(candidate, reference), pair(reference, candidate)];
                 list.answers.iter().flat_map(directions).collect::<Vec<_>>()
             };

@@ -47,6 +47,8 @@ use crate::evaluation::{EvaluationError, Event, models, unchanged, write};
 
 /// Format of the results.
 const FORMAT: u32 = 2;
+/// How much higher formats are of analyses that measure SePer since empty answers support no reference.
+const EMPTY_ANSWERS: u32 = 2;
 /// Format of analyses whose questions had one design in common before, and have one each now.
 const OWN_DESIGNS: u32 = 3;
 

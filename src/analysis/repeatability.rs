@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, FORMAT, Needs, Settings};
 use crate::backend::Refusal;
 use crate::engine::utility::UtilityRequest;
 use crate::evaluation::EvaluationError;
@@ -53,6 +53,10 @@ impl Analysis for Repeatability {
 
     fn title(&self) -> &'static str {
         "How much SePer varies from draw to draw (SePer, Table 4)"
+    }
+
+    fn format(&self) -> u32 {
+        FORMAT + EMPTY_ANSWERS
     }
 
     fn needs(&self) -> Needs {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::coefficient::{Pairs, coefficient};
 use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, Settings};
 use crate::backend::Refusal;
 use crate::belief::Pairing;
 use crate::call::Call;
@@ -79,9 +79,9 @@ impl Analysis for SampleSize {
         "How many answers SePer needs (SePer, Fig. 3)"
     }
 
-    /// Before it, F1 was that of the greedy text of tasks with labels, too.
+    /// Before it, long answers were judged with the marks of their citations.
     fn format(&self) -> u32 {
-        3
+        4 + EMPTY_ANSWERS
     }
 
     fn needs(&self) -> Needs {
@@ -199,7 +199,8 @@ async fn estimate(
     samples: usize,
 ) -> Result<Partial, Refusal> {
     let first = |answers: &[belief::Answer]| {
-        let response = |one: &belief::Answer| Response { text: one.text.clone(), likelihood: one.likelihood() };
+        let response =
+            |one: &belief::Answer| Response { text: request.task.measured(&one.text), likelihood: one.likelihood() };
         answers.iter().take(samples).map(response).collect::<Vec<_>>()
     };
     let (mut seper, mut deltas) = (Both::default(), Vec::new());

@@ -102,9 +102,13 @@ fn another_task_binds_the_results_and_is_refused_where_nothing_is_answered() {
 #[test]
 fn lines_that_mean_something_else_have_another_format() {
     let format = |kind: &str| manifest(kind, &ModelIdentity::scripted(""))["analysis_format"].clone();
-    for kind in ["position-bias", "reversed-ranking", "order-distance", "designs", "utility-by-depth", "sample-size"] {
+    for kind in ["position-bias", "reversed-ranking", "order-distance", "designs"] {
         assert_eq!(format(kind), json!(3), "{kind}");
     }
-    assert_eq!(format("utility-of-compression"), json!(4));
+    for (kind, expected) in
+        [("utility-of-compression", 6), ("sample-size", 6), ("utility-by-depth", 5), ("repeatability", 4)]
+    {
+        assert_eq!(format(kind), json!(expected), "{kind}");
+    }
     assert_eq!((format("stability"), format("erag-correlation")), (json!(2), json!(2)));
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::readings::{Side, UNJUDGED, question_seed, side, signed};
 use super::report::{Chart, Report, Table};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, Needs, OWN_DESIGNS, Settings};
+use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, OWN_DESIGNS, Settings};
 use crate::backend::Refusal;
 use crate::engine::rerank::{MoiOptions, Passage, RerankRequest};
 use crate::engine::utility::UtilityRequest;
@@ -41,7 +41,7 @@ impl Analysis for UtilityByDepth {
     }
 
     fn format(&self) -> u32 {
-        OWN_DESIGNS
+        OWN_DESIGNS + EMPTY_ANSWERS
     }
 
     fn needs(&self) -> Needs {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::readings::{Side, UNJUDGED, side};
 use super::report::{Chart, Report, Table, cell};
 use super::sampled::{self, Both, Kind};
-use super::{Analysis, Answer, Asking, Context, Needs, Settings};
+use super::{Analysis, Answer, Asking, Context, EMPTY_ANSWERS, Needs, Settings};
 use crate::backend::Refusal;
 use crate::compress::Method;
 use crate::engine::methods;
@@ -58,7 +58,7 @@ impl Analysis for UtilityOfCompression {
 
     /// Format 2 counted too many tokens of whole passages, format 3 had no likelihoods.
     fn format(&self) -> u32 {
-        4
+        4 + EMPTY_ANSWERS
     }
 
     fn needs(&self) -> Needs {

@@ -23,6 +23,17 @@ pub(super) async fn open(
     open_for_work(server, connection, &forgetful).await
 }
 
+/// The same for results whose lines say what a question took: pairs that were judged for an earlier one count again.
+pub(super) async fn open_for_lines(
+    server: Option<&String>,
+    connection: &ConnectionArgs,
+    config: &Config,
+) -> Result<Backend, Failure> {
+    let mut forgetful = config.clone();
+    forgetful.entailment.worker.cache_entries = 0;
+    open(server, connection, &forgetful).await
+}
+
 /// The same for work itself: an engine in this process keeps states of passages and vectors, as a server does.
 pub(super) async fn open_for_work(
     server: Option<&String>,

@@ -156,7 +156,7 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     let sources =
         Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
     let data = sources.load()?;
-    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
+    let backend = backend::open_for_lines(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.questions.len();
     let mut following = Following::with_optional_folder(questions, args.out.is_some(), "intervals and comparisons");
     let show = |event: Event<'_>| following.show(&event);

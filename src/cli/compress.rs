@@ -11,6 +11,7 @@ use super::rerank::{ask, method_parser};
 use super::{Failure, SettingsArgs, input, output};
 use crate::compress::{Method, Unit, recover};
 use crate::engine::methods;
+use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Compression, Passage, RerankRequest};
 use crate::numeric::real;
 use crate::rpc::v1;
@@ -135,7 +136,9 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     let given_order = ranked_by == "retriever" && args.rank.is_none();
     let request = RerankRequest {
         query: args.query.clone().unwrap_or_default(),
-        passages: if given_order { passages.into_iter().map(without_score).collect() } else { passages },
+        passages: if given_order { in_given_order(passages) } else { passages },
+        // Nothing has ranked them that an arrangement could go by.
+        context_order: if given_order { ContextOrder::Given } else { ContextOrder::default() },
         method: methods::find(ranked_by),
         top_n: args.top_n,
         compression: Some(args.compression.options(args.method)),
@@ -163,8 +166,10 @@ pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(
     }
 }
 
-fn without_score(passage: Passage) -> Passage {
-    Passage { retriever_score: None, ..passage }
+/// Passages with scores by which the retriever's method keeps their order.
+fn in_given_order(passages: Vec<Passage>) -> Vec<Passage> {
+    let scored = |(place, passage): (usize, Passage)| Passage { retriever_score: Some(-real(place)), ..passage };
+    passages.into_iter().enumerate().map(scored).collect()
 }
 
 /// A response whose quotations are in the words of the passages, by a report that was printed for them.

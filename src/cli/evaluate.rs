@@ -10,6 +10,7 @@ use super::following::Following;
 use super::metrics::StatisticsArgs;
 use super::task::TaskArgs;
 use super::{Failure, SettingsArgs, backend, measure, output};
+use crate::engine::evaluate::Annotator;
 use crate::evaluation::data::Sources;
 use crate::evaluation::methods::{GIVEN, Ranker};
 use crate::evaluation::summary::{Mean, Row, Summary, System};
@@ -161,14 +162,25 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
     let settings = args.settings()?;
-    let data = args.sources().load()?;
+    let mut data = args.sources().load()?;
+    let blank: usize = data.queries.iter().map(|query| query.blank).sum();
+    if blank > 0 {
+        output::complain(&format!("{blank} documents without title and text were left out of the lists"));
+    }
     let plan = Plan::new(settings, &data)?;
+    let unlabelled = data.queries.iter().filter(|query| data.judged && query.provenance.is_none()).count();
+    if unlabelled > 0 && plan.annotators.contains(&Annotator::Provenance) {
+        output::complain(&format!("{unlabelled} questions without labels are left out of provenance"));
+    }
+    if args.run.is_empty() && plan.annotators == [Annotator::Provenance] {
+        data.queries.retain(|query| query.provenance.is_some());
+    }
     if plan.settings.end_to_end && !plan.end_to_end {
         output::complain(
             "no annotator scores answers, so none are generated from whole lists: name one, such as token-f1",
         );
     }
-    let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
+    let backend = backend::open_for_lines(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.queries.len();
     let kept = format!("the same command continues {}", args.out.display());
     let mut following = Following::new(questions, kept, "intervals, correlations and comparisons");

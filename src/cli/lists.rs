@@ -6,6 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Failure, output};
+use crate::engine::rerank::Passage;
 use crate::evaluation::data::{Data, Query, Sources};
 
 /// Join a run with its texts and judgements, for the commands that read lists.
@@ -135,7 +136,7 @@ fn written(data: &Data, threshold: f64, unjudged: bool) -> Result<Written, Failu
             written.unjudged += 1;
         } else {
             let passages = passages(query);
-            written.blank += query.passages.len() - passages.len();
+            written.blank += query.blank;
             if passages.is_empty() {
                 written.empty += 1;
                 continue;
@@ -158,15 +159,10 @@ fn written(data: &Data, threshold: f64, unjudged: bool) -> Result<Written, Failu
 /// The passages of the one run, in its order.
 fn passages(query: &Query) -> Vec<Listed<'_>> {
     let list = query.lists.iter().flat_map(|list| list.passages.iter().zip(&list.scores));
-    let listed = list.filter_map(|(index, score)| {
-        let passage = &query.passages[*index];
-        let (title, text) = match (passage.title.trim().is_empty(), passage.text.trim().is_empty()) {
-            (_, false) => (passage.title.as_str(), passage.text.as_str()),
-            (false, true) => ("", passage.title.as_str()),
-            (true, true) => return None,
-        };
+    let listed = list.map(|(index, score)| {
+        let Passage { id, title, text, .. } = &query.passages[*index];
         let label = query.provenance.as_ref().map(|labels| labels[*index]);
-        Some(Listed { id: &passage.id, title, text, score: *score, label })
+        Listed { id, title, text, score: *score, label }
     });
     listed.collect()
 }

@@ -33,7 +33,7 @@ pub(super) async fn run(
     // States of passages are kept: lists of one collection share them.
     let backend = backend::open_for_work(args.server.as_ref(), &args.connection, config).await?;
     let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
-    let mut refused = 0;
+    let (mut refused, mut answered, mut uncalibrated, mut first) = (0, 0, Vec::new(), None);
     let answers = stream::iter(lists).map(async |(id, list): (String, input::Question)| {
         let request = RerankRequest { query: list.question, passages: list.passages, ..options.clone() };
         let answer = backend.rerank(&request).await;
@@ -41,15 +41,28 @@ pub(super) async fn run(
     });
     let mut answers = std::pin::pin!(answers.buffered(args.concurrency));
     while let Some((id, line, request, answer)) = answers.next().await {
+        let mut left_out = |problem: String| {
+            refused += 1;
+            bar.suspend(|| output::complain(&format!("{}:{}: {problem}", input::name(file), line)));
+            String::new()
+        };
         let text = match answer {
-            Ok(answer) if is_trec => lines(&id, &answer, &args.tag),
+            Ok(answer) if is_trec => {
+                answered += 1;
+                lines(&id, &answer, &args.tag)
+            }
             Ok(answer) => {
+                answered += 1;
                 let answer = output::rerank_json(&answer, args.texts.then_some(&request));
                 format!("{}\n", named(&id, answer))
             }
-            Err(Refusal::Question(problem)) => {
-                refused += 1;
-                bar.suspend(|| output::complain(&format!("{}:{}: {problem}", input::name(file), line)));
+            Err(Refusal::Question(problem)) => left_out(problem),
+            // Which calibration holds depends on the list, so that one list may have none. Where none has any, that is told once.
+            Err(Refusal::Fatal(error)) if request.auto_k && error.is_precondition() => {
+                if uncalibrated.is_empty() {
+                    first = Some(error);
+                }
+                uncalibrated.push(line);
                 String::new()
             }
             Err(Refusal::Fatal(error)) => {
@@ -64,7 +77,15 @@ pub(super) async fn run(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    match refused {
+    match first {
+        Some(error) if answered == 0 => return Err(error.into()),
+        Some(error) => {
+            let lines = uncalibrated.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            output::complain(&format!("{}: lines {lines}: {error}", input::name(file)));
+        }
+        None => {}
+    }
+    match refused + uncalibrated.len() {
         0 => Ok(()),
         refused => Err(Failure::Other(anyhow::anyhow!("{refused} of {count} lists were not reranked"))),
     }

@@ -94,7 +94,8 @@ pub(super) async fn evaluate(plan: &Plan, backend: &Backend, query: &Query) -> R
         systems: systems.collect(),
         labels: answer.labels.iter().map(|labels| (name(labels.annotator), labels.labels.clone())).collect(),
         passage_answers: answer.passage_answers.iter().map(|answer| answer.text.clone()).collect(),
-        tokens: usage.tokens,
+        // What a server had kept would have to be read elsewhere, and by another system that was asked first.
+        tokens: usage.tokens + usage.cached_tokens,
         naive_tokens: usage.naive_tokens,
         judged_pairs: answer.judged_pairs,
         warnings: answer.warnings,
@@ -133,7 +134,7 @@ async fn rerank(
         context: arranged.original_indices.iter().filter_map(index).collect(),
         context_order: order_name(arranged.order()),
         position_bias: answer.position_bias.into_iter().next_back().map(|bias| bias.weights).unwrap_or_default(),
-        tokens: answer.usage.map_or(0, |usage| usage.tokens),
+        tokens: answer.usage.map_or(0, |usage| usage.tokens + usage.cached_tokens),
         warnings: answer.warnings,
     })
 }

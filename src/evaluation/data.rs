@@ -59,6 +59,9 @@ pub(crate) struct Query {
     pub judged: Option<Vec<f64>>,
     /// The lists of the systems.
     pub lists: Vec<List>,
+    /// Documents of its lists that have neither title nor text, and were left out.
+    #[serde(skip)]
+    pub blank: usize,
     /// Why it cannot be evaluated.
     pub fault: Option<String>,
 }
@@ -123,6 +126,8 @@ impl Sources {
     fn read_questions(&self, file: &Path) -> Result<Data, EvaluationError> {
         let read = files::questions(file)?;
         let labelled = read.iter().any(|question| question.labels.iter().any(|label| *label > 0.0));
+        // Where only relevant passages are marked, a question without a mark has none. Where others are labelled as well, nobody judged it.
+        let negatives = read.iter().any(|question| question.given.iter().any(|label| *label <= 0.0));
         let mut seen = HashSet::new();
         let mut queries = Vec::with_capacity(read.len());
         for mut question in read {
@@ -131,16 +136,24 @@ impl Sources {
                 let problem = format!("the id {id:?} is given twice");
                 return Err(EvaluationError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
             }
-            question.passages.truncate(self.depth);
-            let scores = question.passages.iter().map(|passage| passage.retriever_score).collect();
-            let given = (0..question.passages.len()).collect();
+            let (mut passages, mut labels, mut blank) = (Vec::new(), Vec::new(), 0);
+            for (passage, label) in question.passages.into_iter().zip(question.labels).take(self.depth) {
+                let Some((title, text)) = readable(&passage.title, &passage.text) else {
+                    blank += 1;
+                    continue;
+                };
+                passages.push(Passage { title, text, ..passage });
+                labels.push(label);
+            }
+            let scores = passages.iter().map(|passage| passage.retriever_score).collect();
             queries.push(Query {
                 id,
-                lists: vec![List { system: GIVEN.to_owned(), passages: given, scores }],
-                provenance: labelled.then(|| question.labels.iter().take(self.depth).copied().collect()),
+                lists: vec![List { system: GIVEN.to_owned(), passages: (0..passages.len()).collect(), scores }],
+                provenance: (labelled && !(negatives && question.given.is_empty())).then_some(labels),
                 question: question.question,
                 references: question.answers,
-                passages: question.passages,
+                passages,
+                blank,
                 ..Query::default()
             });
         }
@@ -244,18 +257,23 @@ fn assembled(
         Some(text) => (query.question, query.references) = (text.text.clone(), text.answers.clone()),
         None => query.fault = Some("the file of queries has no text for it".to_owned()),
     }
-    let mut indices: HashMap<&str, usize> = HashMap::new();
+    let mut indices: HashMap<&str, Option<usize>> = HashMap::new();
     for (system, documents) in lists {
         let mut list = List { system: system.clone(), ..List::default() };
         for (document, score) in documents {
             let index = *indices.entry(document).or_insert_with(|| {
-                let (title, text) = corpus.get(*document).cloned().unwrap_or_else(|| {
+                let Some(found) = corpus.get(*document) else {
                     query.fault.get_or_insert_with(|| format!("the corpus has no document {document:?}"));
-                    (String::new(), String::new())
-                });
+                    return None;
+                };
+                let Some((title, text)) = readable(&found.0, &found.1) else {
+                    query.blank += 1;
+                    return None;
+                };
                 query.passages.push(Passage { id: (*document).to_owned(), title, text, retriever_score: None });
-                query.passages.len() - 1
+                Some(query.passages.len() - 1)
             });
+            let Some(index) = index else { continue };
             list.passages.push(index);
             list.scores.push(Some(*score));
         }
@@ -267,6 +285,15 @@ fn assembled(
         query.passages.iter().map(|passage| label(passage).unwrap_or(0.0).max(0.0)).collect()
     });
     query
+}
+
+/// Title and text of a document. A title alone is its text; `None` where there is neither.
+fn readable(title: &str, text: &str) -> Option<(String, String)> {
+    match (title.trim().is_empty(), text.trim().is_empty()) {
+        (_, false) => Some((title.to_owned(), text.to_owned())),
+        (false, true) => Some((String::new(), title.to_owned())),
+        (true, true) => None,
+    }
 }
 
 /// A query's text and reference answers.

@@ -29,7 +29,7 @@ pub(crate) struct Line {
     /// The greedy answer from each passage alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passage_answers: Vec<String>,
-    /// Tokens that the generator evaluated for the labels and the end-to-end answers.
+    /// Tokens that the generator evaluated for the labels and the end-to-end answers, or had kept.
     #[serde(default)]
     pub tokens: u64,
     /// Tokens of the same prompts without sharing.
@@ -76,7 +76,7 @@ pub(crate) struct Ranked {
     /// Fitted position weights of the longest prompts; only MOI fits them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub position_bias: Vec<f64>,
-    /// Tokens that the generator evaluated for the ranking.
+    /// Tokens that the generator evaluated for the ranking, or had kept.
     #[serde(default)]
     pub rerank_tokens: u64,
     /// Warnings of the ranking, such as a model that was not there.

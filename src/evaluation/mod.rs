@@ -145,7 +145,9 @@ pub(crate) async fn run(
         data.queries.iter().map(|query| Ok((query.id.as_str(), query.fingerprint()?))).collect();
     // The answers of an evaluation of long answers, which this one replaces, are of this program.
     let replaced = restart
-        && journal::stored(folder).is_some_and(|stored| stored.get("format") == Some(&plan::OF_LONG_ANSWERS.into()));
+        && journal::stored(folder).is_some_and(|stored| {
+            plan::OF_LONG_ANSWERS.iter().any(|format| stored.get("format") == Some(&(*format).into()))
+        });
     let mut journal: Journal<Line> = Journal::open(folder, &manifest, &expected?, restart)?;
     if replaced {
         // Mostly there are none.
@@ -200,7 +202,7 @@ pub(crate) async fn models(backend: &Backend, judged: Option<&str>) -> Result<Mo
     let models = backend.models().await?;
     let Some(name) = judged.filter(|_| models.entailment.is_empty()) else { return Ok(models) };
     let needs = |problem: String| EvaluationError::Input(format!("{name} needs an entailment model: {problem}"));
-    let pair = TextPair { premise: "A text.".into(), hypothesis: "A text.".into() };
+    let pair = TextPair::new("A text.", "A text.");
     backend.entail(vec![pair], "").await.map_err(|refusal| match refusal {
         Refusal::Question(problem) => needs(problem),
         Refusal::Fatal(error) => needs(error.to_string()),

@@ -12,11 +12,11 @@ use crate::engine::models::Role;
 use crate::engine::task::{Task, TaskKind};
 use crate::metrics::rank::{Grading, Metric};
 
-/// Format of the results. A folder of another format is refused, because its lines mean something else: 2 answers from the
-/// context order of the rerank response, 1 from the ranking.
-const FORMAT: u32 = 2;
-/// The same of long answers: 3 measures them without the marks of their citations.
-pub(super) const OF_LONG_ANSWERS: u32 = 3;
+/// Format of the results. A folder of another format is refused, because its lines mean something else: 4 has empty answers that support
+/// no reference, and tokens that a server had kept; 2 answers from the context order of the rerank response, 1 from the ranking.
+const FORMAT: u32 = 4;
+/// The same of long answers, which have a file of cited ones; the earlier 3, too.
+pub(super) const OF_LONG_ANSWERS: [u32; 2] = [5, 3];
 
 /// The settings, applied to the data.
 pub(crate) struct Plan {
@@ -142,7 +142,7 @@ impl Plan {
         let names: Vec<&str> = self.annotators.iter().map(|annotator| annotator.name()).collect();
         let metrics: Vec<String> = self.metrics.iter().map(ToString::to_string).collect();
         let manifest = json!({
-            "format": if self.settings.task.kind == TaskKind::LongAnswer { OF_LONG_ANSWERS } else { FORMAT },
+            "format": if self.settings.task.kind == TaskKind::LongAnswer { OF_LONG_ANSWERS[0] } else { FORMAT },
             "generator_sha256": models.generator,
             "generator_encoding": models.encoding,
             "entailment_sha256": self.asks_judge().then_some(&models.entailment),
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(manifest(TaskKind::Dialogue, &[])["annotators"], json!(["token-f1", "rouge-l", "llm-judgement"]));
         // Long answers were once measured with the marks of their citations.
         let long = manifest(TaskKind::LongAnswer, &[]);
-        assert_eq!((&short["format"], &fever["format"], &long["format"]), (&json!(2), &json!(2), &json!(3)));
+        assert_eq!((&short["format"], &fever["format"], &long["format"]), (&json!(4), &json!(4), &json!(5)));
         let refused = plan(TaskKind::Classification, &["one"]).err().unwrap();
         assert_eq!(refused.to_string(), "--labels: 1 given, 2 to 64 allowed");
     }

@@ -111,7 +111,7 @@ fn overview(plan: &Plan, summary: &Summary) -> Markup {
         p {
             (summary.evaluated) " of " (summary.questions) " questions evaluated"
             @if !summary.failed.is_empty() { ", " a href="#failed" { (summary.failed.len()) " failed" } }
-            ". The generator evaluated " (cost.tokens) " tokens, " (format!("{:.0}", each(count(cost.tokens))))
+            ". The generator evaluated or had kept " (cost.tokens) " tokens, " (format!("{:.0}", each(count(cost.tokens))))
             " a question; without sharing prompts it would have been " (cost.naive_tokens) ". "
             @if rerank_tokens > 0 { "The rankings took " (rerank_tokens) " tokens more. " }
             @if cost.judged_pairs > 0 { "The entailment model judged " (cost.judged_pairs) " pairs. " }
@@ -165,8 +165,8 @@ fn metrics(summary: &Summary) -> Markup {
     html! {
         h2 id="metrics" { "Metrics over the labels" }
         p { "Means over questions with bootstrap intervals. A label is the quality of the generator's answer from the passage "
-            "alone. P is the mean of the labels, Success their maximum; the other metrics count the passages whose label reaches "
-            "the threshold, which beside provenance is for its labels alone; those of the others then count from one half on." }
+            "alone. P is the mean of the labels, Success their maximum, and nDCG takes them as gains; the other metrics count the "
+            "passages whose label reaches the threshold, which beside provenance is for its labels alone; those of the others then count from one half on." }
         (table(&summary.systems, |system| &system.metrics, true))
         @if summary.systems.iter().any(|system| !system.end_to_end.is_empty()) {
             h3 { "End-to-end answers" }

@@ -177,6 +177,8 @@ pub struct Question {
     pub passages: Vec<Passage>,
     /// For each passage its label or 1 where it is marked as relevant; 0 without either.
     pub labels: Vec<f64>,
+    /// The labels that its passages have, and the marks as 0 and 1.
+    pub given: Vec<f64>,
 }
 
 /// Reads questions, one JSON object a line: as [`labelled::lists`], but without labels, answers or passages a line is read, too.
@@ -206,12 +208,15 @@ fn question(line: &str, number: usize) -> Result<Question, String> {
         Some((name, _)) => return Err(fields.fault(name, "must be a list")),
     };
     let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
+    let mut given_labels = Vec::new();
     for (index, value) in given.iter().enumerate() {
         let fields = Fields::of(value, &format!("passages[{index}]"))?;
         passages.push(labelled::passage(&fields, index)?);
-        labels.push(labelled::label(&fields)?.unwrap_or(0.0));
+        let label = labelled::label(&fields)?;
+        given_labels.extend(label);
+        labels.push(label.unwrap_or(0.0));
     }
-    Ok(Question { line: number, id: fields.identifier()?, question, answers, passages, labels })
+    Ok(Question { line: number, id: fields.identifier()?, question, answers, passages, labels, given: given_labels })
 }
 
 #[cfg(test)]

@@ -83,11 +83,11 @@ fn an_end_to_end_answer_is_read_from_the_context_order() {
     // Results of the format that answered from the ranking are not continued.
     let manifest = out.join("manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
-    std::fs::write(&manifest, text.replace("\"format\": 2", "\"format\": 1")).unwrap();
+    std::fs::write(&manifest, text.replace("\"format\": 4", "\"format\": 1")).unwrap();
     let refused = run(&asked.concat());
     assert_eq!(refused.status.code(), Some(2));
     let said = error(&refused);
-    assert!(said.contains("format (stored 1, now 2)") && said.contains("--restart"), "{said}");
+    assert!(said.contains("format (stored 1, now 4)") && said.contains("--restart"), "{said}");
     succeeded(&run(&[asked.concat(), vec!["--restart"]].concat()));
     runtime.block_on(server.stop());
 }

@@ -23,6 +23,7 @@ mod compare;
 mod distil;
 mod evaluate;
 mod evaluate_context;
+mod evaluate_runs;
 #[path = "../common/gguf.rs"]
 mod gguf;
 #[path = "../common/labelled.rs"]

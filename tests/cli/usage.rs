@@ -46,6 +46,8 @@ fn a_wrong_option_is_no_fault_of_the_lines() {
         (&["rerank", "--lists", &file, "--latency-budget-ms=-1"], "latency_budget_ms: "),
         (&["rerank", "--lists", &file, "--method", "first", "--instruction", "Find."], "instruction: first does not"),
         (&["rerank", "--lists", &file, "--compress", "selective-context", "--ratio", "2"], "ratio: "),
+        (&["rerank", "--lists", &file, "--method", "cascade", "--orders", "5"], "moi: only token_budget"),
+        (&["rerank", "--lists", &file, "--reference", " "], "utility.references[0]: must not be empty"),
     ] {
         let absent = ["--set", "generator.model=absent"];
         once(&run(&[arguments, &absent].concat()), expected, "lists.jsonl");
@@ -80,4 +82,53 @@ fn an_empty_name_of_a_configuration_is_none() {
     assert_eq!(flag.status.code(), Some(2), "{}", error(&flag));
     let missing = command(&["check-config"]).env("RERANKD_CONFIG", "/nowhere.toml").output().unwrap();
     assert!(!missing.status.success() && error(&missing).contains("/nowhere.toml"), "{}", error(&missing));
+}
+
+/// clap passes over `requires` where what is required conflicts with something given: they had no effect.
+#[test]
+fn options_of_ranking_are_refused_beside_those_of_profiles() {
+    for options in [&["--relevance-threshold", "2"][..], &["--methods", "cascade"], &["--json"], &["--mixes"]] {
+        for profiles in [&["--add"][..], &["--subject", "answer"]] {
+            let refused = run(&[&["calibrate", "--data", "x"], options, profiles].concat());
+            assert_eq!(refused.status.code(), Some(2));
+            assert!(error(&refused).contains("cannot be used with"), "{options:?}: {}", error(&refused));
+        }
+    }
+    assert!(error(&run(&["calibrate", "--data", "/nowhere", "--add"])).contains("/nowhere"));
+}
+
+/// Every request by such a name was refused by a server that was READY; commands have no such names.
+#[test]
+fn a_method_of_the_http_port_needs_its_model() {
+    let settings = ["--set", "http.method=cross-encoder", "--set", "http.model_aliases=near=embedding,far=yes-no"];
+    let refused = run(&[&["check-config"], &settings[..]].concat());
+    assert_eq!(refused.status.code(), Some(78), "{}", error(&refused));
+    assert!(error(&refused).contains("http.method: cross-encoder needs reranker.model, which is empty"));
+    assert!(!error(&refused).contains("near"), "the embedding model is configured by default");
+    let without = run(&[&["check-config", "--set", "embedding.model="], &settings[2..]].concat());
+    assert!(
+        error(&without).contains("http.model_aliases: near: embedding needs embedding.model"),
+        "{}",
+        error(&without)
+    );
+    assert!(run(&["models", "list", "--set", "http.method=cross-encoder"]).status.success());
+}
+
+/// Paragraphs that nobody ranked were rearranged, with a note that the given order is kept.
+#[test]
+fn compression_without_a_ranking_keeps_the_given_order() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(common::Scripted::default().serve());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("passages.jsonl").display().to_string();
+    let lines = ["a question", "b", "c d e"].map(|text| format!("{{\"text\": \"{text}\", \"score\": 1}}\n"));
+    std::fs::write(&file, lines.concat()).unwrap();
+    let ask = ["compress", "--query", "question", "--method", "selective-context", "--server", &server.address, &file];
+    let answered = run(&ask);
+    assert!(answered.status.success(), "{}", error(&answered));
+    let answer: serde_json::Value = serde_json::from_slice(&answered.stdout).unwrap();
+    let passages = answer["compression"]["passages"].as_array().unwrap();
+    let order: Vec<u64> = passages.iter().map(|one| one["original_index"].as_u64().unwrap()).collect();
+    assert_eq!((order, answer["warnings"].to_string()), (vec![0, 1, 2], "[]".to_owned()));
+    runtime.block_on(server.stop());
 }

@@ -57,7 +57,7 @@ impl Study<'_> {
             ),
             "The judge is the same generator (its probability of Yes against No that the passage is relevant to the query); the paper's is Mistral 7B.".to_owned(),
             format!(
-                "P is the mean of the labels and Success their maximum; the other metrics count labels of at least {}, and the \
+                "P is the mean of the labels, Success their maximum, and nDCG takes them as gains; the other metrics count labels of at least {}, and the \
                  data's own (provenance) of at least {}. R and the ideal of nDCG are over the first k passages, as in the paper, so that R \
                  says whether any of them counts.",
                 Grading::ERAG.threshold,

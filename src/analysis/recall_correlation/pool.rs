@@ -2,14 +2,14 @@
 
 use rayon::prelude::*;
 
-use crate::analysis::coefficient::{Pairs, coefficient, difference};
+use crate::analysis::coefficient::{Pairs, coefficient, difference, resampled};
 use crate::evaluation::summary::Mean;
 use crate::metrics::agreement::Correlation;
 use crate::metrics::never;
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
 use crate::metrics::recall::{Chosen, Family, Sample, choose_alpha, over_alphas};
 use crate::metrics::resample::Statistics;
-use crate::numeric::rounded;
+use crate::numeric::{mean, rounded};
 
 /// A measure and the answer's quality by list, one place a sample; `None` where the measure is not defined.
 type Places = Vec<Placed>;
@@ -112,9 +112,14 @@ impl Pool {
         self.lists.iter().map(Vec::len).sum()
     }
 
-    /// Mean quality of the answers.
-    pub fn responses(&self) -> Vec<Option<f64>> {
-        self.lists.iter().flatten().map(|sample| Some(sample.response)).collect()
+    /// Mean quality of the answers. Its interval draws lists with all their samples, whose answers are to one question.
+    pub fn quality(&self, statistics: &Statistics) -> Mean {
+        let of = |list: &Listed| list.iter().map(|sample| sample.response).collect();
+        let lists: Vec<Vec<f64>> = self.lists.iter().filter(|list| !list.is_empty()).map(of).collect();
+        resampled(lists.len(), statistics, |drawn| {
+            let drawn: Vec<f64> = drawn.iter().flat_map(|list| lists[*list].iter().copied()).collect();
+            (!drawn.is_empty()).then(|| mean(&drawn))
+        })
     }
 
     fn flat(&self) -> Vec<Sample> {

@@ -8,7 +8,6 @@ use crate::analysis::report::{Chart, Report, Table, cell};
 use crate::evaluation::EvaluationError;
 use crate::evaluation::charts::Axes;
 use crate::evaluation::curves::{Plotted, plot};
-use crate::evaluation::summary::mean_of;
 use crate::metrics::agreement::Correlation;
 use crate::metrics::recall::Family;
 use crate::metrics::resample::Statistics;
@@ -198,7 +197,7 @@ impl About<'_> {
             let reached = pool.reach_all(kind, self.statistics);
             let find = |measure: Measure| reached.iter().find(|one| one.measure == measure);
             let mut row = vec![name.clone()];
-            let answers = mean_of(&pool.responses(), self.statistics);
+            let answers = pool.quality(self.statistics);
             row.push(report.number(format!("{quality}, K/N {name}"), "", answers));
             let t = find(Measure::Weighed(Family::T));
             for measure in COMPARED {

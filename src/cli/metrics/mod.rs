@@ -85,7 +85,7 @@ enum TestName {
 enum TieName {
     /// As in trec_eval: scores in single precision, among equal ones the id that sorts last first.
     Trec,
-    /// In the order of the file.
+    /// In the order of the file; of a JSON run, whose documents have none, by id.
     Input,
 }
 

@@ -11,7 +11,7 @@
 //! - A label below 0 means pooled but not judged. It counts as not relevant and gains nothing, and Bpref ignores it.
 //!
 //! With graded labels ([`Grading::graded`], eRAG section 2) P is the mean of the labels in the top k and Success their
-//! maximum. The other metrics take the threshold. A label below 0 is then harm by DeltaSePer: judged, and not relevant.
+//! maximum; nDCG and ERR take the labels as gains, as always. The other metrics take the threshold. A label below 0 is then harm by DeltaSePer: judged, and not relevant.
 
 mod compute;
 mod parse;
