@@ -142,8 +142,9 @@ impl Size {
     fn ranking(request: &RerankRequest, inline: Option<&Inline>, limits: usize) -> Self {
         let passages = bytes(&request.passages, request.passage_tokens);
         let queries = (request.query.len() + FRAME).saturating_mul(request.passages.len());
-        let orders = request.moi.orders.unwrap_or(1);
-        let ranked = passages.saturating_add(queries).saturating_mul(orders);
+        // Other methods do not read it.
+        let orders = request.moi.orders.filter(|_| request.method().name() == "moi");
+        let ranked = passages.saturating_add(queries).saturating_mul(orders.unwrap_or(1));
         let sampled = inline.map_or(0, |inline| measured(request, inline));
         let (method, answers) = (request.method(), request.method().drawn(request));
         let drawn = answers.saturating_mul(BYTES_PER_TOKEN);
@@ -155,7 +156,7 @@ impl Size {
             let returned = request.top_n.unwrap_or(all).min(all);
             (passages / all).saturating_mul(returned).saturating_add(FRAME).saturating_mul(reads)
         });
-        let variant = option(ORDERS, request.moi.orders.is_some())
+        let variant = option(ORDERS, orders.is_some())
             | option(INLINE, inline.is_some())
             | option(OPENING, !request.opening.is_built_in())
             | option(COMPRESSED, request.compression_reads())

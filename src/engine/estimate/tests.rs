@@ -37,6 +37,20 @@ fn an_estimate_follows_what_requests_took() {
     assert_eq!((draws("pairwise"), draws("listwise"), draws("leave-one-out")), (Kind::Reads, Kind::Draws, Kind::Draws));
 }
 
+/// The estimate of a method that does not read them was multiplied by them.
+#[test]
+fn orders_count_for_moi_alone() {
+    let of = |method: &str, orders: Option<usize>| {
+        let mut request = request(4, 400);
+        request.method = methods::find(method);
+        request.moi.orders = orders;
+        let size = Size::of_ranking(&request, usize::MAX);
+        (size.bytes, size.class)
+    };
+    assert_eq!(of("query-generation", Some(1_000)), of("query-generation", None));
+    assert!(of("moi", Some(1_000)).0 > 100 * of("moi", None).0);
+}
+
 /// Of 64 contexts none was counted, and samples that are not drawn were.
 #[test]
 fn an_evaluation_counts_its_contexts_and_what_it_draws() {

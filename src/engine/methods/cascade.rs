@@ -22,11 +22,11 @@ use super::moi::{Moi, MoiOptions, Scheme};
 use super::query_prompt::{QueryPrompt, overhead_with};
 use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
+use crate::engine::EngineError;
 use crate::engine::fusing::{Fusion, FusionMode, FusionReport, Signals};
 use crate::engine::models::Role;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::{Passage, RerankRequest};
-use crate::engine::{EngineError, Limits};
 use crate::fusion::settled;
 use crate::numeric::{descending, real};
 
@@ -54,7 +54,7 @@ impl Method for Cascade {
         "the retriever's scores, an embedding model's cosines and log P(query | passage) fused; near ties by MOI (the default)"
     }
 
-    fn check(&self, request: &RerankRequest, _: &Limits) -> Result<(), EngineError> {
+    fn check_options(&self, request: &RerankRequest) -> Result<(), EngineError> {
         if request.moi.asks_for_moi() {
             let problem = "only token_budget, seed and settle_probability apply to this method: leave the method out, or take moi";
             return Err(EngineError::invalid("moi", problem));

@@ -102,6 +102,14 @@ pub trait Method: Send + Sync {
         Ok(())
     }
 
+    /// Refuses options that it can take for no list.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] with the field.
+    fn check_options(&self, _request: &RerankRequest) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Rewrites texts that its prompts would misread, before they are tokenised.
     fn prepare(&self, _request: &mut RerankRequest) {}
 

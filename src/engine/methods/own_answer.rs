@@ -119,11 +119,11 @@ impl<A: Attribution> ByOwnAnswer<A> {
     }
 
     /// Refuses a request whose second round cannot fit, before the first is paid for: even an answer of one token needs all
-    /// prompts of both rounds.
+    /// prompts of both rounds, and the longest answer counts until it is drawn.
     fn check_budget(&self, budget: &Budget) -> Result<(), EngineError> {
         let drawing: usize = self.drawing().iter().map(|segment| segment.tokens.len()).sum();
         let scoring = Budget::plan(&self.scoring(&Arc::from([0])));
-        let needed = drawing + scoring.cost().tokens;
+        let needed = drawing + self.grow.evaluated() + scoring.cost().tokens;
         if !budget.suffices(needed, budget.spared(&scoring)) {
             return Err(EngineError::Budget { needed, allowed: budget.tokens });
         }

@@ -283,12 +283,11 @@ impl Judging {
     /// `S` of a context.
     fn support(&self, context: usize, meanings: &[usize], shares: &[f64]) -> Option<Estimate> {
         let drawn = &self.drawn[context];
-        let nothing = Verdict { entailment: 0.0, neutral: 1.0, contradiction: 0.0 };
         let against = |meaning: &usize| Against {
             response_entails: drawn
                 .texts
                 .iter()
-                .map(|text| text.map_or(Some(nothing), |text| self.verdicts.get(&(text, *meaning)).copied()))
+                .map(|text| text.map_or(Some(Verdict::NEITHER), |text| self.verdicts.get(&(text, *meaning)).copied()))
                 .collect(),
             reference_entails: Vec::new(),
         };

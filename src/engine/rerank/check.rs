@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::RerankRequest;
+use super::{Inline, RerankRequest};
 use crate::engine::{EngineError, Limits};
 use crate::metrics::quoted;
 
@@ -74,6 +74,8 @@ impl RerankRequest {
             return invalid(self.opening.field(), problem);
         }
         self.fusion.check()?;
+        method.check_options(self)?;
+        self.inline.as_ref().map_or(Ok(()), Inline::check_options)?;
         self.compression.map_or(Ok(()), |compression| compression.check())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::alone::Alone;
 use super::compressor::{Compressor, Text, longest};
 use super::{RerankRequest, Reranked};
-use crate::call::{Call, Lane, Stage};
+use crate::call::{Call, Stage};
 use crate::compress::{Method, Unit, valued};
 use crate::engine::models::ServedGenerator;
 use crate::engine::{Engine, EngineError, milliseconds};
@@ -215,7 +215,7 @@ impl Engine {
             let passages: Vec<CompressedPassage> = order.into_iter().filter_map(passage).collect();
             Ok::<_, EngineError>((passages, unaligned))
         };
-        let (passages, unaligned) = call.compute_in(Lane::Fit, work).await?;
+        let (passages, unaligned) = call.compute(work).await?;
         placed.usage.fit_ms += milliseconds(started);
         placed.warnings.extend(warnings(cut, unaligned, &passages));
         placed.compression = Some(CompressionReport {

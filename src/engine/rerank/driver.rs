@@ -150,7 +150,7 @@ impl Driver<'_> {
                     return Ok(Driven { scored: *scored, cut });
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
-                Step::Judge(pairs) => scores = Some(self.judge(pairs).await?),
+                Step::Judge(pairs) => scores = Some(self.judge(pairs, &mut warnings).await?),
                 Step::ScorePassages(role) if signal == Some(role) => {
                     let preferred = lock(&ranking).preferred().to_vec();
                     scores = Some(self.mix_in(role, (&task, preferred), &mut warnings).await?);
@@ -267,6 +267,7 @@ impl Driver<'_> {
         beside: &HashSet<NodeId>,
     ) -> Result<Outcome, EngineError> {
         let passages = self.passages;
+        let lane = if lock(ranking).fits() { Lane::Fit } else { Lane::Request };
         let (sender, mut events) = unbounded_channel();
         let mut work = std::pin::pin!(model.scheduler.run_round(plan, self.call, Some(sender), rounds));
         let child = self.call.child();
@@ -284,7 +285,7 @@ impl Driver<'_> {
                         let complete = pending.scored(node, scores);
                         if complete >= due && complete < scores.len() && interim.is_none() {
                             due = complete + complete.div_ceil(2);
-                            interim = Some(Box::pin(interim_order(&child, ranking, scores.clone())));
+                            interim = Some(Box::pin(interim_order(&child, ranking, scores.clone(), lane)));
                         }
                     }
                     Event::Sampled(..) => {}
@@ -319,11 +320,10 @@ impl Driver<'_> {
     }
 }
 
-async fn interim_order(call: &Call, ranking: &Shared, partial: Scores) -> Option<Interim> {
+async fn interim_order(call: &Call, ranking: &Shared, partial: Scores, lane: Lane) -> Option<Interim> {
     let ranking = Arc::clone(ranking);
-    let order =
-        call.compute_in(Lane::Fit, move |call| Ok::<_, EngineError>(lock(&ranking).interim(&partial, call))).await;
-    order.ok().flatten()
+    let work = move |call: &Call| Ok::<_, EngineError>(lock(&ranking).interim(&partial, call));
+    call.compute_in(lane, work).await.ok().flatten()
 }
 
 /// Blocking: tokenising takes milliseconds for large passages.

@@ -44,7 +44,16 @@ impl Inline {
             );
             return Err(EngineError::invalid("utility", problem));
         }
-        check_references(&self.references, limits).and_then(|()| self.sampling.check()).map_err(own_field)
+        check_references(&self.references, limits).map_err(own_field)
+    }
+
+    /// Refuses options that no list could be measured with.
+    pub(super) fn check_options(&self) -> Result<(), EngineError> {
+        let blank = self.references.iter().position(|reference| reference.trim().is_empty());
+        if let Some(index) = blank {
+            return Err(EngineError::invalid(format!("utility.references[{index}]"), "must not be empty"));
+        }
+        self.sampling.check().map_err(own_field)
     }
 }
 
@@ -128,6 +137,7 @@ impl Engine {
         if report.shortened > 0 {
             answer.warnings.push(format!("utility: {} passages were cut to fit", report.shortened));
         }
+        answer.warnings.extend(report.too_long.map(|warning| format!("utility: {warning}")));
         let without = report.context_free.seper_soft.as_ref().map(Estimate::measured);
         let judged_pairs = report.judged_pairs;
         let mut utilities = report.utilities.into_iter();

@@ -185,7 +185,8 @@ impl Engine {
         } else {
             reading.get()?.with_frame(request.frame)?
         };
-        call.settle(self.place_of(&request)).map_err(|_| self.queue_full())?;
+        let place = self.place_of(&request);
+        call.settle(place).map_err(|_| self.queue_full_at(place))?;
         let model = self.model_of_request(&request).unwrap_or_default();
         call.tally().set_subject(request.method().name(), &model);
         let sha256 = self.beside_sha256(&request);
@@ -257,12 +258,13 @@ impl Engine {
         } else {
             place::place((&generator, &scorer), &request, calibration.as_ref(), driven, usage)?
         };
-        let ranked = placed.usage.tokens;
+        // Before the utility, which gives back what the generator no longer has to do while answers are judged.
+        self.compress(call, compressor, (&request, alone), &mut placed).await?;
+        let read = placed.usage.tokens;
         if !placed.passages.is_empty() {
             self.measure_inline(call, &request, &mut placed, &quota).await?;
         }
-        let measured = placed.usage.tokens - ranked;
-        self.compress(call, compressor, (&request, alone), &mut placed).await?;
+        let measured = placed.usage.tokens - read;
         // Where nothing is returned no utility is measured, which says nothing of requests for one.
         let idle = request.inline.is_some() && placed.inline.is_none();
         let whole = !idle && !placed.has_idle_compression(&request) && !request.was_bounded(placed.usage.tokens);

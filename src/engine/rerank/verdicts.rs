@@ -2,12 +2,17 @@
 
 use super::driver::Driver;
 use crate::engine::EngineError;
+use crate::engine::belief::report::too_long;
 use crate::engine::methods::Scores;
 use crate::model::entailment::TextPair;
 
 impl Driver<'_> {
     /// Has pairs of texts judged. The pairs of all rounds, and of all lists of the request, count together.
-    pub(super) async fn judge(&mut self, pairs: Vec<TextPair>) -> Result<Scores, EngineError> {
+    pub(super) async fn judge(
+        &mut self,
+        pairs: Vec<TextPair>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Scores, EngineError> {
         if self.quota.add_pairs(pairs.len()) > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });
         }
@@ -20,6 +25,8 @@ impl Driver<'_> {
             model.scheduler.settle(self.call);
         }
         let judged = self.models.judge()?.judge(pairs, self.call).await?;
+        let warning = judged.long.then(|| too_long(&judged.model, true));
+        warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
         self.usage.pairs += judged.judged;
         self.usage.queue_ms += judged.queued.as_secs_f64() * 1e3;
         self.usage.score_ms += judged.running.as_secs_f64() * 1e3;

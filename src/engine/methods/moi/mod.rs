@@ -44,7 +44,11 @@ impl Method for Moi {
             let problem = format!("{} given, moi takes at most {MOST}", request.passages.len());
             return Err(EngineError::invalid("passages", problem));
         }
-        request.moi.check(request.passages.len(), limits)
+        request.moi.check(&request.passages, limits)
+    }
+
+    fn check_options(&self, request: &RerankRequest) -> Result<(), EngineError> {
+        request.moi.check_options()
     }
 
     fn takes_opening(&self) -> bool {
@@ -58,7 +62,7 @@ impl Method for Moi {
     }
 
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
-        let longest = request.moi.longest(request.passages.len());
+        let longest = request.moi.longest(&request.passages);
         Some(PromptShape { longest, overhead: overhead_with(&request.opening, language) })
     }
 

@@ -139,19 +139,27 @@ impl MoiOptions {
         self.outcome == Outcome::QueryLikelihood && free && self.domain.is_none() && !self.paper_objective
     }
 
+    /// The retriever's scores, by which the pruned design cuts its rotations; `None` where all are cut to one length.
+    fn pruned_by(&self, passages: &[Passage]) -> Option<Vec<f64>> {
+        let varies = self.scheme() == Scheme::Pruned && self.variable_pruning;
+        let scores: Option<Vec<f64>> = passages.iter().map(|passage| passage.retriever_score).collect();
+        scores.filter(|_| varies)
+    }
+
     /// Number of passages in the longest prompt.
-    pub(super) fn longest(&self, passages: usize) -> usize {
+    pub(super) fn longest(&self, passages: &[Passage]) -> usize {
+        let count = passages.len();
         let whole = match self.scheme() {
-            Scheme::Pruned if !self.variable_pruning => self.prune_length(passages),
-            _ => passages,
+            Scheme::Pruned if self.pruned_by(passages).is_none() => self.prune_length(count),
+            _ => count,
         };
-        self.depth(passages).map_or(whole, |depth| depth.min(whole))
+        self.depth(count).map_or(whole, |depth| depth.min(whole))
     }
 
     /// Whether every prompt of the design holds every passage.
-    fn asks_whole_orders(&self, passages: usize) -> bool {
-        let varies = self.scheme() == Scheme::Pruned && self.variable_pruning;
-        self.depth(passages).is_none() && !varies && self.longest(passages) == passages
+    fn asks_whole_orders(&self, passages: &[Passage]) -> bool {
+        let varies = self.pruned_by(passages).is_some();
+        self.depth(passages.len()).is_none() && !varies && self.longest(passages) == passages.len()
     }
 
     /// Refuses a probability of a settled place that is none.
@@ -159,7 +167,8 @@ impl MoiOptions {
         open("moi.settle_probability", self.settle_probability)
     }
 
-    pub(in crate::engine) fn check(&self, passages: usize, limits: &Limits) -> Result<(), EngineError> {
+    pub(in crate::engine) fn check(&self, list: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+        let passages = list.len();
         if self.copies.is_some_and(|copies| copies > limits.orders) {
             return Err(EngineError::invalid("moi.copies", format!("must be at most {}", limits.orders)));
         }
@@ -174,16 +183,6 @@ impl MoiOptions {
             let problem = format!("{orders} given, must be between 1 and {}", limits.orders);
             return Err(EngineError::invalid("moi.orders", problem));
         }
-        open("moi.sigma2", self.sigma2)?;
-        self.check_settled()?;
-        if let Some(Domain::Softmax { temperature }) = self.domain
-            && !(temperature.is_finite() && temperature > 0.0)
-        {
-            return Err(EngineError::invalid("moi.softmax_temperature", "must be a finite number above 0"));
-        }
-        if self.rounds.is_some_and(|rounds| rounds > 64) {
-            return Err(EngineError::invalid("moi.rounds", "must be at most 64"));
-        }
         if let Some(prior) = &self.position_prior {
             let sum: f64 = prior.iter().sum();
             let proper = prior.iter().all(|weight| weight.is_finite() && *weight >= 0.0) && (sum - 1.0).abs() < 1e-6;
@@ -196,9 +195,24 @@ impl MoiOptions {
                 let problem = "must not increase where moi.monotone says that the weights must not";
                 return Err(EngineError::invalid("moi.position_prior", problem));
             }
-            if self.asks_whole_orders(passages) && has_no_direction(prior, passages) {
+            if self.asks_whole_orders(list) && has_no_direction(prior, passages) {
                 return Err(EngineError::invalid("moi.position_prior", "has no direction: all weights are equal"));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses values that are wrong for any list.
+    pub(super) fn check_options(&self) -> Result<(), EngineError> {
+        open("moi.sigma2", self.sigma2)?;
+        self.check_settled()?;
+        if let Some(Domain::Softmax { temperature }) = self.domain
+            && !(temperature.is_finite() && temperature > 0.0)
+        {
+            return Err(EngineError::invalid("moi.softmax_temperature", "must be a finite number above 0"));
+        }
+        if self.rounds.is_some_and(|rounds| rounds > 64) {
+            return Err(EngineError::invalid("moi.rounds", "must be at most 64"));
         }
         Ok(())
     }
@@ -267,8 +281,7 @@ pub(super) fn prompts(
     let options = &request.moi;
     let n = request.passages.len();
     let whole = if options.scheme() == Scheme::Pruned {
-        let scores: Option<Vec<f64>> = request.passages.iter().map(|passage| passage.retriever_score).collect();
-        let scores = scores.filter(|_| options.variable_pruning);
+        let scores = options.pruned_by(&request.passages);
         let mut cut = design::pruned(n, options.prune_length(n), scores.as_deref());
         cut.truncate(size.orders);
         cut
@@ -338,7 +351,7 @@ mod tests {
                 let request = request(6, MoiOptions { scheme: Some(scheme), depth, ..MoiOptions::default() });
                 let drawn = prompts(&request, Size::asked(&request.moi, 6), &|| false).unwrap();
                 let longest = drawn.iter().map(Vec::len).max();
-                assert_eq!(longest, Some(request.moi.longest(6)), "{scheme:?} {depth:?}");
+                assert_eq!(longest, Some(request.moi.longest(&request.passages)), "{scheme:?} {depth:?}");
             }
         }
     }
@@ -348,7 +361,8 @@ mod tests {
         let limits = Limits::WIDE;
         let check = |scheme, depth, passages: usize| {
             let position_prior = Some(vec![1.0 / real(passages); passages]);
-            MoiOptions { scheme: Some(scheme), depth, position_prior, ..MoiOptions::default() }.check(passages, &limits)
+            let moi = MoiOptions { scheme: Some(scheme), depth, position_prior, ..MoiOptions::default() };
+            moi.check(&request(passages, MoiOptions::default()).passages, &limits)
         };
         for scheme in [Scheme::Random, Scheme::Cyclic, Scheme::Latin, Scheme::Trie] {
             let refused = check(scheme, None, 4).unwrap_err();
@@ -376,9 +390,11 @@ mod tests {
             request(4, MoiOptions { scheme: Some(Scheme::Pruned), variable_pruning: true, ..MoiOptions::default() });
         let size = Size::asked(&request.moi, 4);
         assert!(prompts(&request, size, &|| false).unwrap().iter().all(|order| order.len() == 2));
+        assert_eq!(request.moi.longest(&request.passages), 2);
         for (index, passage) in request.passages.iter_mut().enumerate() {
             passage.retriever_score = Some(if index == 0 { 9.0 } else { 0.0 });
         }
         assert_eq!(prompts(&request, size, &|| false).unwrap()[0], vec![0]);
+        assert_eq!(request.moi.longest(&request.passages), 4);
     }
 }
