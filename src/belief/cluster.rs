@@ -21,6 +21,8 @@ pub struct Clusterer {
     /// Number of the text of each response; texts are numbered by first appearance.
     text_of: Vec<usize>,
     texts: usize,
+    /// Number of the text without a word, if there is one. It means the same as no other, and no verdict on it is asked for.
+    wordless: Option<usize>,
     verdicts: HashMap<Pair, Verdict>,
     /// Number of the text that founded each cluster.
     founders: Vec<usize>,
@@ -37,12 +39,14 @@ impl Clusterer {
             .iter()
             .map(|text| {
                 let next = numbers.len();
+                let text = if text.trim().is_empty() { "" } else { text };
                 *numbers.entry(text).or_insert(next)
             })
             .collect();
         let mut clusterer = Self {
             rule,
             texts: numbers.len(),
+            wordless: numbers.get("").copied(),
             text_of,
             verdicts: HashMap::new(),
             founders: Vec::new(),
@@ -68,10 +72,11 @@ impl Clusterer {
     #[must_use]
     pub fn needed(&self) -> Vec<Pair> {
         let next = self.cluster_of.len();
-        if next == self.texts {
+        if next == self.texts || self.wordless == Some(next) {
             return Vec::new();
         }
-        let both = self.founders.iter().flat_map(|&founder| [(next, founder), (founder, next)]);
+        let founders = self.founders.iter().filter(|founder| self.wordless != Some(**founder));
+        let both = founders.flat_map(|&founder| [(next, founder), (founder, next)]);
         both.filter(|pair| !self.verdicts.contains_key(pair)).collect()
     }
 

@@ -30,6 +30,9 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// What is said of a text without a word: it entails nothing and follows from nothing.
+    pub const NEITHER: Self = Self { entailment: 0.0, neutral: 1.0, contradiction: 0.0 };
+
     /// Whether entailment is strictly the likeliest.
     #[must_use]
     pub fn entails(&self) -> bool {

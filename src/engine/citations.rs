@@ -24,10 +24,10 @@ const MOST_CITATIONS: usize = 10_000;
 const MOST_CITED: usize = 256;
 /// Most bytes of a premise: more than an entailment model reads. The rest is cut at its end, as the model would.
 const PREMISE_BYTES: usize = 64 << 10;
+/// Most bytes of a question before a statement: some 250 tokens of 512. Its end is kept.
+const QUESTION_BYTES: usize = 1_024;
 /// Most bytes of the premises of all pairs. Each statement may cite every passage, and every pair is read for itself.
 const MOST_BYTES: usize = 16 << 20;
-/// Bytes of a token of plain text, about; less than in English, more than in Chinese.
-const BYTES_PER_TOKEN: usize = 3;
 
 /// An answer with the passages that it cites.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -110,9 +110,15 @@ impl CitationRequest {
         passages.iter().map(bytes).sum()
     }
 
-    /// A statement as it is judged.
+    /// A statement as it is judged, after the end of the question: a model that reads a few hundred tokens cuts what follows a long one.
     fn hypothesis(&self, statement: &Statement) -> String {
-        format!("{} {}", self.question.trim(), statement.text).trim().to_owned()
+        let question = self.question.trim();
+        let from = question.len().saturating_sub(QUESTION_BYTES);
+        let begins = |at: &usize| *at == 0 || question[..*at].ends_with(char::is_whitespace);
+        let bounds = || (from..=question.len()).filter(|at| question.is_char_boundary(*at));
+        let from =
+            bounds().take_while(|at| *at < from + 64).find(begins).or_else(|| bounds().next()).unwrap_or_default();
+        format!("{} {}", question[from..].trim(), statement.text).trim().to_owned()
     }
 }
 
@@ -210,9 +216,9 @@ pub async fn check_citations(
             let missing = || EngineError::Internal("a verdict is missing".into());
             let (premise, hypothesis) = numbered(&pair).ok_or_else(missing)?;
             let verdict = verdicts.get(premise, hypothesis).ok_or_else(missing)?;
-            let read = verdicts.model.as_ref().map_or(usize::MAX, |model| model.most_tokens);
-            let bytes = request.premise_bytes(&pair.passages) + statements[pair.statement].text.len();
-            if bytes / BYTES_PER_TOKEN > read {
+            let statement = request.question.len().min(QUESTION_BYTES) + statements[pair.statement].text.len();
+            let bytes = request.premise_bytes(&pair.passages) + statement;
+            if verdicts.model.as_ref().is_some_and(|model| model.may_cut(bytes)) {
                 long.push(pair.statement);
             }
             probabilities.insert(pair.clone(), verdict.entailment);
@@ -238,6 +244,9 @@ pub async fn check_citations(
         warnings
             .push(format!("the passages of {count} statements may be longer than the {tokens} tokens that are read"));
     }
+    if request.question.trim().len() > QUESTION_BYTES {
+        warnings.push(format!("of the question the last {QUESTION_BYTES} bytes were put before each statement"));
+    }
     let configured = judge.model();
     let model = verdicts.model.as_ref().map_or_else(
         || (configured.name.clone(), configured.sha256.clone()),
@@ -254,5 +263,25 @@ impl super::Engine {
     /// As [`check_citations`]; that no entailment model is configured.
     pub async fn check_citations(&self, call: &Call, request: CitationRequest) -> Result<CitationReport, EngineError> {
         check_citations(call, self.limits(), request, self.models().judge()?).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Behind a question of 600 tokens the statement was cut off, and all of them had one verdict.
+    #[test]
+    fn the_end_of_a_long_question_stands_before_a_statement() {
+        let statement = &statements("It was Moira Kell [1].")[0];
+        let asked = |question: String| CitationRequest { question, ..CitationRequest::default() }.hypothesis(statement);
+        assert_eq!(asked("Who built it?".into()), format!("Who built it? {}", statement.text));
+        let whole = format!("First {}who?", "word ".repeat(150));
+        assert!(asked(whole).starts_with("First word"));
+        let cut = asked(format!("First {}who?", "w\u{f6}rter ".repeat(400)));
+        assert!(cut.starts_with("w\u{f6}rter w") && cut.ends_with(&format!("who? {}", statement.text)), "{cut}");
+        assert!(cut.len() <= QUESTION_BYTES + 1 + statement.text.len());
+        let unbroken = asked("\u{6771}".repeat(2_000));
+        assert!(unbroken.len() > 900 && unbroken.len() <= QUESTION_BYTES + 1 + statement.text.len());
     }
 }

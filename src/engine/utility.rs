@@ -135,6 +135,8 @@ pub struct UtilityReport {
     pub judged_pairs: usize,
     /// Passages that were cut to fit the prompts.
     pub shortened: usize,
+    /// What is said of pairs that the entailment model may not have read to their end; also one of the remarks.
+    pub(in crate::engine) too_long: Option<String>,
     /// Remarks for the caller.
     pub warnings: Vec<String>,
 }
@@ -258,6 +260,7 @@ impl Engine {
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
             if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
+        let (shortened, cut) = (sampled.shortened(), sampled.warning());
         let drawn = sampled.answers.into_iter().zip(sampled.labels).zip(sampled.references);
         let drawn = drawn.map(|((answers, labels), references)| Drawn { answers, labels, references });
         let mut by_context: BTreeMap<Vec<usize>, Drawn> = distinct.into_iter().zip(drawn).collect();
@@ -291,15 +294,14 @@ impl Engine {
             utilities.push(utility(kind, indices, belief, drawn, &context_free));
         }
         let mut warnings = Vec::new();
-        let shortened = sampled.cut.iter().filter(|dropped| **dropped > 0).count();
-        if shortened > 0 {
-            warnings.push(format!("{shortened} passages were cut to fit"));
-        }
+        warnings.extend(cut);
         if request.references.is_empty() {
             warnings.push("no references: only entropies are measured".to_owned());
         } else if context_free.seper_hard.is_none() {
             warnings.push("the entailment model is two-way: hard SePer is not measured".to_owned());
         }
+        let too_long = verdicts.warning();
+        warnings.extend(too_long.clone());
         let mut usage = sampled.usage;
         usage.total_ms = milliseconds(started);
         Ok(UtilityReport {
@@ -312,6 +314,7 @@ impl Engine {
             usage,
             judged_pairs: verdicts.judged,
             shortened,
+            too_long,
             warnings,
         })
     }

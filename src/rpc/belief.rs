@@ -56,6 +56,7 @@ impl BeliefService for Service {
                     .labels
                     .first()
                     .map_or_else(Vec::new, |labels| convert_task::probabilities(labels)),
+                warnings: sampled.warning().into_iter().collect(),
             };
             Ok(v1::SampleResponse { event: Some(v1::sample_response::Event::Done(done)) })
         };
@@ -65,10 +66,7 @@ impl BeliefService for Service {
     async fn entail(&self, request: Request<v1::EntailRequest>) -> Result<Response<v1::EntailResponse>, Status> {
         let call = admit::call(&request)?;
         let wire = request.into_inner();
-        let pairs = wire
-            .pairs
-            .into_iter()
-            .map(|pair| TextPair { premise: pair.premise.into(), hypothesis: pair.hypothesis.into() });
+        let pairs = wire.pairs.into_iter().map(|pair| TextPair::new(pair.premise, pair.hypothesis));
         let judged = answer(&call, self.edge.engine.entail(&call, pairs.collect(), &wire.question)).await?;
         Ok(Response::new(v1::EntailResponse {
             verdicts: judged.verdicts.iter().map(convert_belief::verdict).collect(),

@@ -54,6 +54,8 @@ pub struct Judged {
     pub verdicts: Vec<Verdict>,
     /// Pairs that the model judged for this list.
     pub judged: usize,
+    /// Whether some of the pairs are likely to be longer than what the model reads.
+    pub long: bool,
     /// The model.
     pub model: EntailmentInfo,
     /// From the request to its first turn, the loading of the model included.
@@ -265,13 +267,16 @@ impl Verdicts {
         }
         let verdicts = if progress.open.is_empty() { progress.finished() } else { None };
         let (queued, running) = (progress.started.duration_since(list.submitted), progress.started.elapsed());
-        Ok(verdicts.map(|verdicts| Judged { verdicts, judged: list.judged, model: model.info(), queued, running }))
+        let model = model.info();
+        let long = list.pairs.iter().any(|pair| model.may_cut(pair.premise.len() + pair.hypothesis.len()));
+        Ok(verdicts.map(|verdicts| Judged { verdicts, judged: list.judged, long, model, queued, running }))
     }
 }
 
-/// The lengths keep two pairs apart that read the same when concatenated. A worker that loads its model again may find another file.
+/// The lengths keep two pairs apart that read the same when concatenated; a question says which part of a long pair is read. A worker that loads its model again may find another file.
 fn key(model_sha256: &str, pair: &TextPair) -> [u8; 32] {
     let mut hash = Sha256::new();
+    hash.update((pair.question as u64).to_le_bytes());
     for text in [model_sha256, &pair.premise, &pair.hypothesis] {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::common;
 use common::real_judge;
-use rerankd::belief::{Likelihood, Pairing, Verdict, Weighting};
+use rerankd::belief::{Likelihood, Pairing, Rule, Verdict, Weighting};
 use rerankd::engine::EngineError;
 use rerankd::engine::belief::MeasureOptions;
 use rerankd::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
@@ -102,8 +102,8 @@ async fn the_network_gives_the_probabilities_of_the_independent_program() {
         let rows = case["verdicts"].as_array().unwrap();
         let after = |value: &Value| format!("{question} {}", text(value)).trim_end().to_owned();
         let pair = |row: &Value| TextPair {
-            premise: after(&row["premise"]).into(),
-            hypothesis: after(&row["hypothesis"]).into(),
+            question: question.len(),
+            ..TextPair::new(after(&row["premise"]), after(&row["hypothesis"]))
         };
         let judged = judge.judge(rows.iter().map(pair).collect(), &common::call()).await.unwrap();
         assert!(judged.model.three_way);
@@ -136,6 +136,10 @@ async fn a_missing_verdict_without_a_model_is_an_error_and_not_zero() {
     input.context_free.clear();
     input.verdicts[1].2.entailment = 1.5;
     assert!(measure_answers(&common::call(), &input, None).await.unwrap_err().to_string().starts_with("verdicts[1]: "));
+    input.references.push(" ".into());
+    let blank = measure_answers(&common::call(), &input, None).await.unwrap_err().to_string();
+    assert_eq!(blank, "references[1]: must not be empty", "nearly every answer entails it");
+    input.references.pop();
     input.verdicts.clear();
     input.with_context[2].likelihood.sum = f64::NAN;
     assert!(
@@ -150,7 +154,7 @@ async fn a_missing_verdict_without_a_model_is_an_error_and_not_zero() {
 }
 
 fn pair(premise: &str, hypothesis: &str) -> TextPair {
-    TextPair { premise: premise.into(), hypothesis: hypothesis.into() }
+    TextPair::new(premise, hypothesis)
 }
 
 #[tokio::test]
@@ -180,6 +184,69 @@ async fn a_long_premise_is_cut_and_the_hypothesis_is_not() {
     let both =
         judge.judge(vec![pair("It rained.", &long), pair("", ""), pair(&long, &long)], &common::call()).await.unwrap();
     assert_eq!(both.verdicts.len(), 3);
+}
+
+/// The question stands before both texts, so its end is what a cut premise would keep instead of the answer.
+#[tokio::test]
+async fn a_long_question_is_cut_and_the_answers_are_not() {
+    let judge = real_judge(0);
+    for sentences in [0, 60, 110, 2_000] {
+        let question = format!("{}Who repaired the tower clock?", "It rained and rained. ".repeat(sentences));
+        let pair = |premise: &str, hypothesis: &str| TextPair {
+            question: question.len(),
+            ..TextPair::new(format!("{question} {premise}"), format!("{question} {hypothesis}"))
+        };
+        let pairs = ["Jonas Falk, the smith", "Marta Lind"].map(|premise| pair(premise, "Jonas Falk"));
+        let judged = judge.judge(pairs.to_vec(), &common::call()).await.unwrap();
+        let [right, wrong] = [0, 1].map(|index| judged.verdicts[index].entailment);
+        assert!(right > wrong + 0.3, "{sentences} sentences: {right} and {wrong}");
+    }
+    // A long answer loses its end and keeps a short question; one that leaves no room for another text has no question.
+    let long = "The tower was painted red. ".repeat(100);
+    let bare = [TextPair::new(long.as_str(), "It is red."), TextPair::new("It is red.", long.as_str())];
+    let question = "What colour?";
+    let after = bare.clone().map(|pair| TextPair {
+        question: question.len(),
+        ..TextPair::new(format!("{question} {}", pair.premise), format!("{question} {}", pair.hypothesis))
+    });
+    let unmarked = after.clone().map(|pair| TextPair { question: 0, ..pair });
+    let [bare, after, unmarked] = [bare.to_vec(), after.to_vec(), unmarked.to_vec()];
+    let bare = judge.judge(bare, &common::call()).await.unwrap();
+    let after = judge.judge(after, &common::call()).await.unwrap();
+    let unmarked = judge.judge(unmarked, &common::call()).await.unwrap();
+    assert_eq!((after.verdicts[0], after.verdicts[1]), (unmarked.verdicts[0], bare.verdicts[1]));
+    assert!(bare.long && after.long);
+}
+
+/// Empty answers entail nothing, so they support no reference, and no model is asked of them.
+#[tokio::test]
+async fn answers_without_a_word_support_nothing() {
+    let mut input = input(&cases()[0], Weighting::Mean, true, false);
+    for (answer, text) in input.with_context.iter_mut().zip(["", " ", "\n"].into_iter().cycle()) {
+        text.clone_into(&mut answer.text);
+    }
+    for rule in [Rule::Strict, Rule::Loose, Rule::Threshold(0.1)] {
+        input.options.rule = rule;
+        let (report, _, judged) = measure_answers(&common::call(), &input, None).await.unwrap();
+        let (soft, hard) = (report.seper_soft.unwrap().value, report.seper_hard.unwrap().value);
+        assert_eq!((soft, hard, judged, report.clusters.founders.len()), (0.0, 0.0, 0, 1), "{rule:?}");
+        assert_eq!(report.empty, input.with_context.len());
+    }
+}
+
+/// A network above two gigabytes has its weights in other files. They were looked for in the working directory.
+#[tokio::test]
+async fn weights_may_lie_in_another_file() {
+    let config = common::real_config();
+    let library = config.store.locate("onnxruntime", rerankd::storage::catalog::Role::Library).unwrap().path;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rerankers/three");
+    let mut verdicts = Vec::new();
+    for network in ["model.onnx", "external.onnx"] {
+        let judge = broken(&folder.join(network), &library);
+        let judged = judge.judge(vec![pair("who was far", "the sea")], &common::call()).await.unwrap();
+        verdicts.push(judged.verdicts[0]);
+    }
+    assert_eq!(verdicts[0], verdicts[1]);
 }
 
 fn broken(network: &Path, library: &Path) -> Judge {

@@ -18,25 +18,25 @@ use tonic_types::StatusExt;
 
 const PASSAGES: [&str; 3] = ["aaaa bbbb", "cccc", "dddd aaaa"];
 
-async fn server(scripted: Scripted) -> (Running, Arc<AtomicUsize>) {
+pub async fn server(scripted: Scripted) -> (Running, Arc<AtomicUsize>) {
     let (engine, observed, queue_length) = scripted.engine().await;
     let (engine, judged) = common::with_scripted_judge(&engine, Duration::ZERO);
     (common::serve(engine, observed, queue_length).await, judged)
 }
 
-async fn utilities(server: &Running) -> UtilityServiceClient<Channel> {
+pub async fn utilities(server: &Running) -> UtilityServiceClient<Channel> {
     UtilityServiceClient::new(server.channel().await)
 }
 
-async fn beliefs(server: &Running) -> BeliefServiceClient<Channel> {
+pub async fn beliefs(server: &Running) -> BeliefServiceClient<Channel> {
     BeliefServiceClient::new(server.channel().await)
 }
 
-fn options(samples: u32, seed: u64) -> v1::SamplingOptions {
+pub fn options(samples: u32, seed: u64) -> v1::SamplingOptions {
     v1::SamplingOptions { samples, max_tokens: 6, seed, ..v1::SamplingOptions::default() }
 }
 
-fn request() -> v1::MeasureUtilityRequest {
+pub fn request() -> v1::MeasureUtilityRequest {
     v1::MeasureUtilityRequest {
         question: "which".into(),
         passages: wire("q", &PASSAGES).passages,

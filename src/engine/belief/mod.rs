@@ -99,6 +99,18 @@ pub struct Sampled {
     pub usage: Usage,
 }
 
+impl Sampled {
+    /// Passages that were cut to fit.
+    pub(in crate::engine) fn shortened(&self) -> usize {
+        self.cut.iter().filter(|dropped| **dropped > 0).count()
+    }
+
+    /// What is said of passages that were cut; none where all fit.
+    pub(crate) fn warning(&self) -> Option<String> {
+        Some(self.shortened()).filter(|count| *count > 0).map(|count| format!("{count} passages were cut to fit"))
+    }
+}
+
 /// The nodes of one context.
 struct Nodes {
     samples: Vec<NodeId>,
@@ -321,9 +333,8 @@ impl Engine {
             return Err(EngineError::invalid("pairs", problem));
         }
         for (index, pair) in pairs.iter().enumerate() {
-            for (field, text) in [("premise", &pair.premise), ("hypothesis", &pair.hypothesis)] {
-                self.check_text(&format!("pairs[{index}].{field}"), text)?;
-            }
+            self.check_text(&format!("pairs[{index}].premise"), &pair.premise)?;
+            self.check_text(&format!("pairs[{index}].hypothesis"), &pair.hypothesis)?;
         }
         if pairs.len() > self.limits.pairs {
             return Err(EngineError::Pairs { allowed: self.limits.pairs });

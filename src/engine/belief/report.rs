@@ -80,6 +80,9 @@ pub struct MeasureInput {
 impl MeasureInput {
     fn check(&self) -> Result<(), EngineError> {
         self.options.check()?;
+        if let Some(index) = self.references.iter().position(|reference| reference.trim().is_empty()) {
+            return Err(EngineError::invalid(format!("references[{index}]"), "must not be empty"));
+        }
         if self.with_context.is_empty() {
             return Err(EngineError::invalid("with", "must hold at least one answer"));
         }
@@ -136,6 +139,17 @@ pub async fn measure_answers(
     Ok((with_context, context_free, verdicts.judged))
 }
 
+/// What is said of two answers, after a question or without one, that are long.
+pub(in crate::engine) fn too_long(model: &EntailmentInfo, question: bool) -> String {
+    let tokens = model.most_tokens;
+    let (what, cut) = if question {
+        ("the question and two answers", "the beginning of the question is left out, then the end of an answer")
+    } else {
+        ("two answers", "the end of one is left out")
+    };
+    format!("{what} may be longer than the {tokens} tokens that the entailment model reads: {cut}")
+}
+
 /// The verdicts of one request: the caller's own, and those of the entailment model. Texts are named by their numbers.
 pub(in crate::engine) struct Verdicts<'a> {
     judge: Option<&'a Judge>,
@@ -150,6 +164,8 @@ pub(in crate::engine) struct Verdicts<'a> {
     pub judged: usize,
     /// The model, once it has judged a pair.
     pub model: Option<EntailmentInfo>,
+    /// Whether some of the pairs are likely to be longer than what it reads.
+    long: bool,
     /// Whether a verdict came from a model that does not separate neutral from contradiction. Hard SePer is then not
     /// measured. The caller's own verdicts are three-way by their schema.
     two_way: bool,
@@ -158,7 +174,18 @@ pub(in crate::engine) struct Verdicts<'a> {
 impl<'a> Verdicts<'a> {
     /// No verdicts yet. The entailment model will judge at most `allowed` pairs of `texts`.
     pub fn new(judge: Option<&'a Judge>, texts: Texts, call: &'a Call, allowed: usize) -> Self {
-        Self { judge, texts, call, by_pair: HashMap::new(), asked: 0, allowed, judged: 0, model: None, two_way: false }
+        Self {
+            judge,
+            texts,
+            call,
+            by_pair: HashMap::new(),
+            asked: 0,
+            allowed,
+            judged: 0,
+            model: None,
+            long: false,
+            two_way: false,
+        }
     }
 
     /// Adds a verdict of the caller on two bare texts.
@@ -197,9 +224,15 @@ impl<'a> Verdicts<'a> {
         MeasureOptions { rule, ..MeasureOptions::default() }.check_model(&judged.model)?;
         self.two_way |= !judged.model.three_way;
         self.judged += judged.judged;
+        self.long |= judged.long;
         self.by_pair.extend(open.into_iter().zip(judged.verdicts));
         self.model = Some(judged.model);
         Ok(())
+    }
+
+    /// What is said of pairs that are too long; none where all fit.
+    pub fn warning(&self) -> Option<String> {
+        self.model.as_ref().filter(|_| self.long).map(|model| too_long(model, self.texts.have_question()))
     }
 
     /// The verdict on a pair that was judged.
@@ -207,11 +240,21 @@ impl<'a> Verdicts<'a> {
         self.by_pair.get(&(premise, hypothesis)).copied()
     }
 
+    /// The numbers of responses; `None` for one without a word, on which no model is asked.
+    async fn numbers_of(&mut self, responses: &[String]) -> Result<Vec<Option<usize>>, EngineError> {
+        let numbers = self.numbers(responses.to_vec()).await?;
+        let numbered = responses.iter().zip(numbers);
+        Ok(numbered.map(|(text, number)| Some(number).filter(|_| !text.trim().is_empty())).collect())
+    }
+
     /// What is known of every response against one reference.
-    fn against(&self, responses: &[usize], reference: usize) -> Against {
+    fn against(&self, responses: &[Option<usize>], reference: usize) -> Against {
+        let nothing = Some(Verdict::NEITHER);
+        let entails = |response: &Option<usize>| response.map_or(nothing, |response| self.get(response, reference));
+        let entailed = |response: &Option<usize>| response.map_or(nothing, |response| self.get(reference, response));
         Against {
-            response_entails: responses.iter().map(|&response| self.get(response, reference)).collect(),
-            reference_entails: responses.iter().map(|&response| self.get(reference, response)).collect(),
+            response_entails: responses.iter().map(entails).collect(),
+            reference_entails: responses.iter().map(entailed).collect(),
         }
     }
 }
@@ -250,11 +293,12 @@ pub(in crate::engine) async fn measure_soft(
     options: &MeasureOptions,
 ) -> Result<Option<Estimate>, EngineError> {
     let likelihoods: Vec<Likelihood> = responses.iter().map(|response| response.likelihood).collect();
-    let texts = verdicts.numbers(responses.iter().map(|response| response.text.clone()).collect()).await?;
+    let texts: Vec<String> = responses.iter().map(|response| response.text.clone()).collect();
+    let texts = verdicts.numbers_of(&texts).await?;
     let mut against = Vec::with_capacity(references.len());
     for reference in verdicts.numbers(references.to_vec()).await? {
-        let forward = texts.iter().map(|&text| (text, reference));
-        let backward = texts.iter().map(|&text| (reference, text)).filter(|_| options.either_direction);
+        let forward = texts.iter().flatten().map(|&text| (text, reference));
+        let backward = texts.iter().flatten().map(|&text| (reference, text)).filter(|_| options.either_direction);
         // The rule concerns clusters only: a two-way model is enough here.
         verdicts.judge(forward.chain(backward).collect(), Rule::Strict).await?;
         against.push(verdicts.against(&texts, reference));
@@ -275,14 +319,14 @@ pub(in crate::engine) async fn measure(
     let clusters = cluster(verdicts, &texts, options.rule).await?;
     let mut against = Vec::with_capacity(references.len());
     if !references.is_empty() && !texts.is_empty() {
-        let numbers = verdicts.numbers(texts.clone()).await?;
+        let numbers = verdicts.numbers_of(&texts).await?;
         let references = verdicts.numbers(references.to_vec()).await?;
-        let forward = references.iter().flat_map(|&a| numbers.iter().map(move |&r| (r, a)));
+        let forward = references.iter().flat_map(|&a| numbers.iter().flatten().map(move |&r| (r, a)));
         verdicts.judge(forward.collect(), options.rule).await?;
         let three_way = !verdicts.two_way;
         // Reference to response: soft SePer needs all of them with `either_direction`, hard SePer those of the founders.
         let needed = |index: &usize| options.either_direction || three_way && clusters.founders.contains(index);
-        let responses: Vec<usize> = (0..texts.len()).filter(needed).map(|index| numbers[index]).collect();
+        let responses: Vec<usize> = (0..texts.len()).filter(needed).filter_map(|index| numbers[index]).collect();
         let backward = references.iter().flat_map(|&a| responses.iter().map(move |&r| (a, r)));
         verdicts.judge(backward.collect(), options.rule).await?;
         against.extend(references.iter().map(|&reference| verdicts.against(&numbers, reference)));
@@ -301,7 +345,7 @@ pub(in crate::engine) async fn measure(
             lexical_similarity: lexical_similarity(&texts, call)?,
             clusters,
             weights,
-            empty: texts.iter().filter(|text| text.is_empty()).count(),
+            empty: texts.iter().filter(|text| text.trim().is_empty()).count(),
         })
     };
     verdicts.call.compute(arithmetic).await

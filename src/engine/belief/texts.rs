@@ -29,6 +29,11 @@ impl Texts {
         Self { question, ..Self::default() }
     }
 
+    /// Whether each text stands after a question.
+    pub const fn have_question(&self) -> bool {
+        self.question.is_some()
+    }
+
     /// The number of a text. Texts that read the same after the question have the same number.
     pub fn number(&mut self, text: &str) -> Result<usize, EngineError> {
         let text: Arc<str> = match &self.question {
@@ -51,7 +56,12 @@ impl Texts {
 
     /// Premise and hypothesis by number.
     pub fn pair(&self, (premise, hypothesis): (usize, usize)) -> TextPair {
-        TextPair { premise: Arc::clone(&self.texts[premise]), hypothesis: Arc::clone(&self.texts[hypothesis]) }
+        let question = self.question.as_ref().map_or(0, String::len);
+        TextPair {
+            premise: Arc::clone(&self.texts[premise]),
+            hypothesis: Arc::clone(&self.texts[hypothesis]),
+            question,
+        }
     }
 }
 
@@ -66,6 +76,7 @@ mod tests {
         assert_eq!(numbers, [0, 1, 0, 0]);
         assert_eq!(&*texts.pair((1, 0)).premise, "who? b");
         assert_eq!(&*texts.pair((1, 0)).hypothesis, "who? a");
+        assert_eq!(&texts.pair((1, 0)).premise[..texts.pair((1, 0)).question], "who?");
         assert_eq!(&*Texts::after(None).question.unwrap_or_default(), "");
     }
 

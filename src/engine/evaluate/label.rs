@@ -165,6 +165,7 @@ pub(super) async fn label(
     if decoded.shortened > 0 {
         warnings.push(format!("{} passages were cut to fit", decoded.shortened));
     }
+    warnings.extend(verdicts.warning());
     let (request, judged_pairs) = (Arc::clone(request), verdicts.judged);
     let (judgements, whole_of) = (decoded.judgements, decoded.whole_of);
     let work = move |call: &Call| {

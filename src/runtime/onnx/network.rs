@@ -19,6 +19,9 @@ const BUCKET: usize = 16;
 /// Pairs in a step, for a network whose verdicts do not depend on the batch.
 const BATCH: usize = 16;
 
+/// Tokens of a question that answers leave, where half of what one leaves is enough for the other.
+const LEAST_QUESTION: usize = 64;
+
 /// Maximum number of parallel sessions. A pair is too small to be split over threads, so each session evaluates its own. Each
 /// session also has its own copy of the weights.
 const SESSIONS: usize = 4;
@@ -28,6 +31,8 @@ pub(super) struct Network {
     tokenizer: Tokenizer,
     /// The same tokenizer, truncating the longer text first. It is built when a hypothesis first leaves no room for a premise.
     even: OnceCell<Tokenizer>,
+    /// The same tokenizer without truncation. It is built when a pair with a question is first too long.
+    whole: OnceCell<Tokenizer>,
     labels: Labels,
     info: EntailmentInfo,
     batch: usize,
@@ -44,19 +49,21 @@ impl Network {
         let bytes = std::fs::read(&settings.network).map_err(|error| unusable(error.to_string()))?;
         let over_batch = session::quantises_over_batch(&bytes);
         let (head, weights) = graft::built_in().map_err(unusable)?;
-        let (bytes, labels, most_tokens) = if head.network_sha256 == settings.sha256 {
+        let (grafted, labels, most_tokens) = if head.network_sha256 == settings.sha256 {
             let labels = Labels::recognise(&head.labels).map_err(unusable)?;
-            (graft::graft(&bytes, &head, &weights).map_err(unusable)?, labels, 512)
+            (Some(graft::graft(&bytes, &head, &weights).map_err(unusable)?), labels, 512)
         } else {
             let path = beside("config.json");
             let at = |problem: String| ModelError::Unusable { path: path.display().to_string(), problem };
             let text = std::fs::read_to_string(&path).map_err(|error| at(error.to_string()))?;
             let config: ModelConfig = serde_json::from_str(&text).map_err(|error| at(error.to_string()))?;
-            (bytes, config.labels().map_err(at)?, config.max_tokens())
+            (None, config.labels().map_err(at)?, config.max_tokens())
         };
+        drop(bytes);
+        let source = grafted.as_deref().map_or(Source::File(&settings.network), Source::Bytes);
         let threads = settings.threads.max(1) / settings.threads.clamp(1, SESSIONS);
         let sessions = (0..settings.threads.clamp(1, SESSIONS))
-            .map(|_| session::session(&environment, threads, &Source::Bytes(&bytes)))
+            .map(|_| session::session(&environment, threads, &source))
             .collect::<Result<Vec<Session>, String>>()
             .map_err(unusable)?;
         let typed = session::has_token_types(&sessions[0]).map_err(unusable)?;
@@ -72,38 +79,91 @@ impl Network {
             0 => BATCH,
             given => given,
         };
-        let mut network = Self { sessions, tokenizer, even: OnceCell::new(), labels, info, batch, pad, typed };
+        let (even, whole) = (OnceCell::new(), OnceCell::new());
+        let mut network = Self { sessions, tokenizer, even, whole, labels, info, batch, pad, typed };
         // A network that cannot be evaluated is refused now and not at the first request.
-        let probe = TextPair { premise: "It rains.".into(), hypothesis: "It is wet.".into() };
+        let probe = TextPair::new("It rains.", "It is wet.");
         network.judge(&[probe]).map_err(|error| unusable(error.to_string()))?;
         Ok(network)
     }
 
-    /// A pair that is too long loses the end of its premise. The hypothesis is truncated only when it leaves no room for a
-    /// premise.
+    /// A pair that is too long loses the beginning of its question, of both texts alike, then the end of its premise. The
+    /// hypothesis is truncated only when it leaves no room for a premise.
     fn encode(&self, pair: &TextPair) -> Result<Encoding, ModelError> {
-        let failed = |error: tokenizers::Error| ModelError::Decode(error.to_string());
-        let (premise, hypothesis) = (cut(&pair.premise), cut(&pair.hypothesis));
-        match self.tokenizer.encode((premise, hypothesis), true) {
-            Ok(encoding) => Ok(encoding),
-            Err(_) => {
-                let even = match self.even.get() {
-                    Some(even) => even,
-                    None => {
-                        let mut even = self.tokenizer.clone();
-                        let truncation = TruncationParams {
-                            max_length: self.info.most_tokens,
-                            strategy: TruncationStrategy::LongestFirst,
-                            ..TruncationParams::default()
-                        };
-                        even.with_truncation(Some(truncation)).map_err(failed)?;
-                        self.even.get_or_init(|| even)
-                    }
-                };
-                even.encode((premise, hypothesis), true).map_err(failed)
-            }
+        let encoding = self.encode_texts(cut(&pair.premise), cut(&pair.hypothesis))?;
+        if pair.question == 0 || encoding.len() < self.info.most_tokens {
+            return Ok(encoding);
         }
+        let parts = pair.premise.split_at_checked(pair.question).zip(pair.hypothesis.split_at_checked(pair.question));
+        let ((question, premise), (_, hypothesis)) =
+            parts.ok_or_else(|| ModelError::Decode("not a question".into()))?;
+        self.encode_after(question, cut(premise.trim_start()), cut(hypothesis.trim_start()))
     }
+
+    /// Both texts after the end of the question, as much of it as there is room for, and a little of it at the expense of the
+    /// premise's end.
+    fn encode_after(&self, question: &str, premise: &str, hypothesis: &str) -> Result<Encoding, ModelError> {
+        let whole = built_once(&self.whole, &self.tokenizer, None)?;
+        let encode = |text: &str| whole.encode(text, false).map_err(failed);
+        let question = cut_beginning(question);
+        let tokens = encode(question)?;
+        let hypothesis_tokens = encode(hypothesis)?.len();
+        let rest = encode(premise)?.len() + hypothesis_tokens;
+        // Half of what the hypothesis leaves is the premise's.
+        let little =
+            (self.info.most_tokens.saturating_sub(hypothesis_tokens) / 4).min(LEAST_QUESTION).min(tokens.len());
+        let mut kept = (self.info.most_tokens.saturating_sub(rest) / 2).min(tokens.len());
+        let after = |kept: usize| {
+            // Tokens that begin with the space before a word have it in their range.
+            let end = match kept {
+                0 => "",
+                kept => question[tokens.get_offsets()[tokens.len() - kept].0..].trim_start(),
+            };
+            [premise, hypothesis].map(|text| format!("{end} {text}").trim().to_owned())
+        };
+        while kept > little {
+            let [premise, hypothesis] = after(kept);
+            let pair = whole.encode((premise, hypothesis), true).map_err(failed)?;
+            let over = pair.len().saturating_sub(self.info.most_tokens);
+            if over == 0 {
+                return Ok(pair);
+            }
+            kept = kept.saturating_sub(over.div_ceil(2));
+        }
+        let [premise, hypothesis] = after(little);
+        self.encode_texts(&premise, &hypothesis)
+    }
+
+    fn encode_texts(&self, premise: &str, hypothesis: &str) -> Result<Encoding, ModelError> {
+        self.tokenizer.encode((premise, hypothesis), true).or_else(|_| {
+            let longest_first = TruncationParams {
+                max_length: self.info.most_tokens,
+                strategy: TruncationStrategy::LongestFirst,
+                ..TruncationParams::default()
+            };
+            let even = built_once(&self.even, &self.tokenizer, Some(longest_first))?;
+            even.encode((premise, hypothesis), true).map_err(failed)
+        })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "shaped for map_err")]
+fn failed(error: tokenizers::Error) -> ModelError {
+    ModelError::Decode(error.to_string())
+}
+
+/// A copy of a tokenizer with another truncation, built at its first use.
+fn built_once<'a>(
+    cell: &'a OnceCell<Tokenizer>,
+    tokenizer: &Tokenizer,
+    truncation: Option<TruncationParams>,
+) -> Result<&'a Tokenizer, ModelError> {
+    if let Some(built) = cell.get() {
+        return Ok(built);
+    }
+    let mut other = tokenizer.clone();
+    other.with_truncation(truncation).map_err(failed)?;
+    Ok(cell.get_or_init(|| other))
 }
 
 /// Bytes of a text that are tokenised: many times what any model reads. The pairs of a request hold each of its texts many times, and
@@ -114,6 +174,13 @@ const TOKENISED: usize = 64 << 10;
 fn cut(text: &str) -> &str {
     let end = (0..=TOKENISED.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
     &text[..end.unwrap_or_default()]
+}
+
+/// The end of a question that is tokenised.
+fn cut_beginning(question: &str) -> &str {
+    let from = question.len().saturating_sub(TOKENISED);
+    let begin = (from..=question.len()).find(|&at| question.is_char_boundary(at));
+    &question[begin.unwrap_or_default()..]
 }
 
 /// The parameters of a step that all sessions share.
@@ -224,5 +291,7 @@ mod tests {
         assert_eq!((cut("a\u{e9}"), cut("")), ("a\u{e9}", ""));
         let long = "\u{20ac}".repeat(TOKENISED);
         assert!(cut(&long).len() > TOKENISED - 3 && cut(&long).len() <= TOKENISED);
+        assert_eq!((cut_beginning("a\u{e9}"), cut_beginning("")), ("a\u{e9}", ""));
+        assert!(cut_beginning(&long).len() > TOKENISED - 3 && cut_beginning(&long).len() <= TOKENISED);
     }
 }

@@ -8,7 +8,7 @@ use crate::call::{Admission, Place, Stopped, Terms};
 use crate::scripted::ScriptedEntailment;
 
 fn pair(premise: &str, hypothesis: &str) -> TextPair {
-    TextPair { premise: premise.into(), hypothesis: hypothesis.into() }
+    TextPair::new(premise, hypothesis)
 }
 
 fn start(options: EntailmentOptions, delay: Duration, mut faults: Vec<&'static str>) -> (Judge, Arc<AtomicUsize>) {

@@ -132,6 +132,9 @@ def main():
         known = {}
 
         def verdict(premise, hypothesis):
+            # An answer without a word entails nothing and follows from nothing.
+            if not premise or not hypothesis:
+                return np.array([0.0, 1.0, 0.0])
             if (premise, hypothesis) not in known:
                 known[premise, hypothesis] = judge(f"{question} {premise}".rstrip(), f"{question} {hypothesis}".rstrip())
             return known[premise, hypothesis]
