@@ -273,7 +273,7 @@ async fn a_calibration_of_another_mixture_is_passed_over() {
 #[tokio::test]
 async fn beside_an_embedding_model_its_own_calibration_applies() {
     let server = serve_model("embedding", &folder("embedding")).await;
-    let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().model().sha256.clone();
+    let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
     assert_eq!(sha256.len(), 64);
     let generator = server.engine.generator().unwrap();
     let mix = |weight, embedding| Some(Mix { source: Source::Retriever, weight, embedding });
