@@ -43,6 +43,15 @@ async fn a_server_that_was_asked_nothing_shows_zeros() {
             .any(|series| series.starts_with("grpc_server_started_total") && series.contains("\"Rerank\""))
     );
     assert_eq!((page.sum("grpc_server_started_total", &unary), handled(&page, "OK")), (0.0, 0.0));
+    // A rate needs a zero to begin with: a first burst of faults was invisible, also to alerts.
+    let shown = |name: &str, code: &str, method: &str| {
+        let holds = |series: &&String| series.starts_with(name) && series.contains(code) && series.contains(method);
+        page.samples.keys().any(|series| holds(&series))
+    };
+    for code in ["Internal", "Unavailable", "Unknown"].map(|code| format!("grpc_code=\"{code}\"")) {
+        assert!(shown("grpc_server_handled_total", &code, "\"Rerank\""), "{code}");
+        assert!(shown("rerankd_stream_questions_total", &code, "\"RerankStream\""), "{code}");
+    }
     assert_eq!(page.sum("rerankd_model_ready", &[("model", "scripted"), ("role", "generator")]), 1.0);
     assert_eq!(page.sum("rerankd_model_info", &[("name", "scripted"), ("encoding", "as shipped")]), 1.0);
     assert_eq!(page.sum("rerankd_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
