@@ -83,7 +83,8 @@ pub async fn follow_calibration(generator: Arc<ServedGenerator>, file: ProfileFi
     follow(interval, look, move |again, aside| load_profiles(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrated profiles by those of `file`; `aside` files were set aside before it was looked at. Of an attempt that fails again there is no line in the log.
+/// Replaces the calibrated profiles by those of `file`; `aside` files were set aside before it was looked at. Of
+/// an attempt that fails again there is no line in the log.
 fn load_profiles(generator: &ServedGenerator, file: &ProfileFile, again: bool, aside: usize) -> Read {
     let bias = &generator.position_bias;
     match file.find() {
@@ -116,7 +117,8 @@ pub async fn follow_ranking(generator: Arc<ServedGenerator>, file: CalibrationFi
     follow(interval, look, move |again, aside| load_ranking(&generator, &file, again, aside)).await;
 }
 
-/// Replaces the calibrations of ranking methods by those of `file`; `aside` files were set aside before it was looked at. Of an attempt that fails again there is no line in the log.
+/// Replaces the calibrations of ranking methods by those of `file`; `aside` files were set aside before it was looked at. Of
+/// an attempt that fails again there is no line in the log.
 fn load_ranking(generator: &ServedGenerator, file: &CalibrationFile, again: bool, aside: usize) -> Read {
     match file.find() {
         // Another server has set it aside meanwhile: what is in use stays.

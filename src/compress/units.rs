@@ -217,7 +217,8 @@ fn begins_address(pieces: &[(usize, &str)], at: usize) -> bool {
     at >= 4 && is_word(pieces[at - 4].1) && (1..=3).all(|back| pieces[at - back].1 == [":", "/", "/"][3 - back])
 }
 
-/// The piece behind an address: white space, quotes, brackets and letters that are not ASCII end it, and the marks before that are those of the sentence.
+/// The piece behind an address: white space, quotes, brackets and letters that are not ASCII end it, and the marks before that are
+/// those of the sentence.
 fn end_of_address(pieces: &[(usize, &str)], at: usize) -> usize {
     let within = |(_, piece): &&(usize, &str)| {
         piece.is_ascii()

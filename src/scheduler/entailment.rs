@@ -273,7 +273,8 @@ impl Verdicts {
     }
 }
 
-/// The lengths keep two pairs apart that read the same when concatenated; a question says which part of a long pair is read. A worker that loads its model again may find another file.
+/// The lengths keep two pairs apart that read the same when concatenated; a question says which part of a long pair is read. A worker
+/// that loads its model again may find another file.
 fn key(model_sha256: &str, pair: &TextPair) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((pair.question as u64).to_le_bytes());
