@@ -17,6 +17,7 @@
 //! | room | the question it answers | may name |
 //! |---|---|---|
 //! | `numeric` | which arithmetic do several rooms share? | |
+//! | `json` | which JSON of other programs is repaired before it is read? | |
 //! | `fit` | what are utilities and position bias, given scores of orders or subsets? (MOI, ContextCite) | `numeric` |
 //! | `belief` | what does a set of answers say? (SePer, entropies) | `numeric` |
 //! | `metrics` | how good is a ranking, an answer, an agreement? | `compress` `numeric` |
@@ -34,16 +35,16 @@
 //! | `transport` | who may connect, and within which bounds? (TLS, tokens, the listener) | |
 //! | `config` | what did the operator set? | `engine` `observe` `runtime` `storage` `scheduler` `transport` `warm` |
 //! | `telemetry` | what is logged and traced? | `config` `observe` |
-//! | `peers` | what do the protocols of other rerankers share, over gRPC and HTTP? | `engine` `numeric` |
+//! | `peers` | what do the protocols of other rerankers share, over gRPC and HTTP? | `engine` `json` `numeric` |
 //! | `rpc` | how is a request translated from the wire and back? | `transport` `call` `peers` `fusion` `compress` `engine` `observe` `scheduler` `fit` `belief` `metrics` `model` `warm` `plan` `numeric` |
-//! | `http` | how do requests of other rerankers' HTTP APIs become ours, and back? | `transport` `call` `peers` `engine` `observe` |
+//! | `http` | how do requests of other rerankers' HTTP APIs become ours, and back? | `transport` `call` `peers` `engine` `json` `observe` |
 //! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `fusion` `http` `model` `observe` `rpc` `runtime` `scheduler` `storage` `transport` |
-//! | `files` | what do runs, judgements and passages look like in files? | `engine` |
+//! | `files` | what do runs, judgements and passages look like in files? | `engine` `json` `numeric` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
-//! | `evaluation` | how is a retriever judged on many questions? | `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
-//! | `distil` | what does a generator prefer, as training data for a smaller one? | `call` `engine` `files` `plan` `storage` |
-//! | `analysis` | what do the studies of the papers say of this generator? | `backend` `call` `compress` `engine` `evaluation` `files` `fit` `belief` `metrics` `numeric` `plan` `rpc` |
-//! | `cli` | what does a command do? | `analysis` `app` `backend` `call` `compress` `config` `distil` `engine` `evaluation` `files` `fit` `fusion` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
+//! | `evaluation` | how is a retriever judged on many questions? | `json` `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
+//! | `distil` | what does a generator prefer, as training data for a smaller one? | `json` `call` `engine` `files` `plan` `storage` |
+//! | `analysis` | what do the studies of the papers say of this generator? | `json` `backend` `call` `compress` `engine` `evaluation` `files` `fit` `belief` `metrics` `numeric` `plan` `rpc` |
+//! | `cli` | what does a command do? | `json` `analysis` `app` `backend` `call` `compress` `config` `distil` `engine` `evaluation` `files` `fit` `fusion` `belief` `metrics` `model` `numeric` `rpc` `storage` `telemetry` `transport` `warm` |
 
 mod analysis;
 pub mod app;
@@ -60,6 +61,7 @@ pub mod files;
 pub mod fit;
 pub mod fusion;
 pub mod http;
+pub mod json;
 pub mod metrics;
 pub mod model;
 pub mod numeric;

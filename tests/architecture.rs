@@ -1,4 +1,4 @@
-//! Layering and file length, read off the sources.
+//! Layering, read off the sources.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -85,16 +85,6 @@ fn code(path: &Path) -> String {
 
 fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
-}
-
-#[test]
-fn no_file_is_longer_than_400_lines() {
-    for folder in ["src", "tests", "benches"].iter().filter(|folder| root().join(folder).exists()) {
-        for path in sources(&root().join(folder)) {
-            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-            assert!(lines <= 400, "{} has {lines} lines", relative(&path));
-        }
-    }
 }
 
 #[test]
