@@ -13,7 +13,7 @@ use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
 use crate::engine::{Engine, EngineError};
 use crate::files::RELEVANT;
-use crate::fit::profile::{Profiles, Subject};
+use crate::fit::profile::{Profiles, Subject, shape};
 use crate::rpc::{client, v1};
 use crate::storage::profiles::Origin;
 use crate::{app, telemetry};
@@ -221,7 +221,7 @@ async fn measure(
                 Some(reason) => *measured.refused.entry(reason.to_string()).or_default() += 1,
                 None => {
                     for weights in &fit.bias {
-                        measured.profiles.observe(Subject::Question, weights);
+                        measured.profiles.observe(Subject::Question, &shape(weights));
                     }
                 }
             }

@@ -30,7 +30,7 @@ fn stored(settings: &SettingsArgs) -> Result<Vec<(Role, CalibrationFile, Vec<Cal
 /// What is stored, read again after the work. What cannot be used was set aside and is told: it is no reason to lose what was measured.
 pub(super) fn kept<T: Default>(loaded: Result<T, ProfileError>) -> Result<T, Failure> {
     match loaded {
-        Err(error @ (ProfileError::Damaged { .. } | ProfileError::Outdated { .. })) => {
+        Err(error @ ProfileError::Damaged { .. }) => {
             output::complain(&error.to_string());
             Ok(T::default())
         }

@@ -131,6 +131,7 @@ fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
             "noise_variance": inner.noise_variance,
             "signal": inner.signal,
             "identifiable": inner.identifiable,
+            "scale_identified": inner.scale_identified,
             "converged": inner.converged,
             "prior_dominated": !inner.identifiable && inner.r2.is_some(),
             "expected_tau": fitted.expected_tau,

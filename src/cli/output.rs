@@ -138,7 +138,8 @@ pub(super) fn rerank_table(answer: &v1::RerankResponse, request: &RerankRequest)
     }
     let mut text = format!("{table}\n");
     for bias in answer.position_bias.iter().filter(|bias| bias.weights.len() > 1) {
-        text.push_str(&plot::weights(&bias.weights));
+        let scaled = answer.diagnostics.as_ref().is_some_and(|diagnostics| diagnostics.scale_identified);
+        text.push_str(&plot::weights(&bias.weights, scaled));
     }
     if let Some(diagnostics) = &answer.diagnostics {
         text.push_str(&format!(
@@ -314,7 +315,7 @@ pub(super) fn rerank_json(answer: &v1::RerankResponse, texts: Option<&RerankRequ
             "r2": inner.r2, "loo_r2": inner.loo_r2, "jacobian_rank": inner.jacobian_rank,
             "rank_needed": inner.rank_needed, "condition": inner.condition, "distinct_orders": inner.distinct_orders,
             "noise_variance": inner.noise_variance, "signal": inner.signal, "identifiable": inner.identifiable,
-            "prior_dominated": inner.prior_dominated, "expected_tau": inner.expected_tau,
+            "scale_identified": inner.scale_identified, "prior_dominated": inner.prior_dominated, "expected_tau": inner.expected_tau,
             "orientation": inner.orientation().as_str_name(), "anchor_correlation": inner.anchor_correlation,
             "objective": inner.objective, "converged": inner.converged,
         })

@@ -20,10 +20,13 @@ fn bar(value: f64, largest: f64) -> String {
     bar
 }
 
-/// Fitted position weights for prompts of one length.
-pub(super) fn weights(weights: &[f64]) -> String {
+/// Fitted position weights for prompts of one length. `scaled` is false if the scores do not tell how strong the bias is.
+pub(super) fn weights(weights: &[f64], scaled: bool) -> String {
     let largest = weights.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let mut text = format!("\nposition bias (weight of each position in prompts of {} passages)\n", weights.len());
+    if !scaled {
+        text.push_str("direction and shape are measured; the strength comes from the prior\n");
+    }
     for (position, weight) in weights.iter().enumerate() {
         text.push_str(&format!("{:>4}  {weight:.3}  {}\n", position + 1, bar(*weight, largest)));
     }
@@ -43,7 +46,7 @@ pub(super) const fn origin(origin: v1::ProfileOrigin) -> &'static str {
 pub(super) fn profile(profile: &v1::PositionProfile) -> String {
     let (what, unit) = match profile.subject() {
         v1::ProfileSubject::Answer => ("log-likelihood of the reference answer minus its mean, in nats", "questions"),
-        _ => ("fitted weight on the question's likelihood", "fits"),
+        _ => ("shape of the weight on the question's likelihood, of length 1, without its strength", "fits"),
     };
     let least = profile.means.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = profile.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -70,7 +73,8 @@ mod tests {
 
     #[test]
     fn the_longest_bar_belongs_to_the_largest_weight() {
-        assert_eq!(lengths(&weights(&[0.5, 0.25, 0.0])), vec![40, 20, 0]);
+        assert_eq!(lengths(&weights(&[0.5, 0.25, 0.0], true)), vec![40, 20, 0]);
+        assert!(weights(&[0.5, 0.5], false).contains("the strength comes from the prior"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::EngineError;
 use super::rerank::FitReport;
 pub use crate::fit::profile::Origin;
-use crate::fit::profile::{Profile, Profiles, Subject};
+use crate::fit::profile::{Profile, Profiles, Subject, shape};
 use evidence::Recent;
 pub use evidence::{Refusal, refusal};
 
@@ -200,7 +200,7 @@ impl PositionBias {
         [(Origin::Calibrated, calibrated), (Origin::Learnt, learnt), (Origin::BuiltIn, self.built_in.clone())]
     }
 
-    /// Adds the weights of a fit to the learnt profiles, unless [`refusal`] names a reason against it. True when the
+    /// Adds the shapes of a fit's weights to the learnt profiles, unless [`refusal`] names a reason against it. True when the
     /// profiles should be written to disk.
     pub(super) fn learn(&self, fit: &FitReport) -> bool {
         if !self.learning.load(Ordering::Relaxed) || refusal(fit, Origin::Learnt).is_some() {
@@ -209,7 +209,7 @@ impl PositionBias {
         let mut learnt = lock(&self.learnt);
         if learnt.recent.insert(fit) {
             for weights in &fit.bias {
-                learnt.unsaved |= learnt.profiles.observe(Subject::Question, weights);
+                learnt.unsaved |= learnt.profiles.observe(Subject::Question, &shape(weights));
             }
         }
         let due = learnt.unsaved && learnt.saved.is_none_or(|at| at.elapsed() >= BETWEEN_SAVES);

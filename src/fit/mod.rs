@@ -149,8 +149,9 @@ pub enum Orientation {
 pub struct Estimate {
     /// Utility of each passage, in nats: the score expected of a prompt in which this passage held all position weight.
     pub utilities: Vec<f64>,
-    /// Standard error of each utility, in nats.
-    pub standard_errors: Vec<f64>,
+    /// Standard error of each utility, in nats; `None` if the scores do not determine the scale
+    /// ([`Diagnostics::scale_identified`]).
+    pub standard_errors: Option<Vec<f64>>,
     /// Passages by descending utility; ties keep the input order.
     pub ranking: Vec<usize>,
     /// For each rank but the last, the probability that its passage outranks the next one.
@@ -171,7 +172,7 @@ pub struct Estimate {
     pub objective: f64,
     /// Utilities in the units of the fitted scores.
     pub fitted: Vec<f64>,
-    /// Covariance of `fitted`, N × N.
+    /// Mean squared errors of `fitted`, N × N; for whole orders at the scale that was chosen.
     pub covariance: DMatrix<f64>,
 }
 
@@ -189,7 +190,8 @@ pub fn estimate(
 ) -> Result<Estimate, FitError> {
     let evidence = Evidence::new(passages, observations, anchor, settings)?;
     let chosen = evidence.choose(interrupt)?;
-    let (diagnostics, covariance) = uncertainty::assess(&chosen.problem, &chosen.state, interrupt)?;
+    let errors = uncertainty::assess(&chosen.problem, &chosen.state, settings.sigma2, interrupt)?;
+    let (diagnostics, covariance) = (errors.diagnostics, errors.covariance);
     let fit = varpro::finish(&chosen.problem, &chosen.state);
     let prepared = &evidence.prepared;
     // The fitted values give the order: the map back to nats loses it where the scores were constant.
@@ -198,9 +200,14 @@ pub fn estimate(
     let alike = snap(&fit.utilities).iter().all(|utility| *utility == 0.0);
     let compared = if alike { vec![0.0; passages] } else { fit.utilities.clone() };
     let utilities: Vec<f64> = fit.utilities.iter().map(|u| u * prepared.scale + prepared.centre).collect();
-    let standard_errors = (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect();
-    let outranks_next =
-        ranking.windows(2).map(|pair| uncertainty::outranks(&compared, &covariance, pair[0], pair[1])).collect();
+    let standard_errors = diagnostics
+        .scale_identified
+        .then(|| (0..passages).map(|p| covariance[(p, p)].max(0.0).sqrt() * prepared.scale).collect());
+    let hedged = |probability: f64| 0.5 + errors.signal_probability * (probability - 0.5);
+    let outranks_next = ranking
+        .windows(2)
+        .map(|pair| hedged(uncertainty::outranks(&compared, &covariance, pair[0], pair[1])))
+        .collect();
     let is_observed =
         |weights: &Vec<f64>| observations.iter().any(|observation| observation.order.len() == weights.len());
     let (mut bias, prior) = (fit.weights, chosen.problem.groups.iter().map(|group| group.prior.clone()));
@@ -210,7 +217,7 @@ pub fn estimate(
         utilities,
         standard_errors,
         outranks_next,
-        expected_tau: uncertainty::expected_tau(&compared, &covariance),
+        expected_tau: uncertainty::expected_tau(&compared, &covariance) * errors.signal_probability,
         ranking,
         bias,
         prior,

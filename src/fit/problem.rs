@@ -170,15 +170,20 @@ impl Problem {
         u
     }
 
-    /// Normal matrix of the utility step, `K = Z'Z + λC + εI` with `C = I - 11'/N` on the utilities.
+    /// Normal matrix of the utility step, `K = Z'Z + λC` with `C = I - 11'/N` on the utilities.
     pub(super) fn normal_matrix(&self, z: &DMatrix<f64>) -> DMatrix<f64> {
+        self.normal_matrix_at(z, self.lam)
+    }
+
+    /// The same with another `λ`.
+    pub(super) fn normal_matrix_at(&self, z: &DMatrix<f64>, lam: f64) -> DMatrix<f64> {
         let mut k = z.transpose() * z;
-        let share = self.lam / real(self.passages);
+        let share = lam / real(self.passages);
         for row in 0..self.passages {
             for column in 0..self.passages {
                 k[(row, column)] -= share;
             }
-            k[(row, row)] += self.lam;
+            k[(row, row)] += lam;
         }
         k
     }

@@ -5,7 +5,8 @@
 //! an order does not predict the likelihood of its answer:
 //! - **answer**: log-likelihood of a reference answer with the supporting passage at position `j`, minus the mean over the
 //!   positions, in nats. Measured on labelled questions. An arrangement needs this one.
-//! - **question**: the position weights that MOI fits to log P(query | order). They sum to 1.
+//! - **question**: the shape of the position weights that MOI fits to log P(query | order) ([`shape`]): which positions weigh more,
+//!   without how much. Fits of whole orders do not tell the strength of the bias, so a profile does not use it.
 //!
 //! By the rearrangement inequality, the sum of utility times weight is largest when both are sorted alike ([`arrange`]).
 //! Sorting follows noise as readily as an effect, so [`Profile::propose`] sorts only after a test.
@@ -53,12 +54,13 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Least difference between the best and the worst of `positions` that is worth an arrangement: .05 nats (5 % of the
-    /// answer's probability), or a tenth of a uniform weight. With enough observations any bias of the fit is significant.
-    fn least_effect(self, positions: usize) -> f64 {
+    /// Least difference between the best and the worst position that is worth an arrangement: 0.05 nats (5 % of the answer's
+    /// probability), or 0.25 in the mean shape, whose ends differ by 1 or more if all fits agree and by 0 if they favour any position
+    /// equally often. With enough observations any bias of the fit is significant.
+    const fn least_effect(self) -> f64 {
         match self {
             Self::Answer => 0.05,
-            Self::Question => 0.1 / real(positions.max(1)),
+            Self::Question => 0.25,
         }
     }
 }
@@ -205,7 +207,7 @@ impl Profile {
         let largest = self.means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let smallest = self.means.iter().copied().fold(f64::INFINITY, f64::min);
         // Observations without any spread are one question asked again and again. They carry no estimate of the error.
-        if within <= 0.0 || largest - smallest < subject.least_effect(self.positions()) {
+        if within <= 0.0 || largest - smallest < subject.least_effect() {
             return false;
         }
         let f = between / within;
@@ -289,6 +291,14 @@ impl Profiles {
             .min_by_key(|(_, length, _)| (length.abs_diff(passages), std::cmp::Reverse(*length)))
             .map(|(_, _, profile)| profile)
     }
+}
+
+/// The shape of position weights: their differences from equal weights, scaled to length 1; zeros for equal weights.
+#[must_use]
+pub fn shape(weights: &[f64]) -> Vec<f64> {
+    let centre = mean(weights);
+    let length = weights.iter().map(|weight| (weight - centre).powi(2)).sum::<f64>().sqrt();
+    weights.iter().map(|weight| if length > 1e-9 { (weight - centre) / length } else { 0.0 }).collect()
 }
 
 /// Puts the best of `ranking` where `weights` is largest, the second best where it is second largest, and so on. Equal

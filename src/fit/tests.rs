@@ -2,6 +2,8 @@
 
 use nalgebra::{DMatrix, DVector};
 use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::prior::Direction;
 use super::problem::{Group, Problem, Row};
@@ -123,7 +125,8 @@ fn errors_under_the_paper_objective_are_at_the_scale_that_was_chosen() {
     let paper = estimate(5, &observations, None, &settings, &|| false).unwrap();
     assert!(paper.diagnostics.identifiable && paper.expected_tau > 0.95, "{paper:?}");
     assert!(paper.outranks_next.iter().all(|p| *p > 0.95), "{paper:?}");
-    assert!(paper.standard_errors.iter().all(|error| *error > 0.0 && *error < 5.0), "{paper:?}");
+    let errors: Vec<f64> = paper.covariance.diagonal().iter().map(|square| square.sqrt()).collect();
+    assert!(errors.iter().all(|error| *error > 0.0 && *error < 5.0), "{paper:?}");
 }
 
 /// Rounding decided between scores that are all alike, with certainty.
@@ -276,12 +279,166 @@ proptest! {
         for p in 0..5 {
             let expected = left.utilities[p] * stretch + offset;
             prop_assert!((right.utilities[rename(p)] - expected).abs() < 1e-5 * stretch.max(1.0) * 10.0);
-            let se = left.standard_errors[p] * stretch;
-            prop_assert!((right.standard_errors[rename(p)] - se).abs() < 1e-4 * stretch.max(1.0) * 10.0);
+            // On the scale of the fit, which has no unit.
+            let [ours, theirs] = [left.covariance[(p, p)], right.covariance[(rename(p), rename(p))]].map(f64::sqrt);
+            prop_assert!((ours - theirs).abs() < 1e-4 * ours.max(1.0));
         }
         prop_assert!((left.bias[0].iter().sum::<f64>() - 1.0).abs() < 1e-9);
         prop_assert!(left.bias[0].iter().all(|a| (0.0..=1.0).contains(a)));
         prop_assert!(left.outranks_next.iter().all(|p| (0.499..=1.0).contains(p)));
         prop_assert!((0.0..=1.0).contains(&left.expected_tau));
     }
+}
+
+/// A normal number by the Box-Muller method.
+fn gauss(source: &mut ChaCha8Rng) -> f64 {
+    let (radius, angle): (f64, f64) = (1.0 - source.random::<f64>(), source.random());
+    (-2.0 * radius.ln()).sqrt() * (2.0 * std::f64::consts::PI * angle).cos()
+}
+
+/// Position weights of several generators: falling and rising 8 to 1, falling evenly, U-shaped, nearly equal, equal.
+fn shapes(n: usize) -> Vec<Vec<f64>> {
+    let at = |j: usize| real(j) / real((n - 1).max(1));
+    let normed = |weight: &dyn Fn(f64) -> f64| -> Vec<f64> {
+        let weights: Vec<f64> = (0..n).map(|j| weight(at(j))).collect();
+        let total: f64 = weights.iter().sum();
+        weights.iter().map(|weight| weight / total).collect()
+    };
+    vec![
+        normed(&|x| 8.0_f64.powf(-x)),
+        normed(&|x| 8.0_f64.powf(x)),
+        normed(&|x| 2.0 - 1.6 * x),
+        normed(&|x| 0.3 + (2.0 * x - 1.0).powi(2)),
+        normed(&|x| 1.1 - 0.2 * x),
+        normed(&|_| 1.0),
+    ]
+}
+
+/// Results of fits of simulated lists.
+#[derive(Debug, Default)]
+struct Simulated {
+    utilities: usize,
+    /// Utilities beyond 1.96 errors.
+    outside: usize,
+    /// `outranks_next` from 0.9 on.
+    stated: Vec<f64>,
+    /// Those of them whose passages stand right.
+    right: usize,
+}
+
+impl Simulated {
+    /// Whether the stated pairs stand right as often as they say, less 0.04.
+    fn is_calibrated(&self) -> bool {
+        real(self.right) / real(self.stated.len()) > mean(&self.stated) - 0.04
+    }
+}
+
+/// Adds 100 fits. `noise` is relative to the spread of the scores within a length.
+fn simulate(all: &mut Simulated, orders: impl Fn(u64) -> Vec<Vec<usize>>, n: usize, shape: usize, noise: f64) {
+    for seed in 0..100 {
+        let mut source = ChaCha8Rng::seed_from_u64(seed * 16 + shape as u64);
+        let truth: Vec<f64> = (0..n).map(|_| gauss(&mut source)).collect();
+        let orders = orders(seed);
+        let clean: Vec<f64> = orders
+            .iter()
+            .map(|order| order.iter().zip(&shapes(order.len())[shape]).map(|(&p, weight)| weight * truth[p]).sum())
+            .collect();
+        let lengths: std::collections::BTreeSet<usize> = orders.iter().map(Vec::len).collect();
+        let spread = |length: &usize| {
+            let of: Vec<f64> =
+                orders.iter().zip(&clean).filter(|(order, _)| order.len() == *length).map(|(_, s)| *s).collect();
+            crate::numeric::standard_deviation(&of).powi(2) * real(of.len())
+        };
+        let signal = (lengths.iter().map(spread).sum::<f64>() / real(clean.len())).sqrt();
+        // Of equal weights no order differs from another.
+        let level = noise * if signal > 1e-9 { signal } else { 0.25 };
+        let observations: Vec<Observation> = orders
+            .iter()
+            .zip(&clean)
+            .map(|(order, score)| Observation { order: order.clone(), score: score + level * gauss(&mut source) })
+            .collect();
+        let fitted = estimate(n, &observations, Some(&truth), &Settings::default(), &|| false).unwrap();
+        let (centre, level) = (mean(&truth), mean(&fitted.utilities));
+        for (p, error) in fitted.standard_errors.iter().flatten().enumerate() {
+            all.utilities += 1;
+            all.outside += usize::from((fitted.utilities[p] - level - truth[p] + centre).abs() > 1.96 * error);
+        }
+        for (pair, probability) in fitted.ranking.windows(2).zip(&fitted.outranks_next) {
+            if *probability >= 0.9 {
+                all.stated.push(*probability);
+                all.right += usize::from(truth[pair[0]] > truth[pair[1]]);
+            }
+        }
+    }
+}
+
+/// Errors took the shrinkage of the fit for none: of precise scores up to 29 % of the utilities lay beyond 1.96 of them.
+#[test]
+fn errors_cover_the_utilities_of_prompts_of_several_lengths() {
+    for (n, depth) in [(3, 3), (5, 2), (5, 3)] {
+        for noise in [0.3, 1.0] {
+            let mut all = Simulated::default();
+            for shape in 0..6 {
+                let orders = |seed| {
+                    let latin = design::orders(design::Design::Latin, n, n, seed, &|| false).unwrap();
+                    design::prefixes(&latin, depth)
+                };
+                let mut one = Simulated::default();
+                simulate(&mut one, orders, n, shape, noise);
+                assert!(one.outside * 100 <= one.utilities * 7, "N {n}, depth {depth}, shape {shape}: {one:?}");
+                all.stated.extend(one.stated);
+                all.right += one.right;
+            }
+            assert!(all.is_calibrated() && all.stated.len() > 200, "N {n}, depth {depth}, noise {noise}: {all:?}");
+        }
+    }
+}
+
+/// Whole orders tell no scale, so no error in nats is stated. Their pairs were stated at 0.99 and stood right in 0.65 to 0.90.
+#[test]
+fn whole_orders_state_no_errors_and_few_sure_pairs_of_noise() {
+    for noise in [0.3, 1.0] {
+        let mut directed = Simulated::default();
+        for shape in 0..6 {
+            let orders = |seed| design::orders(design::Design::Random, 5, 15, seed, &|| false).unwrap();
+            let mut one = Simulated::default();
+            simulate(&mut one, orders, 5, shape, noise);
+            assert_eq!(one.utilities, 0);
+            // U-shaped and equal weights look like noise to a prior with a direction.
+            if [3, 5].contains(&shape) {
+                assert!(one.stated.len() <= 12, "shape {shape}, noise {noise}: {one:?}");
+            } else {
+                directed.stated.extend(one.stated);
+                directed.right += one.right;
+            }
+        }
+        assert!(directed.is_calibrated() && directed.stated.len() > 100, "noise {noise}: {directed:?}");
+    }
+}
+
+/// The scores of whole orders are the same for weights that fall by a fifth and for weights that fall fifteen times as fast.
+#[test]
+fn the_strength_of_the_bias_in_whole_orders_comes_from_the_prior() {
+    let (n, truth) = (5, [0.9, -0.4, 0.1, 1.3, -1.9]);
+    let fitted = |strength: f64| {
+        let weights: Vec<f64> = (0..n).map(|j| 0.2 + strength * (0.02 - 0.01 * real(j))).collect();
+        let utilities: Vec<f64> = truth.iter().map(|utility| utility / strength).collect();
+        estimate(n, &synthetic(n, &weights, &utilities, 0.0, 4), Some(&truth), &Settings::default(), &|| false).unwrap()
+    };
+    let (weak, strong) = (fitted(1.0), fitted(9.0));
+    for (left, right) in weak.bias[0].iter().zip(&strong.bias[0]) {
+        assert!((left - right).abs() < 1e-6, "{:?} {:?}", weak.bias, strong.bias);
+    }
+    assert_eq!(weak.ranking, vec![3, 0, 2, 1, 4]);
+    for fit in [weak, strong] {
+        assert!(fit.diagnostics.identifiable && !fit.diagnostics.scale_identified && fit.standard_errors.is_none());
+    }
+    // Prompts of one passage beside them tell the scale.
+    let orders = design::orders(design::Design::Latin, n, n, 3, &|| false).unwrap();
+    let prefixes: Vec<Observation> = design::prefixes(&orders, 2)
+        .into_iter()
+        .map(|order| Observation { score: order.iter().map(|&p| truth[p]).sum::<f64>() / real(order.len()), order })
+        .collect();
+    let scaled = estimate(n, &prefixes, None, &Settings::default(), &|| false).unwrap();
+    assert!(scaled.diagnostics.scale_identified && scaled.standard_errors.is_some());
 }

@@ -1,13 +1,20 @@
-//! Errors and diagnostics of a fit: noise level, covariance of the utilities, rank, leave-one-out residuals.
+//! Errors and diagnostics of a fit: noise level, mean squared errors of the utilities, rank, leave-one-out residuals.
 //!
-//! Noise: let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C Z0'`, and
-//! `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`. `g` maximises the profile
-//! likelihood `-½ Σ ln V - ½ n ln(Σ y²/V / n) + ln g + ln(1-g)` on [0.03, 0.97]; the noise variance is `κ g`. At most `N` of
-//! the eigenvalues are not 0, so an N × N problem is solved.
+//! **Noise.** Let `Z0 = Z(a0)` on the utilities, centred within each length, let `w_i` be the eigenvalues of `Z0 C Z0'`, and
+//! `y_i` the scores in its eigenbasis. The variance of `y_i` is `κ V_i`, `V_i = (1-g) w_i / D0 + g`, so `g` is the share of noise and
+//! `κ g` the noise variance. The profile likelihood is `-½ Σ ln V - ½ n ln(Σ y²/V / n)`; with the prior `g (1-g)` it gives the
+//! posterior of `g` on [0.03, 0.97]. At most `N` of the eigenvalues are not 0, so an N × N problem is solved.
 //!
-//! Covariance: `σ² (K - Z'Ub (Ub'Ub + ρI)⁻¹ Ub'Z)⁻¹` with `Ub = U B`. `B` is an orthonormal basis of the directions in which
-//! the active weights of each length (those above 1e-7) may move without changing their sum; where nothing holds the scale of whole
-//! orders, without the direction of that scale.
+//! **Errors.** The fit assumes one share of noise (`Settings::sigma2`). Where the scores have less, it shrinks the utilities too
+//! much; where they have more, too little. Errors therefore are mean squared errors of the reported utilities over the
+//! posterior of `g`: `E_g[κ g H_g⁻¹ + δ_g δ_g']`. `H_g` is the Hessian of the objective whose penalties belong to `g`, with the
+//! position weights eliminated, and `δ_g` the Gauss-Newton step from the reported solution to the minimum of that objective. Weights
+//! move in an orthonormal basis of the directions in which the active weights of each length (those above 1e-7) keep their sum.
+//!
+//! **Whole orders** leave the scale of `(a - 1/N, u - ū)` open, so no data tell an error in nats. The errors are those at the chosen
+//! scale, without the direction of the scale; only the order of the passages follows from them. If the true weights are equal, the
+//! scores hold nothing but noise, and the prior still finds a ranking. The probability that one passage outranks another is
+//! therefore `½ + π (Φ - ½)`, with `π` the posterior probability of any signal, ½ before the scores are seen.
 
 use nalgebra::{DMatrix, DVector, SymmetricEigen};
 use statrs::distribution::{ContinuousCDF, Normal};
@@ -36,8 +43,12 @@ pub struct Diagnostics {
     pub noise_variance: f64,
     /// Log-likelihood ratio of the best `g` against g = 0.97, almost only noise; above 1.35 means signal.
     pub signal: f64,
-    /// Whether the scores alone determine utilities and weights; otherwise the prior determines the rest.
+    /// Whether the scores alone determine utilities and weights, up to the scale of whole orders; otherwise the prior determines
+    /// the rest.
     pub identifiable: bool,
+    /// Whether the scores determine the strength of the position bias, and with it the unit of the utilities. Whole orders do not:
+    /// `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets both.
+    pub scale_identified: bool,
     /// Whether the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the
     /// steps ran out, and the fit is the best state reached ([`NOT_CONVERGED`]).
     pub converged: bool,
@@ -60,12 +71,27 @@ impl Diagnostics {
 pub const NOT_CONVERGED: &str =
     "the fit did not converge: utilities and position bias are the best that the solver reached";
 
-/// Diagnostics and the covariance of the utilities (N × N, squared units of the fitted scores).
+/// Warning for a fit of whole orders.
+pub const SCALE_FROM_PRIOR: &str = "every prompt held every passage: the scores tell the direction and the shape of the position bias, \
+                                    not its strength, so the prior set the strength and the unit of the utilities; prompts of \
+                                    several lengths tell both";
+
+/// Errors of a fit.
+pub(super) struct Errors {
+    pub diagnostics: Diagnostics,
+    /// Mean squared errors of the utilities, N × N, in squared units of the fitted scores.
+    pub covariance: DMatrix<f64>,
+    /// Probability that the scores hold any signal; 1 for designs that need no such doubt.
+    pub signal_probability: f64,
+}
+
+/// Diagnostics and errors of a solution. `sigma2` is the share of noise to which the penalties of the problem belong.
 pub(super) fn assess(
     problem: &Problem,
     state: &State,
+    sigma2: f64,
     interrupt: Interrupt<'_>,
-) -> Result<(Diagnostics, DMatrix<f64>), FitError> {
+) -> Result<Errors, FitError> {
     let scores = problem.scores();
     let z = problem.z(&state.weights);
     let u = problem.u(&state.unknowns);
@@ -74,7 +100,7 @@ pub(super) fn assess(
     check(interrupt)?;
     let needed = rank_needed(problem);
     let distinct = distinct(problem);
-    let (noise_variance, signal) = noise(problem, &scores);
+    let noise = noise(problem, &scores);
     check(interrupt)?;
 
     let total = within_length_squares(problem, &scores);
@@ -87,13 +113,8 @@ pub(super) fn assess(
     let ub = &u * &basis;
     let pull = basis.transpose() * DMatrix::from_diagonal(&problem.pull()) * &basis;
     let k = problem.normal_matrix(&z);
-    let inner = ub.transpose() * &ub + &pull;
-    let cross = ub.transpose() * &z;
-    let reduced = if basis.ncols() == 0 { k.clone() } else { &k - cross.transpose() * factor(&inner)?.solve(&cross) };
-    let inverse = factor(&((&reduced + reduced.transpose()) * 0.5))?.inverse();
-    let n = problem.passages;
-    let covariance = inverse.view((0, 0), (n, n)).into_owned() * noise_variance;
-
+    let linear = Linear { problem, state, z: &z, basis: &basis, ub: &ub, residual: &residual, sigma2 };
+    let covariance = linear.squared_errors(&noise.shares, interrupt)?;
     check(interrupt)?;
     let loo = leave_one_out(&ub, &z, &pull, &k, &residual)?;
     let diagnostics = Diagnostics {
@@ -103,12 +124,14 @@ pub(super) fn assess(
         rank_needed: needed,
         condition,
         distinct,
-        noise_variance,
-        signal,
+        noise_variance: noise.variance,
+        signal: noise.signal,
         identifiable: !constant && rank >= needed && distinct >= needed,
+        scale_identified: !has_free_scale(problem),
         converged: state.converged,
     };
-    Ok((diagnostics, covariance))
+    let signal_probability = if has_free_scale(problem) { noise.signal_probability } else { 1.0 };
+    Ok(Errors { diagnostics, covariance, signal_probability })
 }
 
 /// `Φ(Δu / sd)`, the probability that `left` outranks `right`; ½ if the difference and its variance are 0.
@@ -140,7 +163,7 @@ fn rank_needed(problem: &Problem) -> usize {
 
 /// Whether the prompts are whole orders, which leave scale and sign of `(a - 1/N, u - ū)` open.
 fn has_free_scale(problem: &Problem) -> bool {
-    problem.groups.len() == 1 && problem.positions() == problem.passages
+    problem.groups.len() == 1 && problem.positions() == problem.passages && problem.passages > 1
 }
 
 fn distinct(problem: &Problem) -> usize {
@@ -181,12 +204,9 @@ fn simplex_basis(problem: &Problem, active: &[bool]) -> DMatrix<f64> {
     if columns.is_empty() { DMatrix::zeros(problem.positions(), 0) } else { DMatrix::from_columns(&columns) }
 }
 
-/// The basis without the direction in which only the scale of whole orders moves: `(a - 1/N, u - ū)` may be `t` and `1/t` times as
-/// large, and where no penalty holds it, its variance has no bound. Errors are those at the scale that was chosen.
+/// The basis without the direction in which only the scale of whole orders moves. Errors are those at the scale that was chosen.
 fn at_scale(problem: &Problem, weights: &DVector<f64>, basis: DMatrix<f64>) -> DMatrix<f64> {
-    let penalised = problem.lam > 0.0 || problem.pull().iter().any(|strength| *strength > 0.0);
-    // A weight of 0 holds the scale, too: it may not be less.
-    if penalised || !has_free_scale(problem) || weights.iter().any(|weight| *weight <= 1e-7) {
+    if !has_free_scale(problem) || weights.iter().any(|weight| *weight <= 1e-7) {
         return basis;
     }
     let gauge = basis.transpose() * weights.add_scalar(-1.0 / real(problem.passages));
@@ -218,11 +238,31 @@ pub(super) fn within_length_squares(problem: &Problem, scores: &DVector<f64>) ->
     column.norm_squared()
 }
 
-/// Noise variance and the log-likelihood ratio of the signal.
-fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
+/// How much of the scores is noise.
+struct Noise {
+    /// The likeliest noise variance, in squared units of the fitted scores.
+    variance: f64,
+    /// Log-likelihood ratio of the best share of noise against 0.97, almost only noise.
+    signal: f64,
+    /// Posterior probability that the scores hold any signal, ½ before they are seen.
+    signal_probability: f64,
+    /// Equally likely shares of noise `g` with their `κ`, ascending.
+    shares: Vec<(f64, f64)>,
+}
+
+impl Noise {
+    const fn none() -> Self {
+        Self { variance: 0.0, signal: 0.0, signal_probability: 0.5, shares: Vec::new() }
+    }
+}
+
+/// Shares of noise that stand for the posterior.
+const SHARES: u32 = 8;
+
+fn noise(problem: &Problem, scores: &DVector<f64>) -> Noise {
     let d0 = problem.leverage();
     if d0 <= 1e-12 || problem.observations() < 2 {
-        return (0.0, 0.0);
+        return Noise::none();
     }
     let mut z0 = problem.z(&problem.prior()).columns(0, problem.passages).into_owned();
     for row in 0..z0.nrows() {
@@ -235,7 +275,7 @@ fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
     // Scores that are all alike show no signal: any likelihood of them is a matter of rounding.
     let largest = scores.iter().fold(0.0_f64, |largest, score| largest.max(score.abs()));
     if centred.norm() <= 1e-12 * largest * real(scores.len()).sqrt() {
-        return (0.0, 0.0);
+        return Noise::none();
     }
     // The other directions share the eigenvalue 0; the means that were removed are not among them.
     let signal: Vec<(f64, f64)> =
@@ -255,10 +295,92 @@ fn noise(problem: &Problem, scores: &DVector<f64>) -> (f64, f64) {
         (-0.5 * logs - 0.5 * n * scale.max(1e-300).ln(), scale)
     };
     let grid: Vec<f64> = (3..=97_u8).map(|percent| f64::from(percent) / 100.0).collect();
-    let penalised = |g: f64| profile(g).0 + g.ln() + (1.0 - g).ln();
-    let best = grid.iter().copied().max_by(|l, r| penalised(*l).total_cmp(&penalised(*r))).unwrap_or(0.5);
-    let free = grid.iter().map(|&g| profile(g).0).fold(f64::NEG_INFINITY, f64::max);
-    (best * profile(best).1, free - profile(0.97).0)
+    let profiles: Vec<(f64, f64)> = grid.iter().map(|&g| profile(g)).collect();
+    let free = profiles.iter().map(|(likelihood, _)| *likelihood).fold(f64::NEG_INFINITY, f64::max);
+    let (without, _) = profile(1.0);
+    let prior: f64 = grid.iter().map(|g| g * (1.0 - g)).sum();
+    let weights: Vec<f64> = grid
+        .iter()
+        .zip(&profiles)
+        .map(|(g, (likelihood, _))| g * (1.0 - g) / prior * (likelihood - free).exp())
+        .collect();
+    let total: f64 = weights.iter().sum();
+    let best = (0..grid.len()).max_by(|&left, &right| weights[left].total_cmp(&weights[right])).unwrap_or(0);
+    Noise {
+        variance: grid[best] * profiles[best].1,
+        signal: free - profile(0.97).0,
+        signal_probability: total / (total + (without - free).exp()),
+        shares: quantiles(&weights).map(|index| (grid[index], profiles[index].1)).collect(),
+    }
+}
+
+/// The indices at which the cumulated weights reach the middles of [`SHARES`] equal parts.
+fn quantiles(weights: &[f64]) -> impl Iterator<Item = usize> {
+    let total: f64 = weights.iter().sum();
+    let cumulated: Vec<f64> = weights
+        .iter()
+        .scan(0.0, |sum, weight| {
+            *sum += weight / total;
+            Some(*sum)
+        })
+        .collect();
+    (0..SHARES).map(move |part| {
+        let middle = (f64::from(part) + 0.5) / f64::from(SHARES);
+        cumulated.partition_point(|sum| *sum < middle).min(cumulated.len() - 1)
+    })
+}
+
+/// The fit linearised at its solution.
+struct Linear<'a> {
+    problem: &'a Problem,
+    state: &'a State,
+    z: &'a DMatrix<f64>,
+    /// Directions in which the weights move, and what the predictions do then.
+    basis: &'a DMatrix<f64>,
+    ub: &'a DMatrix<f64>,
+    residual: &'a DVector<f64>,
+    /// Share of noise to which the penalties of the problem belong.
+    sigma2: f64,
+}
+
+impl Linear<'_> {
+    /// Mean squared errors of the utilities over the shares of noise, N × N.
+    fn squared_errors(&self, shares: &[(f64, f64)], interrupt: Interrupt<'_>) -> Result<DMatrix<f64>, FitError> {
+        let n = self.problem.passages;
+        let mut sum = DMatrix::zeros(n, n);
+        for group in shares.chunk_by(|left, right| left.0.total_cmp(&right.0).is_eq()) {
+            check(interrupt)?;
+            sum += self.at(group[0].0, group[0].1)? * (real(group.len()) / real(shares.len()));
+        }
+        Ok(sum)
+    }
+
+    /// The same if the share of noise is `g` and the noise variance `κ g`.
+    fn at(&self, g: f64, kappa: f64) -> Result<DMatrix<f64>, FitError> {
+        let (problem, n) = (self.problem, self.problem.passages);
+        let lam = problem.lam * (g / (1.0 - g)) / (self.sigma2 / (1.0 - self.sigma2));
+        let pull = problem.pull() * (g * kappa / self.sigma2);
+        let normal = problem.normal_matrix_at(self.z, lam);
+        let mut gradient = self.z.transpose() * self.residual;
+        let utilities = self.state.unknowns.rows(0, n);
+        let spread = utilities.add_scalar(-utilities.mean()) * lam;
+        let mut by_utilities = gradient.rows_mut(0, n);
+        by_utilities += spread;
+        let (normal, gradient) = if self.basis.ncols() == 0 {
+            (normal, gradient)
+        } else {
+            let drift = (&self.state.weights - problem.prior()).component_mul(&pull);
+            let by_weights = self.ub.transpose() * self.residual + self.basis.transpose() * drift;
+            let pull = self.basis.transpose() * DMatrix::from_diagonal(&pull) * self.basis;
+            let inner = factor(&(self.ub.transpose() * self.ub + pull))?;
+            let cross = self.ub.transpose() * self.z;
+            let eliminated = normal - cross.transpose() * inner.solve(&cross);
+            (eliminated, gradient - cross.transpose() * inner.solve(&by_weights))
+        };
+        let normal = factor(&((&normal + normal.transpose()) * 0.5))?;
+        let step = normal.solve(&gradient).rows(0, n).into_owned();
+        Ok(normal.inverse().view((0, 0), (n, n)) * (g * kappa) + &step * step.transpose())
+    }
 }
 
 /// The non-zero eigenvalues of `Z0 Z0'`, M × M, each with the squared score along its eigenvector. They are those of the

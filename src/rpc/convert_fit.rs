@@ -66,6 +66,7 @@ fn diagnostics(inner: &Diagnostics, orientation: Orientation) -> v1::FitDiagnost
         noise_variance: inner.noise_variance,
         signal: inner.signal,
         identifiable: inner.identifiable,
+        scale_identified: inner.scale_identified,
         // Constant scores have no r2. Nothing is fitted to them, so there is nothing for the prior to dominate.
         prior_dominated: !inner.identifiable && inner.r2.is_some(),
         orientation: orientation.into(),

@@ -303,7 +303,7 @@ pub(super) fn fit_response(fitted: Estimate) -> v1::FitMoiResponse {
     let diagnostics = estimate_diagnostics(&fitted);
     v1::FitMoiResponse {
         utilities: fitted.utilities,
-        standard_errors: fitted.standard_errors,
+        standard_errors: fitted.standard_errors.unwrap_or_default(),
         ranking: fitted.ranking.into_iter().map(narrow).collect(),
         outranks_next: fitted.outranks_next,
         position_bias: fitted.bias.into_iter().next().map(|weights| v1::PositionBias { weights }),

@@ -59,7 +59,7 @@ impl CalibrationFile {
     /// # Errors
     /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the next call finds no file.
     pub fn find(&self) -> Result<Option<Vec<Calibration>>, ProfileError> {
-        self.0.load(FORMAT, |_| None, checked)
+        self.0.load(FORMAT, checked)
     }
 
     /// Writes the calibrations atomically: after a crash the file is either the old one or the new one.

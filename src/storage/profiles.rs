@@ -14,11 +14,8 @@ use super::store::Store;
 pub use crate::fit::profile::Origin;
 use crate::fit::profile::{Profile, Profiles, Subject};
 
-/// Version of the file format. The layout of 2 is that of 1; the profiles of 1 may contain fits that the prior decided.
-const FORMAT: u64 = 2;
-/// The version before [`FORMAT`], and what is wrong with it.
-const OUTDATED: u64 = 1;
-const OUTDATED_REASON: &str = "format 1 of an earlier version, whose profiles may hold the prior of the fit";
+/// Version of the file format.
+const FORMAT: u64 = 3;
 
 /// The file of one generator, template and origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,11 +83,10 @@ impl ProfileFile {
     /// Reads the profiles; `None` where there is no file.
     ///
     /// # Errors
-    /// [`ProfileError::Damaged`] and [`ProfileError::Outdated`] for a file that cannot be used. It has then been renamed, so the
+    /// [`ProfileError::Damaged`] for a file that cannot be used. It has then been renamed, so the
     /// next call finds no file.
     pub fn find(&self) -> Result<Option<Profiles>, ProfileError> {
-        let outdated = |format| (format == OUTDATED).then(|| OUTDATED_REASON.to_owned());
-        self.0.load(FORMAT, outdated, checked)
+        self.0.load(FORMAT, checked)
     }
 
     /// Renames a file that could not be read, so that it is not overwritten. No file is no fault.
@@ -131,7 +127,7 @@ fn read_built_in(text: &str) -> Result<([String; 2], Profiles), String> {
     let file: BuiltIn = serde_json::from_str(text).map_err(|error| error.to_string())?;
     match checked(file.content) {
         Ok(profiles) => Ok(([file.generator, file.template], profiles)),
-        Err(Fault::Outdated(problem) | Fault::Damaged(problem)) => Err(problem),
+        Err(Fault(problem)) => Err(problem),
     }
 }
 
@@ -215,24 +211,18 @@ mod tests {
         assert!(other.load().unwrap_err().to_string().contains("belongs to generator ab"));
     }
 
-    /// Format 1 was written while fits that the prior had decided were learnt. Its profiles must not come back.
     #[test]
-    fn a_file_of_the_earlier_format_is_set_aside_with_its_reason() {
+    fn a_file_of_another_format_is_set_aside_with_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(folder.path());
         file.save(&profiles()).unwrap();
-        for (format, reason, aside) in
-            [(1, "format 1 of an earlier version", "format-1-1"), (3, "format 3, this program reads 2", "damaged-1")]
-        {
-            file.save(&profiles()).unwrap();
-            let mut content = sealed::content(&std::fs::read(file.path()).unwrap()).unwrap();
-            content["format"] = serde_json::Value::from(format);
-            std::fs::write(file.path(), sealed::to_bytes(&content).unwrap()).unwrap();
-            let error = file.load().unwrap_err().to_string();
-            assert!(error.contains(reason) && error.contains(aside), "{error}");
-            assert!(file.path().with_extension(aside).exists());
-            assert_eq!(file.load().unwrap(), Profiles::default());
-        }
+        let mut content = sealed::content(&std::fs::read(file.path()).unwrap()).unwrap();
+        content["format"] = serde_json::Value::from(2);
+        std::fs::write(file.path(), sealed::to_bytes(&content).unwrap()).unwrap();
+        let error = file.load().unwrap_err().to_string();
+        assert!(error.contains("format 2, this program reads 3") && error.contains("damaged-1"), "{error}");
+        assert!(file.path().with_extension("damaged-1").exists());
+        assert_eq!(file.load().unwrap(), Profiles::default());
     }
 
     /// One-time faults of reading cost everything that had been learnt: the next write replaced the file.

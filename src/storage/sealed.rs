@@ -31,16 +31,6 @@ pub enum ProfileError {
         /// Its new path.
         aside: String,
     },
-    /// An earlier version wrote the file. The file was renamed.
-    #[error("{path}: {problem}; set aside as {aside}; calibrate again")]
-    Outdated {
-        /// Path of the file before it was renamed.
-        path: String,
-        /// The earlier format.
-        problem: String,
-        /// Its new path.
-        aside: String,
-    },
     /// The content cannot be trusted, and the file could not be renamed.
     #[error("{path}: {problem}; it cannot be set aside: {error}")]
     Unmoved {
@@ -61,15 +51,12 @@ pub enum ProfileError {
     },
 }
 
-/// What is wrong with a file's content.
-pub(super) enum Fault {
-    Outdated(String),
-    Damaged(String),
-}
+/// A fault in a file's content.
+pub(super) struct Fault(pub String);
 
 impl<T: ToString> From<T> for Fault {
     fn from(problem: T) -> Self {
-        Self::Damaged(problem.to_string())
+        Self(problem.to_string())
     }
 }
 
@@ -110,18 +97,17 @@ impl SealedFile {
         let stem = self.path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let aside = |name: &str| {
             let label = name.strip_prefix(&stem).and_then(|rest| rest.strip_prefix('.'));
-            label.is_some_and(|label| label.starts_with("damaged-") || label.starts_with("format-"))
+            label.is_some_and(|label| label.starts_with("damaged-"))
         };
         let files = self.path.parent().and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
         files.filter(|entry| aside(&entry.file_name().to_string_lossy())).count()
     }
 
-    /// Reads what was measured; `None` where there is no file yet. `outdated` knows earlier formats by their reason, and `check`
-    /// makes the result of the content. A file that cannot be used is renamed.
+    /// Reads what was measured; `None` where there is no file yet. `check` makes the result of the content. A
+    /// file that cannot be used is renamed.
     pub fn load<T: DeserializeOwned, R>(
         &self,
         format: u64,
-        outdated: impl Fn(u64) -> Option<String>,
         check: impl Fn(T) -> Result<R, Fault>,
     ) -> Result<Option<R>, ProfileError> {
         let bytes = match std::fs::read(&self.path) {
@@ -133,10 +119,7 @@ impl SealedFile {
             let content = content(&bytes)?;
             match content.get("format").and_then(serde_json::Value::as_u64) {
                 Some(stated) if stated == format => {}
-                Some(stated) => {
-                    let damaged = || Fault::Damaged(format!("format {stated}, this program reads {format}"));
-                    return Err(outdated(stated).map_or_else(damaged, Fault::Outdated));
-                }
+                Some(stated) => return Err(format!("format {stated}, this program reads {format}").into()),
                 None => return Err("states no format".into()),
             }
             let content: Content<T> = serde_json::from_value(content)?;
@@ -146,7 +129,7 @@ impl SealedFile {
             }
             check(content.measured)
         };
-        read().map(Some).map_err(|fault| self.set_aside(fault, format))
+        read().map(Some).map_err(|fault| self.set_aside(fault))
     }
 
     /// Writes what was measured atomically: after a crash the file is either the old one or the new one.
@@ -157,23 +140,11 @@ impl SealedFile {
         write_atomically(&self.path, &bytes).map_err(|error| self.refused(error))
     }
 
-    fn set_aside(&self, fault: Fault, format: u64) -> ProfileError {
-        let label = match fault {
-            Fault::Outdated(_) => format!("format-{}", format - 1),
-            Fault::Damaged(_) => "damaged".to_owned(),
-        };
-        let free = match self.rename(&label) {
-            Ok(free) => free,
-            Err(error) => {
-                let (path, Fault::Outdated(problem) | Fault::Damaged(problem)) =
-                    (self.path.display().to_string(), fault);
-                return ProfileError::Unmoved { path, problem, error };
-            }
-        };
-        let (path, aside) = (self.path.display().to_string(), free.display().to_string());
-        match fault {
-            Fault::Outdated(problem) => ProfileError::Outdated { path, problem, aside },
-            Fault::Damaged(problem) => ProfileError::Damaged { path, problem, aside },
+    fn set_aside(&self, Fault(problem): Fault) -> ProfileError {
+        let path = self.path.display().to_string();
+        match self.rename("damaged") {
+            Ok(free) => ProfileError::Damaged { path, problem, aside: free.display().to_string() },
+            Err(error) => ProfileError::Unmoved { path, problem, error },
         }
     }
 

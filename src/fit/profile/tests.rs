@@ -221,3 +221,14 @@ proptest! {
         }}}}
     }
 }
+
+#[test]
+fn a_shape_has_no_strength() {
+    let close = |left: &[f64], right: &[f64]| left.iter().zip(right).all(|(l, r)| (l - r).abs() < 1e-12);
+    let strong = shape(&[0.6, 0.3, 0.1]);
+    let weak: Vec<f64> = [0.6, 0.3, 0.1].iter().map(|weight| 1.0 / 3.0 + 0.01 * (weight - 1.0 / 3.0)).collect();
+    assert!(close(&strong, &shape(&weak)));
+    assert!((strong.iter().map(|value| value * value).sum::<f64>() - 1.0).abs() < 1e-12);
+    assert!(strong.iter().sum::<f64>().abs() < 1e-12);
+    assert_eq!(shape(&[0.25; 4]), [0.0; 4]);
+}

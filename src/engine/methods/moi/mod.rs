@@ -342,7 +342,7 @@ impl Ranking for MoiRanking {
         Ok(Scored {
             utilities: fitted.utilities.iter().map(|utility| utility + zero.unwrap_or(0.0)).collect(),
             has_zero: zero.is_some(),
-            standard_errors: Some(fitted.standard_errors),
+            standard_errors: fitted.standard_errors,
             ranking: fitted.ranking,
             outranks_next: Some(fitted.outranks_next),
             fit: Some(fit),
@@ -360,6 +360,9 @@ fn warnings(fitted: &Estimate) -> Vec<String> {
     if several && !fitted.diagnostics.identifiable && fitted.diagnostics.r2.is_some() {
         warnings
             .push("the scores alone do not settle utilities and position bias: the prior decided the rest".to_owned());
+    }
+    if several && !fitted.diagnostics.scale_identified && fitted.diagnostics.r2.is_some() {
+        warnings.push(uncertainty::SCALE_FROM_PRIOR.to_owned());
     }
     if !fitted.diagnostics.converged {
         warnings.push(uncertainty::NOT_CONVERGED.to_owned());
