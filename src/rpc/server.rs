@@ -169,6 +169,10 @@ pub async fn serve(
         tls: options.access.tls.clone(),
         requests: requests.clone(),
         endless: is_endless,
+        unserved: {
+            let observer = admission.observer();
+            Arc::new(move |reason| observer.unserved(reason.name()))
+        },
     };
     // The recorder is outermost, so that what the gate refuses is counted.
     let service = recorder.layer(gate.layer(Readable(routes.prepare())));

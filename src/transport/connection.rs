@@ -27,6 +27,7 @@ use tower_service::Service;
 
 use super::in_flight::{Counted, InFlight};
 use super::patient::Patient;
+use super::refused::{Listen, Resets};
 use super::seldom::Seldom;
 use super::{Closing, Peer};
 
@@ -121,6 +122,8 @@ pub(super) struct Shared {
     pub requests: InFlight,
     /// Whether a request of this path goes on for as long as the client likes, so that a stopping server does not wait for it.
     pub endless: fn(&str) -> bool,
+    /// Hears of requests over HTTP/2 that are refused before they reach the service.
+    pub unserved: Listen,
     /// Ends the connections once their requests are answered.
     pub stop: CancellationToken,
 }
@@ -134,7 +137,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Shared { protocol, bounds, requests, endless, stop } = shared;
+    let Shared { protocol, bounds, requests, endless, unserved, stop } = shared;
     let (open, closing) = (InFlight::default(), Closing::default());
     let service = TowerToHyperService::new(service);
     let told = closing.clone();
@@ -148,7 +151,8 @@ where
         async move { answer.await.map(|response| response.map(|body| Paced::new(body, counted))) }
     });
     let header = (protocol == Protocol::Http1).then_some(HEADER);
-    let io = TokioIo::new(Patient::new(io, bounds.unread, header, open.clone()));
+    let resets = (protocol == Protocol::Http2).then(|| Resets::new(unserved));
+    let io = TokioIo::new(Patient::new(io, bounds.unread, header, open.clone(), resets));
     let life = Life { peer, bounds, open: open.clone(), closing, stop };
     match protocol {
         Protocol::Http1 => {

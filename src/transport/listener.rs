@@ -1,6 +1,7 @@
 //! The accept loop.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use tower_service::Service;
 
 use super::connection::{self, Bounds, Protocol, Shared};
 use super::seldom::Seldom;
-use super::{InFlight, Peer, Tls};
+use super::{InFlight, Listen, Peer, Tls};
 
 /// What the listener needs to know beside its service.
 #[derive(Clone)]
@@ -24,18 +25,27 @@ pub struct Options {
     /// Bounds on connections.
     pub bounds: Bounds,
     /// TLS of new connections; `None` for plain text.
-    pub tls: Option<std::sync::Arc<Tls>>,
+    pub tls: Option<Arc<Tls>>,
     /// Counts the requests that a stopping server finishes.
     pub requests: InFlight,
     /// Whether a request of this path goes on for as long as the client likes. Such requests are not counted.
     pub endless: fn(&str) -> bool,
+    /// Hears of requests over HTTP/2 that are refused before they reach the service.
+    pub unserved: Listen,
 }
 
 impl Options {
     /// A listener for plain text in this protocol, whose requests all end.
     #[must_use]
     pub fn new(protocol: Protocol, bounds: Bounds) -> Self {
-        Self { protocol, bounds, tls: None, requests: InFlight::default(), endless: |_| false }
+        Self {
+            protocol,
+            bounds,
+            tls: None,
+            requests: InFlight::default(),
+            endless: |_| false,
+            unserved: Arc::new(|_| {}),
+        }
     }
 }
 
@@ -51,8 +61,8 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Options { protocol, bounds, tls, requests, endless } = options;
-    let shared = Shared { protocol, bounds, requests, endless, stop: stop.clone() };
+    let Options { protocol, bounds, tls, requests, endless, unserved } = options;
+    let shared = Shared { protocol, bounds, requests, endless, unserved, stop: stop.clone() };
     let mut connections = JoinSet::new();
     let trouble = Seldom::new();
     loop {

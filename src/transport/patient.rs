@@ -1,4 +1,5 @@
-//! A connection whose client must go on: it takes what is written, and ends the headers that it begins.
+//! A connection whose client must go on: it takes what is written, and ends the headers that it begins. What is written over HTTP/2
+//! is shown to [`Resets`].
 
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connection::SLOWEST;
 use super::in_flight::InFlight;
+use super::refused::Resets;
 use super::seldom::Seldom;
 
 /// Of all connections: a client without a token may open thousands.
@@ -33,13 +35,15 @@ pub(super) struct Patient<I> {
     waiting: Option<Instant>,
     writing: Timer,
     reading: Timer,
+    /// Reads the frames that are written; `None` for HTTP/1.1.
+    resets: Option<Resets>,
 }
 
 impl<I> Patient<I> {
-    pub fn new(inner: I, unread: Duration, header: Option<Duration>, open: InFlight) -> Self {
+    pub fn new(inner: I, unread: Duration, header: Option<Duration>, open: InFlight, resets: Option<Resets>) -> Self {
         let (writing, reading) = (Timer::default(), Timer::default());
         let (sent, waited, waiting) = (0, Duration::ZERO, None);
-        Self { inner, unread, header, open, began: None, sent, waited, waiting, writing, reading }
+        Self { inner, unread, header, open, began: None, sent, waited, waiting, writing, reading, resets }
     }
 
     /// Forgets a header whose request began: one is in progress, or was meanwhile.
@@ -113,9 +117,15 @@ impl<I: AsyncRead + Unpin> AsyncRead for Patient<I> {
 }
 
 impl<I: AsyncWrite + Unpin> Patient<I> {
-    fn count(&mut self, written: &Poll<Result<usize>>) {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.sent = self.sent.saturating_add(*bytes as u64);
+    /// Counts the bytes of `parts` that were taken.
+    fn count<'b>(&mut self, written: &Poll<Result<usize>>, parts: impl Iterator<Item = &'b [u8]>) {
+        let Poll::Ready(Ok(mut bytes)) = *written else { return };
+        self.sent = self.sent.saturating_add(bytes as u64);
+        let Some(resets) = &mut self.resets else { return };
+        for part in parts {
+            let taken = bytes.min(part.len());
+            resets.see(&part[..taken]);
+            bytes -= taken;
         }
     }
 
@@ -142,7 +152,7 @@ impl<I: AsyncWrite + Unpin> Patient<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for Patient<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.count(&written);
+        self.count(&written, std::iter::once(bytes));
         self.written(context, written)
     }
 
@@ -152,7 +162,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Patient<I> {
         parts: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, parts);
-        self.count(&written);
+        self.count(&written, parts.iter().map(|part| &**part));
         self.written(context, written)
     }
 
@@ -183,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn a_write_waits_so_long_for_its_reader() {
         let (near, mut far) = duplex(8);
-        let mut io = Patient::new(near, SHORT, None, InFlight::default());
+        let mut io = Patient::new(near, SHORT, None, InFlight::default(), None);
         io.write_all(b"12345678").await.unwrap();
         assert_eq!(io.write_all(b"9").await.unwrap_err().kind(), ErrorKind::TimedOut);
         far.read_exact(&mut [0; 8]).await.unwrap();
@@ -194,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_goes_on() {
         let (near, mut far) = duplex(1);
-        let mut io = Patient::new(near, LONG, None, InFlight::default());
+        let mut io = Patient::new(near, LONG, None, InFlight::default(), None);
         let reader = tokio::spawn(async move {
             let mut text = [0; 8];
             for byte in &mut text {
@@ -213,7 +223,7 @@ mod tests {
         let (near, mut far) = duplex(1);
         let open = InFlight::default();
         let _request = open.begin();
-        let mut io = Patient::new(near, SHORT * 2, Some(LONG), open);
+        let mut io = Patient::new(near, SHORT * 2, Some(LONG), open, None);
         let reader = tokio::spawn(async move {
             for _ in 0..100 {
                 tokio::time::sleep(SHORT / 2).await;
@@ -234,7 +244,7 @@ mod tests {
     async fn a_header_that_was_begun_must_end() {
         let (near, mut far) = duplex(64);
         let open = InFlight::default();
-        let mut io = Patient::new(near, LONG, Some(SHORT), open.clone());
+        let mut io = Patient::new(near, LONG, Some(SHORT), open.clone(), None);
         // A connection that waits for a request is not concerned.
         let silent = tokio::time::timeout(SHORT * 4, io.read_u8()).await;
         assert!(silent.is_err());
