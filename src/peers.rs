@@ -2,8 +2,11 @@
 
 use crate::engine::methods::MethodRef;
 use crate::engine::rerank::{RerankRequest, Usage};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, brief};
 use crate::numeric;
+
+/// Header of a warning, for a protocol whose messages have no place for it; one for each.
+pub const WARNING: &str = "x-rerankd-warning";
 
 /// The error with its field in a protocol's own terms: `rename` gets the field of the engine's request.
 #[must_use]
@@ -24,63 +27,18 @@ pub fn texts_called(list: &str, field: &str) -> String {
     }
 }
 
-/// The blank texts of a caller's list. No model is asked about them: clients send chunks as they are stored, and one that is empty
-/// must not cost the others their ranking.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Blanks {
-    /// Places in the caller's list of the texts that are read.
-    places: Vec<usize>,
-    /// Places of the blank ones.
-    blank: Vec<usize>,
-}
-
-impl Blanks {
-    /// Takes the blank texts out of `list`, unless all are.
-    pub fn take<T>(list: &mut Vec<T>, text: impl Fn(&T) -> &str) -> Self {
-        let (blank, places): (Vec<usize>, Vec<usize>) =
-            (0..list.len()).partition(|index| text(&list[*index]).trim().is_empty());
-        if blank.is_empty() || places.is_empty() {
-            return Self { places: (0..list.len()).collect(), blank: Vec::new() };
+/// A text as the value of a header, which has letters of ASCII alone: others as Rust escapes them.
+#[must_use]
+pub fn in_a_header(text: &str) -> String {
+    let line = brief(text).replace(char::is_control, " ");
+    line.chars().fold(String::new(), |mut value, letter| {
+        if letter.is_ascii() {
+            value.push(letter);
+        } else {
+            value.extend(letter.escape_unicode());
         }
-        list.retain(|one| !text(one).trim().is_empty());
-        Self { places, blank }
-    }
-
-    /// The place in the caller's list of the text with this index in what is left of it.
-    #[must_use]
-    pub fn place(&self, index: usize) -> usize {
-        self.places.get(index).copied().unwrap_or(index)
-    }
-
-    /// Places of the blank texts.
-    #[must_use]
-    pub fn blank(&self) -> &[usize] {
-        &self.blank
-    }
-
-    /// An engine's field about what is left of the list, such as `passages[3].text`, with the place in the caller's list.
-    #[must_use]
-    pub fn called(&self, field: &str) -> String {
-        let placed = || {
-            let (before, rest) = field.split_once('[')?;
-            let (index, rest) = rest.split_once(']')?;
-            Some(format!("{before}[{}]{rest}", self.place(index.parse().ok()?)))
-        };
-        placed().unwrap_or_else(|| field.to_owned())
-    }
-
-    /// What the caller should know; `list` is the caller's name of the list.
-    #[must_use]
-    pub fn warning(&self, list: &str) -> Option<String> {
-        match self.blank.as_slice() {
-            [] => None,
-            [one] => Some(format!("{list}[{one}] is empty: it has the score 0")),
-            [first, ..] => Some(format!(
-                "{} of {list} are empty, the first is {list}[{first}]: they have the score 0",
-                self.blank.len()
-            )),
-        }
-    }
+        value
+    })
 }
 
 /// Characters of texts and, once for each text, of their query. The query is read once: it may be as long as a message, and the
@@ -205,22 +163,6 @@ mod tests {
         // Of 16 MB and a million texts. Read once for each, this took minutes of a thread that moves messages.
         let query = "q".repeat(14_000_000);
         assert_eq!(characters(&query, std::iter::repeat_n("", 1_000_000)), 14_000_000_000_000);
-    }
-
-    #[test]
-    fn blank_texts_are_taken_out_and_keep_their_places() {
-        let mut list = vec!["a", " ", "b", ""];
-        let blanks = Blanks::take(&mut list, |text| text);
-        assert_eq!((list, blanks.blank()), (vec!["a", "b"], &[1, 3][..]));
-        assert_eq!([blanks.place(0), blanks.place(1)], [0, 2]);
-        assert_eq!(blanks.called("passages[1].text"), "passages[2].text");
-        assert_eq!((blanks.called("passages"), blanks.called("query")), ("passages".into(), "query".into()));
-        let warning = blanks.warning("texts").unwrap();
-        assert_eq!(warning, "2 of texts are empty, the first is texts[1]: they have the score 0");
-        // Nothing would be left to rank: the engine says so.
-        let mut list = vec!["", " "];
-        let none = Blanks::take(&mut list, |text| text);
-        assert_eq!((list.len(), none.place(1), none.warning("texts")), (2, 1, None));
     }
 
     #[test]

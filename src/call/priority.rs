@@ -37,13 +37,14 @@ impl Priority {
     pub fn stated(level: Option<&str>, name: Option<&str>) -> Result<Self, (&'static str, String)> {
         if let Some(text) = level {
             let found = text.parse().ok().and_then(Self::new);
-            return found.ok_or_else(|| (LEVEL, format!("must be a number from 0 to 9, is {text:?}")));
+            return found.ok_or_else(|| (LEVEL, format!("must be a number from 0 to 9, is {:?}", beginning(text))));
         }
-        match name {
-            None | Some("normal") => Ok(Self::NORMAL),
-            Some("low") => Ok(Self::LOW),
-            Some("high") => Ok(Self::HIGH),
-            Some(other) => Err((NAMED, format!("must be low, normal or high, is {other:?}"))),
+        let Some(name) = name else { return Ok(Self::NORMAL) };
+        match name.to_ascii_lowercase().as_str() {
+            "normal" => Ok(Self::NORMAL),
+            "low" => Ok(Self::LOW),
+            "high" => Ok(Self::HIGH),
+            _ => Err((NAMED, format!("must be low, normal or high, is {:?}", beginning(name)))),
         }
     }
 
@@ -58,6 +59,11 @@ impl Default for Priority {
     fn default() -> Self {
         Self::NORMAL
     }
+}
+
+/// As much of a header as an error repeats.
+fn beginning(text: &str) -> &str {
+    &text[..text.floor_char_boundary(40)]
 }
 
 /// The caller to whom work is counted: a name as it is, and an address without its port, so that a caller with many

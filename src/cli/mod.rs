@@ -93,7 +93,19 @@ fn arguments() -> Cli {
     if config::names_no_file() {
         command = command.mut_arg("config", |config| config.env(Resettable::Reset));
     }
-    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| refuse(&error))
+}
+
+/// Ends the program with clap's error, in which a long argument is shortened.
+fn refuse(error: &clap::Error) -> ! {
+    let text = error.render().to_string();
+    let short = output::short_lines(&text);
+    if !error.use_stderr() || short.len() >= text.trim_end().len() {
+        error.exit();
+    }
+    output::complain(&short);
+    std::process::exit(error.exit_code())
 }
 
 /// Sources of the configuration, accepted by every command.

@@ -8,6 +8,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use super::{Failure, plot};
+use crate::engine::brief;
 use crate::engine::rerank::RerankRequest;
 use crate::rpc::v1;
 
@@ -91,7 +92,12 @@ pub(super) fn json(value: &Value) -> Result<(), Failure> {
 /// Writes a line to standard error.
 pub(super) fn complain(text: &str) {
     // Standard error may be closed.
-    let _ = writeln!(std::io::stderr().lock(), "rerankd: {text}");
+    let _ = writeln!(std::io::stderr().lock(), "rerankd: {}", short_lines(text));
+}
+
+/// A message in which every line is short enough to be one of ours: the input of a command may be long.
+pub(super) fn short_lines(text: &str) -> String {
+    text.lines().map(brief).collect::<Vec<_>>().join("\n")
 }
 
 /// Least width of a table in characters.

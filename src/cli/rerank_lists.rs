@@ -1,6 +1,6 @@
 //! `rerankd rerank --lists`: a file of queries, each with its passages.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use futures_util::{StreamExt, stream};
@@ -127,9 +127,11 @@ fn named(id: &str, mut answer: Value) -> Value {
 /// The lines of a run. The scores descend by one from each place to the next: trec_eval sorts by score in single precision and
 /// ignores ranks, so that near scores would change the order.
 fn lines(query: &str, answer: &v1::RerankResponse, tag: &str) -> String {
-    let count = answer.results.len();
-    let line = |(at, result): (usize, &v1::RankedPassage)| trec::line(query, &result.id, at + 1, count - at, tag);
-    answer.results.iter().enumerate().map(line).collect()
+    // A run has a document once: of parts with one id the best one counts.
+    let mut seen = HashSet::new();
+    let ids: Vec<&str> = answer.results.iter().map(|result| result.id.as_str()).filter(|id| seen.insert(*id)).collect();
+    let line = |(at, id): (usize, &&str)| trec::line(query, id, at + 1, ids.len() - at, tag);
+    ids.iter().enumerate().map(line).collect()
 }
 
 #[cfg(test)]
@@ -139,7 +141,8 @@ mod tests {
     #[test]
     fn a_run_keeps_the_order_of_equal_scores() {
         let result = |id: &str| v1::RankedPassage { id: id.to_owned(), score: 0.5, ..Default::default() };
-        let answer = v1::RerankResponse { results: vec![result("a"), result("b")], ..Default::default() };
+        let results = vec![result("a"), result("b"), result("a")];
+        let answer = v1::RerankResponse { results, ..Default::default() };
         let run = lines("q1", &answer, "mine");
         assert_eq!(run, "q1 Q0 a 1 2 mine\nq1 Q0 b 2 1 mine\n");
         let read = trec::run(&run, Path::new("x.run")).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::belief::report::Verdicts;
 use super::belief::texts::Texts;
 use super::belief::{check_passages, check_question};
-use super::rerank::Passage;
+use super::rerank::{Blanks, Passage};
 use super::{EngineError, Limits};
 use crate::belief::{Rule, Verdict};
 use crate::call::Call;
@@ -103,6 +103,11 @@ impl CitationRequest {
         let end = (0..=PREMISE_BYTES.min(joined.len())).rev().find(|&at| joined.is_char_boundary(at));
         joined.truncate(end.unwrap_or(0));
         joined
+    }
+
+    /// Whether cited passages have no text.
+    fn is_blank(&self, passages: &[usize]) -> bool {
+        passages.iter().all(|index| self.passages[*index].is_blank())
     }
 
     fn premise_bytes(&self, passages: &[usize]) -> usize {
@@ -211,8 +216,14 @@ pub async fn check_citations(
         let texts = call.compute(join).await?;
         premises.numbers.extend(open.into_iter().zip(verdicts.numbers(texts).await?));
         let numbered = |pair: &CitedPair| Some((*premises.numbers.get(&pair.passages)?, hypotheses[pair.statement]));
-        verdicts.judge(needed.iter().filter_map(numbered).collect(), Rule::Strict).await?;
+        let judged = needed.iter().filter(|pair| !request.is_blank(&pair.passages));
+        verdicts.judge(judged.filter_map(numbered).collect(), Rule::Strict).await?;
         for pair in needed {
+            if request.is_blank(&pair.passages) {
+                // No text supports nothing, and no model is asked.
+                check.absorb(pair, false);
+                continue;
+            }
             let missing = || EngineError::Internal("a verdict is missing".into());
             let (premise, hypothesis) = numbered(&pair).ok_or_else(missing)?;
             let verdict = verdicts.get(premise, hypothesis).ok_or_else(missing)?;
@@ -236,7 +247,7 @@ pub async fn check_citations(
         (passages.and_then(|passages| of(statement, passages)), each.collect())
     });
     let entailment = entailment.collect();
-    let mut warnings = Vec::new();
+    let mut warnings = Vec::from_iter(Blanks::unread(&request.passages));
     long.sort_unstable();
     long.dedup();
     if let (false, Some(model)) = (long.is_empty(), &verdicts.model) {

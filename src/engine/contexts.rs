@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::answers::{AnswerPrompts, Asked};
 use super::belief::options::MOST_TOKENS;
-use super::belief::{SampleOptions, TextStop, check_orders, check_references, check_texts};
+use super::belief::{SampleOptions, TextStop, check_orders, check_references, check_texts, refuse_blank};
 use super::rerank::Passage;
 use super::task::Task;
 use super::{Engine, EngineError, Limits};
@@ -69,6 +69,7 @@ struct Reading {
 impl ContextsRequest {
     fn check(&self, limits: &Limits) -> Result<(), EngineError> {
         check_texts(&self.question, &self.passages, limits)?;
+        refuse_blank(&self.passages)?;
         if self.contexts.is_empty() || self.contexts.len() > limits.orders {
             let problem = format!("{} given, must be between 1 and {}", self.contexts.len(), limits.orders);
             return Err(EngineError::invalid("contexts", problem));

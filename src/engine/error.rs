@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::call::Stopped;
 use crate::fit::FitError;
 use crate::metrics::InvalidInput;
+pub use crate::metrics::{MOST_REPEATED, brief, clipped, quoted};
 use crate::model::ModelError;
 use crate::scheduler::reranker::ScoreError;
 use crate::scheduler::{SEQUENCES, ScheduleError};

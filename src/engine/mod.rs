@@ -32,7 +32,7 @@ pub mod warm;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use error::EngineError;
+pub use error::{EngineError, MOST_REPEATED, brief, clipped, quoted};
 use models::{Models, ServedGenerator};
 
 use crate::call::Place;

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::belief::refuse_blank;
 use super::methods::query_prompt::{QueryPrompt, overhead};
 use super::prompt::CutSide;
 use super::rerank::{Passage, RerankRequest};
@@ -102,6 +103,8 @@ impl Engine {
             ..RerankRequest::default()
         };
         self.check_rerank(&checked)?;
+        // Its scores become examples, and every passage has its place in the prompts.
+        refuse_blank(&request.passages)?;
         check_orders(request.scored, self.limits())?;
         let engine = self.clone();
         let Prompts { plan, paths, mut scores } =

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::rerank::{read_as, unmarked};
 use crate::model::Tokenizer;
 pub use crate::model::{Frame, YesNoPrompt};
 use crate::plan::{Segment, Token};
@@ -92,7 +93,7 @@ impl Language {
     /// Tokens of a trimmed query with a leading space, as it follows a cue such as `Question:`.
     #[must_use]
     pub fn query(&self, query: &str) -> Vec<Token> {
-        self.text(&format!(" {}", query.trim()))
+        self.text(&format!(" {}", unmarked(query).trim()))
     }
 }
 
@@ -125,7 +126,7 @@ pub struct PassageTokens {
 }
 
 impl PassageTokens {
-    /// Tokenises a passage. A blank title is omitted.
+    /// Tokenises a passage. A blank title is omitted, and a title without text is the text. A passage without either has no tokens.
     #[must_use]
     pub fn new(tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
         Self::formed(PassageForm::Labelled, tokenizer, title, text)
@@ -133,7 +134,11 @@ impl PassageTokens {
 
     /// [`PassageTokens::new`] in another form.
     pub(super) fn formed(form: PassageForm, tokenizer: &dyn Tokenizer, title: &str, text: &str) -> Self {
+        let (title, text) = read_as(title, text);
         let title = title.trim();
+        if text.trim().is_empty() {
+            return Self { head: Vec::new(), body: Vec::new(), tail: Vec::new() };
+        }
         let (head, tail) = match form {
             PassageForm::Labelled if title.is_empty() => ("Document:".to_owned(), "\n\n"),
             PassageForm::Labelled => (format!("Document: ({title})"), "\n\n"),

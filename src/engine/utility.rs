@@ -260,7 +260,7 @@ impl Engine {
         let belief = BeliefRequest { contexts: distinct.clone(), ..request.belief() };
         let sampled =
             if distinct.is_empty() { Sampled::default() } else { self.sample(call, belief, listener).await? };
-        let (shortened, cut) = (sampled.shortened(), sampled.warning());
+        let (shortened, cut) = (sampled.shortened(), sampled.warnings());
         let drawn = sampled.answers.into_iter().zip(sampled.labels).zip(sampled.references);
         let drawn = drawn.map(|((answers, labels), references)| Drawn { answers, labels, references });
         let mut by_context: BTreeMap<Vec<usize>, Drawn> = distinct.into_iter().zip(drawn).collect();

@@ -125,9 +125,6 @@ impl Engine {
         }
         for (index, passage) in passages.iter().enumerate() {
             let bytes = passage.text.len() + passage.title.len();
-            if passage.text.trim().is_empty() {
-                return Err(EngineError::invalid(format!("passages[{index}].text"), "must not be empty"));
-            }
             if bytes > self.limits.passage_bytes {
                 let problem = format!("{bytes} bytes given, at most {} allowed", self.limits.passage_bytes);
                 return Err(EngineError::invalid(format!("passages[{index}].text"), problem));

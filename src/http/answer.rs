@@ -12,10 +12,7 @@ use super::own;
 use super::request::Asked;
 use super::score::AskedScores;
 use crate::engine::rerank::{PairScores, Ranked, Reranked, Usage};
-use crate::peers::{ComputeCost, characters};
-
-/// A warning beside a bare list; one header for each.
-const WARNING: HeaderName = HeaderName::from_static("x-rerankd-warning");
+use crate::peers::{self, ComputeCost, characters, in_a_header};
 
 /// What holds the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +59,7 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         return tei(asked, ranked, compute);
     }
     if about.envelope == Envelope::Rankings {
-        return rankings(asked, ranked, about, compute);
+        return rankings(asked, ranked, compute);
     }
     let results = items(asked, ranked, "relevance_score");
     let warnings = warnings(asked, ranked);
@@ -77,8 +74,7 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
         "warnings": warnings,
     });
     if asked.details {
-        let order: Vec<usize> = ranked.arrangement.order.iter().map(|index| asked.blanks.place(*index)).collect();
-        meta["context_order"] = json!(order);
+        meta["context_order"] = json!(ranked.arrangement.order);
     }
     let body = json!({
         "id": about.id,
@@ -93,19 +89,15 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
 }
 
 /// The answer in NVIDIA NIM's shape.
-fn rankings(asked: &Asked, ranked: &Reranked, about: &About<'_>, compute: &str) -> Response {
+fn rankings(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let mut items = items(asked, ranked, "logit");
     for item in items.iter_mut().filter(|_| !asked.raw_scores) {
         let score = item["logit"].as_f64().unwrap_or_default().clamp(LEAST, 1.0 - LEAST);
         item["logit"] = (score / (1.0 - score)).ln().into();
     }
-    let body = json!({
-        "rankings": items,
-        "model": about.model,
-        "usage": usage(&ranked.usage),
-        "warnings": warnings(asked, ranked),
-    });
-    with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute)
+    let body = json!({ "rankings": items, "usage": usage(&ranked.usage) });
+    let response = with_cost(json_response(StatusCode::OK, &body), asked, ranked, compute);
+    warned(response, warnings(asked, ranked))
 }
 
 /// The response with the headers of text-embeddings-inference that say what it took.
@@ -121,54 +113,28 @@ fn with_cost(mut response: Response, asked: &Asked, ranked: &Reranked, compute: 
 }
 
 fn warnings(asked: &Asked, ranked: &Reranked) -> Vec<String> {
-    asked.warnings.iter().cloned().chain(ranked.warnings.iter().map(|warning| own::said(warning))).collect()
+    asked.warnings.iter().cloned().chain(ranked.warnings.iter().map(|warning| asked.said(warning))).collect()
 }
 
 /// The answer in text-embeddings-inference's shape, with its headers.
 fn tei(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
     let response = json_response(StatusCode::OK, &Value::from(items(asked, ranked, "score")));
-    let mut response = with_cost(response, asked, ranked, compute);
-    // A bare list has no other place for them.
-    for warning in warnings(asked, ranked) {
+    warned(with_cost(response, asked, ranked, compute), warnings(asked, ranked))
+}
+
+/// The response with warnings in headers, for a protocol whose body has no place for them.
+fn warned(mut response: Response, warnings: Vec<String>) -> Response {
+    for warning in warnings {
         if let Ok(value) = HeaderValue::from_str(&in_a_header(&warning)) {
-            response.headers_mut().append(WARNING, value);
+            response.headers_mut().append(HeaderName::from_static(peers::WARNING), value);
         }
     }
     response
 }
 
-/// A text as the value of a header, which has letters of ASCII alone: others as Rust escapes them.
-fn in_a_header(text: &str) -> String {
-    let line = text.replace(char::is_control, " ");
-    line.chars().fold(String::new(), |mut value, letter| {
-        if letter.is_ascii() {
-            value.push(letter);
-        } else {
-            value.extend(letter.escape_unicode());
-        }
-        value
-    })
-}
-
-/// The results, and after them the empty documents where all are wanted or places are left.
+/// The results.
 fn items(asked: &Asked, ranked: &Reranked, score: &str) -> Vec<Value> {
-    let mut items: Vec<Value> = ranked.passages.iter().map(|passage| item(asked, passage, score)).collect();
-    let request = &asked.request;
-    if request.score_threshold.is_some() || request.only_helpful || request.auto_k {
-        return items;
-    }
-    let lowest = ranked.passages.iter().map(|passage| passage.utility).fold(0.0, f64::min);
-    let left = request.top_n.map_or(usize::MAX, |most| most.saturating_sub(items.len()));
-    items.extend(asked.blanks.blank().iter().take(left).map(|&place| {
-        let mut item = Map::new();
-        item.insert("index".into(), place.into());
-        item.insert(score.into(), (if asked.raw_scores { lowest } else { 0.0 }).into());
-        if asked.echo {
-            insert_text(&mut item, asked, "");
-        }
-        item.into()
-    }));
-    items
+    ranked.passages.iter().map(|passage| item(asked, passage, score)).collect()
 }
 
 fn insert_text(item: &mut Map<String, Value>, asked: &Asked, text: &str) {
@@ -178,11 +144,8 @@ fn insert_text(item: &mut Map<String, Value>, asked: &Asked, text: &str) {
 
 fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
     let mut item = Map::new();
-    item.insert("index".into(), asked.blanks.place(passage.index).into());
+    item.insert("index".into(), passage.index.into());
     item.insert(score.into(), (if asked.raw_scores { passage.utility } else { passage.score }).into());
-    if passage.tokens_cut > 0 {
-        item.insert("tokens_cut".into(), passage.tokens_cut.into());
-    }
     if asked.details {
         own::add_details(&mut item, passage);
     }
@@ -194,31 +157,25 @@ fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
 
 /// The answer with the scores of pairs, in the order of the pairs.
 pub(super) fn scored(asked: &AskedScores, scored: &PairScores, id: &str, model: &str) -> Response {
-    let entry = |place: usize, score: f64| (place, json!({ "index": place, "object": "score", "score": score }));
     let each = scored.scores.iter().enumerate().map(|(index, pair)| {
         let score = if asked.raw_scores { pair.utility } else { pair.score };
-        let mut entry = entry(asked.blanks.place(index), score);
-        if pair.tokens_cut > 0 {
-            entry.1["tokens_cut"] = pair.tokens_cut.into();
+        let mut entry = json!({ "index": index, "object": "score", "score": score });
+        if asked.details {
+            entry["utility"] = pair.utility.into();
+            entry["tokens_cut"] = pair.tokens_cut.into();
         }
         entry
     });
-    let lowest = scored.scores.iter().map(|pair| pair.utility).fold(0.0, f64::min);
-    let blank = if asked.raw_scores { lowest } else { 0.0 };
-    let mut data: Vec<(usize, Value)> =
-        each.chain(asked.blanks.blank().iter().map(|place| entry(*place, blank))).collect();
-    data.sort_by_key(|(place, _)| *place);
-    let data: Vec<Value> = data.into_iter().map(|(_, entry)| entry).collect();
     let body = json!({
         "id": id,
         "object": "list",
         "created": seconds(),
         "model": model,
-        "data": data,
+        "data": each.collect::<Vec<Value>>(),
         "usage": usage(&scored.usage),
-        "warnings": asked.warnings.iter().cloned().chain(scored.warnings.iter().map(|one| own::said(one))).collect::<Vec<_>>(),
     });
-    json_response(StatusCode::OK, &body)
+    let engine = scored.warnings.iter().map(|warning| asked.said(warning));
+    warned(json_response(StatusCode::OK, &body), asked.warnings.iter().cloned().chain(engine).collect())
 }
 
 /// Tokens evaluated or reused.

@@ -1,21 +1,30 @@
 //! Queries and documents in the forms that peers' clients send: strings, objects with `text`, `content` or named fields.
+//!
+//! Bad input costs one document and not the list: a document without a text stays an empty one, which the engine ranks last.
+//! docs/input.md is the table of these rules.
 
 use serde_json::value::RawValue;
 
-use super::json::{Object, elements, string, word};
-use crate::engine::EngineError;
+use super::json::{Object, Text, elements, text, word};
+use crate::engine::rerank::places_of;
+use crate::engine::{EngineError, MOST_REPEATED, clipped};
 
 /// A document: a title, which may be empty, and a text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Document {
     pub title: String,
     pub text: String,
+    /// Whether half a surrogate pair was replaced in them.
+    pub repaired: bool,
 }
+
+/// A document, or why a value has no text at all.
+type Read = Result<Document, EngineError>;
 
 impl Document {
     /// A document that is nothing but a title has it for its text.
     fn settled(self) -> Self {
-        if self.text.trim().is_empty() { Self { title: String::new(), text: self.title } } else { self }
+        if self.text.trim().is_empty() { Self { title: String::new(), text: self.title, ..self } } else { self }
     }
 
     /// Title and text as one, where a protocol has one text.
@@ -23,6 +32,15 @@ impl Document {
         if self.title.is_empty() { self.text } else { format!("{}\n{}", self.title, self.text) }
     }
 }
+
+impl From<Text> for Document {
+    fn from(Text { text, repaired }: Text) -> Self {
+        Self { title: String::new(), text, repaired }
+    }
+}
+
+/// Names of the text of a document. The last is LangChain's.
+const TEXTS: [&str; 3] = ["text", "content", "page_content"];
 
 /// Fields of an object that hold something else than text.
 const IMAGES: [&str; 6] = ["image", "image_url", "images", "audio", "audio_url", "video_url"];
@@ -51,21 +69,49 @@ pub(super) fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>
     Ok(Some(fields).filter(|fields| !fields.is_empty()))
 }
 
-/// A list of documents, or a single one.
+/// The warning about texts in which half a surrogate pair was replaced.
+pub(super) fn repaired(list: &str, documents: &[Document]) -> Option<String> {
+    let places: Vec<usize> = (0..documents.len()).filter(|index| documents[*index].repaired).collect();
+    (!places.is_empty()).then(|| mended(&places_of(list, &places)))
+}
+
+/// The same of a text with this name.
+pub(super) fn mended(name: &str) -> String {
+    format!("{name}: half a surrogate pair was read as U+FFFD")
+}
+
+/// A list of documents, or a single one. A document without a text is an empty one, unless none has a text: then the body is
+/// another program's, and the error says what is missing.
 pub(super) fn list(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Vec<Document>, EngineError> {
-    match elements(value, path)? {
-        None => Ok(vec![document(value, path, rank_fields)?]),
-        Some(elements) => {
-            let each = elements.into_iter().enumerate();
-            each.map(|(index, value)| document(value, &format!("{path}[{index}]"), rank_fields)).collect()
+    let Some(elements) = elements(value, path)? else { return Ok(vec![document(value, path, rank_fields)?]) };
+    let (mut documents, mut missing) = (Vec::with_capacity(elements.len()), Vec::new());
+    for (index, value) in elements.into_iter().enumerate() {
+        match read(value, &format!("{path}[{index}]"), rank_fields)? {
+            Ok(document) => documents.push(document),
+            Err(problem) => {
+                missing.push(problem);
+                documents.push(Document::default());
+            }
         }
+    }
+    match missing.len() == documents.len() {
+        true => missing.into_iter().next().map_or(Ok(documents), Err),
+        false => Ok(documents),
     }
 }
 
 /// A string or an object.
 pub(super) fn document(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Document, EngineError> {
-    if let Some(text) = string(value) {
-        return Ok(Document { title: String::new(), text });
+    read(value, path, rank_fields)?
+}
+
+/// A string or an object, if it has a text.
+///
+/// # Errors
+/// For a list, and for a list or an object in the place of a text.
+fn read(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Read, EngineError> {
+    if let Some(text) = text(value) {
+        return Ok(Ok(text.into()));
     }
     if !value.get().starts_with('{') {
         return Err(EngineError::invalid(path, "must be a string or an object with text"));
@@ -76,68 +122,79 @@ pub(super) fn document(value: &RawValue, path: &str, rank_fields: Option<&[Strin
     }
 }
 
-fn of_object(value: &RawValue, path: &str) -> Result<Document, EngineError> {
-    let wanted: Vec<&str> = ["title", "text", "content"].into_iter().chain(IMAGES).collect();
+fn of_object(value: &RawValue, path: &str) -> Result<Read, EngineError> {
+    let wanted: Vec<&str> = ["title"].into_iter().chain(TEXTS).chain(IMAGES).collect();
     let object = Object::inside(value, path, &wanted)?;
     let title = object.text("title")?.unwrap_or_default();
-    let text = match (object.text("text")?, object.raw("content")) {
-        (Some(text), _) => text,
-        (None, Some(content)) => parts(content, &object.path("content"))?,
-        // The picture of a text is one more field that is not read; of a document that is one nothing is known.
-        (None, None) => match IMAGES.iter().find(|image| object.has(image)) {
-            // Stores export a text that is not there as null.
-            _ if !title.trim().is_empty() => String::new(),
-            Some(image) => {
-                return Err(EngineError::invalid(object.path(image), "is not read here: documents must be text"));
-            }
-            None => return Err(EngineError::invalid(object.path("text"), "must be set")),
+    let text = match TEXTS.into_iter().find(|name| object.has(name)) {
+        Some("text") => object.text("text")?.unwrap_or_default(),
+        Some(name) => match object.raw(name).map(|value| parts(value, &object.path(name))).transpose()? {
+            Some(Err(missing)) if title.text.trim().is_empty() => return Ok(Err(missing)),
+            parts => parts.and_then(Result::ok).unwrap_or_default(),
         },
+        None if object.names("title") || TEXTS.iter().any(|name| object.names(name)) => Text::default(),
+        None => {
+            let (field, problem) = match IMAGES.into_iter().find(|image| object.has(image)) {
+                Some(image) => (image, "is not read here: documents must be text"),
+                None => ("text", "must be set"),
+            };
+            return Ok(Err(EngineError::invalid(object.path(field), problem)));
+        }
     };
-    Ok(Document { title, text }.settled())
+    let repaired = title.repaired || text.repaired;
+    Ok(Ok(Document { title: title.text, text: text.text, repaired }.settled()))
 }
 
 /// The text of a message: a string, or a list of parts. Beside text other parts are not read.
-fn parts(content: &RawValue, path: &str) -> Result<String, EngineError> {
-    if let Some(text) = string(content) {
-        return Ok(text);
+fn parts(content: &RawValue, path: &str) -> Result<Result<Text, EngineError>, EngineError> {
+    if let Some(text) = text(content) {
+        return Ok(Ok(text));
     }
     let Some(parts) = elements(content, path)? else {
         return Err(EngineError::invalid(path, "must be a string or a list of parts"));
     };
-    let (mut texts, mut others) = (Vec::with_capacity(parts.len()), None);
+    let (mut texts, mut repaired, mut others) = (Vec::with_capacity(parts.len()), false, None);
     for (index, part) in parts.into_iter().enumerate() {
-        let object = Object::inside(part, &format!("{path}[{index}]"), &["type", "text"])?;
-        match (object.text("type")?.as_deref(), object.text("text")?) {
-            (None | Some("text"), Some(text)) => texts.push(text),
-            _ => others = others.or_else(|| Some(object.path("type"))),
-        }
+        let found = match text(part) {
+            Some(text) => Some(text),
+            None => {
+                let object = Object::inside(part, &format!("{path}[{index}]"), &["type", "text"])?;
+                let kind = object.string("type")?;
+                let text = object.text("text")?;
+                let is_text = kind.is_none_or(|kind| kind.eq_ignore_ascii_case("text"));
+                if !is_text || text.is_none() && !object.names("text") {
+                    others = others.or_else(|| Some(object.path("type")));
+                    continue;
+                }
+                text
+            }
+        };
+        let found = found.unwrap_or_default();
+        repaired |= found.repaired;
+        texts.push(found.text);
     }
     match others.filter(|_| texts.is_empty()) {
-        Some(path) => Err(EngineError::invalid(path, "must be text: nothing else is read here")),
-        None => Ok(texts.join("\n")),
+        Some(path) => Ok(Err(EngineError::invalid(path, "must be text: nothing else is read here"))),
+        None => Ok(Ok(Text { text: texts.join("\n"), repaired })),
     }
 }
 
 /// The named fields of an object, joined in their order. A field `title` becomes the title.
-fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Document, EngineError> {
+fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Read, EngineError> {
     let wanted: Vec<&str> = fields.iter().map(String::as_str).collect();
     let object = Object::inside(value, path, &wanted)?;
-    let (mut title, mut texts, mut found) = (String::new(), Vec::new(), false);
-    for field in wanted {
+    let (mut title, mut texts, mut repaired) = (String::new(), Vec::new(), false);
+    for field in wanted.iter().copied() {
         let Some(value) = object.raw(field) else { continue };
-        found = true;
-        let text = match value.get().as_bytes().first() {
-            Some(b'{' | b'[') => return Err(EngineError::invalid(object.path(field), "must be text")),
-            Some(b'"') => object.text(field)?.unwrap_or_default(),
-            // A number, or true or false, as it is written.
-            _ => value.get().to_owned(),
-        };
-        if field == "title" { title = text } else { texts.push(text) }
+        let refused = || EngineError::invalid(object.path(&clipped(field, MOST_REPEATED / 2)), "must be text");
+        let read = text(value).ok_or_else(refused)?;
+        repaired |= read.repaired;
+        if field == "title" { title = read.text } else { texts.push(read.text) }
     }
-    if !found {
-        return Err(EngineError::invalid(path, "has none of the fields of rank_fields"));
+    if !wanted.iter().any(|field| object.names(field)) {
+        return Ok(Err(EngineError::invalid(path, "has none of the fields of rank_fields")));
     }
-    Ok(Document { title, text: texts.join("\n") }.settled())
+    Ok(Ok(Document { title, text: texts.join("\n"), repaired }.settled()))
 }
 
 #[cfg(test)]
@@ -190,14 +247,13 @@ mod tests {
     #[test]
     fn what_is_not_text_is_refused_by_name() {
         let rows = [
-            ("5", "documents[0]: must be"),
-            ("null", "documents[0]: must be"),
+            ("[5]", "documents[0]: must be"),
             ("{}", "documents[0].text: must be set"),
-            (r#"{"text": 5}"#, "documents[0].text: must be a string"),
+            (r#"{"body": "a"}"#, "documents[0].text: must be set"),
+            (r#"{"text": ["a"]}"#, "documents[0].text: must be a string"),
             (r#"{"image": "http://x"}"#, "documents[0].image: is not read"),
             (r#"{"content": [{"type": "image_url", "image_url": {}}]}"#, "documents[0].content[0].type: must be text"),
-            (r#"{"content": 5}"#, "documents[0].content: must be"),
-            (r#""\ud800""#, "documents[0]: must be"),
+            (r#"{"content": {}}"#, "documents[0].content: must be"),
         ];
         for (json, message) in rows {
             let error = read(json, None).unwrap_err();
@@ -209,8 +265,43 @@ mod tests {
     fn a_single_document_is_a_list_of_one() {
         assert_eq!(list(&raw(r#""a""#), "documents", None).unwrap().len(), 1);
         assert_eq!(list(&raw(r#"["a", {"text": "b"}]"#), "documents", None).unwrap()[1].text, "b");
-        let error = list(&raw(r#"["a", 5]"#), "documents", None).unwrap_err();
+        let error = list(&raw(r#"["a", ["b"]]"#), "documents", None).unwrap_err();
         assert!(error.to_string().starts_with("documents[1]: must be"));
-        assert_eq!(Document { title: "T".into(), text: "a".into() }.joined(), "T\na");
+        assert_eq!(Document { title: "T".into(), text: "a".into(), repaired: false }.joined(), "T\na");
+    }
+
+    /// One of these cost the whole list.
+    #[test]
+    fn a_document_without_text_is_an_empty_one() {
+        let rows = [
+            ("null", ""),
+            (r#"{"text": null}"#, ""),
+            (r#"{"content": null}"#, ""),
+            (r#"{"content": []}"#, ""),
+            (r#"{"content": [{"type": "text", "text": null}]}"#, ""),
+            (r#"{"title": null}"#, ""),
+            ("{}", ""),
+            (r#"{"image": "http://x"}"#, ""),
+            (r#"{"content": [{"type": "image_url", "image_url": {}}]}"#, ""),
+            ("2021", "2021"),
+            ("false", "false"),
+            (r#"{"text": 1.50}"#, "1.50"),
+            (r#"{"page_content": "a", "metadata": {}}"#, "a"),
+            (r#"{"content": ["a", {"text": "b"}]}"#, "a\nb"),
+            (r#""cut \ud83d""#, "cut \u{fffd}"),
+            (r#"{"\udc00": 1, "text": "\udc00"}"#, "\u{fffd}"),
+        ];
+        for (json, text) in rows {
+            let documents = list(&raw(&format!(r#"["a", {json}]"#)), "documents", None).unwrap();
+            assert_eq!(documents[1].text, text, "{json}");
+            assert_eq!(repaired("documents", &documents).is_some(), text.contains('\u{fffd}'), "{json}");
+        }
+        // If no document has a text, the names of the fields are another program's.
+        let error = list(&raw(r#"[{"body": "a"}, {}]"#), "documents", None).unwrap_err();
+        assert_eq!(error.to_string(), "documents[0].text: must be set");
+        assert_eq!(list(&raw("[null, {}]"), "documents", None).unwrap().len(), 2);
+        let fields = ["body".to_owned()];
+        let documents = list(&raw(r#"[{"body": "a"}, {"other": 1}, {"body": null}]"#), "documents", Some(&fields));
+        assert_eq!(documents.unwrap().len(), 3);
     }
 }

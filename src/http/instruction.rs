@@ -26,8 +26,8 @@ fn variables<'a>(object: &Object<'a, '_>) -> Option<Result<Object<'a, 'static>, 
 /// The text of what is [given] by this name.
 fn text(object: &Object<'_, '_>, name: &str) -> Result<String, EngineError> {
     let text = match variables(object) {
-        Some(variables) if name == IN_VARIABLES => variables?.text("instruction"),
-        _ => object.text(name),
+        Some(variables) if name == IN_VARIABLES => variables?.string("instruction"),
+        _ => object.string(name),
     };
     Ok(text?.unwrap_or_default())
 }

@@ -8,6 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use crate::engine::EngineError;
+use crate::json::without_half_surrogates;
 
 /// Most elements of a list: the most passages that a configuration can allow.
 const MOST: usize = 10_000;
@@ -37,6 +38,11 @@ impl<'a, 'k> Object<'a, 'k> {
             .map_err(|_| EngineError::invalid(path, "must be an object"))
     }
 
+    /// Whether the object has the field, also as null.
+    pub fn names(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
     pub fn has(&self, field: &str) -> bool {
         self.raw(field).is_some()
     }
@@ -50,8 +56,16 @@ impl<'a, 'k> Object<'a, 'k> {
         self.fields.get(field).copied().filter(|value| value.get() != "null")
     }
 
-    pub fn text(&self, field: &str) -> Result<Option<String>, EngineError> {
-        self.parse(field, "must be a string")
+    /// A string.
+    pub fn string(&self, field: &str) -> Result<Option<String>, EngineError> {
+        let refused = || EngineError::invalid(self.path(field), "must be a string");
+        self.raw(field).map(|value| string(value).ok_or_else(refused)).transpose()
+    }
+
+    /// A string, or a number, true or false as it is written.
+    pub fn text(&self, field: &str) -> Result<Option<Text>, EngineError> {
+        let refused = || EngineError::invalid(self.path(field), "must be a string");
+        self.raw(field).map(|value| text(value).ok_or_else(refused)).transpose()
     }
 
     /// A name, short enough to be quoted in an error.
@@ -62,8 +76,8 @@ impl<'a, 'k> Object<'a, 'k> {
     /// true or false, also as a string: some clients send it so.
     pub fn flag(&self, field: &str) -> Result<Option<bool>, EngineError> {
         match self.raw(field).map(RawValue::get) {
-            Some(r#""true""# | r#""True""#) => Ok(Some(true)),
-            Some(r#""false""# | r#""False""#) => Ok(Some(false)),
+            Some(value) if value.eq_ignore_ascii_case(r#""true""#) => Ok(Some(true)),
+            Some(value) if value.eq_ignore_ascii_case(r#""false""#) => Ok(Some(false)),
             _ => self.parse(field, "must be true or false"),
         }
     }
@@ -115,9 +129,66 @@ pub(super) fn word(value: &RawValue, path: &str) -> Result<String, EngineError> 
     string(value).ok_or_else(|| EngineError::invalid(path, "must be a string"))
 }
 
-/// A string; `None` if the value is none, or holds half of a surrogate pair.
+/// A string. Half a surrogate pair becomes the replacement character. `None` if the value is not a string.
 pub(super) fn string(value: &RawValue) -> Option<String> {
-    serde_json::from_str(value.get()).ok()
+    text(value).filter(|_| value.get().starts_with('"')).map(|text| text.text)
+}
+
+/// A text of a body.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Text {
+    pub text: String,
+    /// Whether half a surrogate pair was replaced in it.
+    pub repaired: bool,
+}
+
+/// A string, or a number, true or false as it is written; empty for null. `None` for a list or an object.
+pub(super) fn text(value: &RawValue) -> Option<Text> {
+    match value.get().as_bytes().first() {
+        Some(b'"') => match serde_json::from_str(value.get()) {
+            Ok(text) => Some(Text { text, repaired: false }),
+            Err(_) => {
+                let text = serde_json::from_str(&without_half_surrogates(value.get())).ok()?;
+                Some(Text { text, repaired: true })
+            }
+        },
+        Some(b'[' | b'{') | None => None,
+        Some(b'n') => Some(Text::default()),
+        Some(_) => Some(Text { text: value.get().to_owned(), repaired: false }),
+    }
+}
+
+/// The name of a field. A name that holds half a surrogate pair is none that anybody wants.
+struct Key<'de>(std::borrow::Cow<'de, [u8]>);
+
+impl<'de> serde::Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = Key<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a name")
+            }
+
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Key<'de>, E> {
+                Ok(Key(bytes.into()))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Key<'de>, E> {
+                Ok(Key(bytes.to_owned().into()))
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(text.as_bytes().into()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(text.as_bytes().to_owned().into()))
+            }
+        }
+        source.deserialize_bytes(Bytes)
+    }
 }
 
 struct Fields<'w, 'k>(&'w [&'k str]);
@@ -139,8 +210,8 @@ impl<'de, 'k> Visitor<'de> for Fields<'_, 'k> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = HashMap::new();
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            match self.0.iter().find(|wanted| **wanted == key) {
+        while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+            match self.0.iter().find(|wanted| wanted.as_bytes() == &*key) {
                 Some(wanted) => {
                     found.insert(*wanted, map.next_value::<&RawValue>()?);
                 }
@@ -193,19 +264,30 @@ mod tests {
         let body = r#"{"a": 1, "b": [{"c": 2}], "a": "\u00e9", "n": null}"#;
         let object = Object::read(body, "", &["a", "n", "z"]).unwrap();
         assert_eq!(object.fields.len(), 2);
-        assert_eq!(object.text("a").unwrap().as_deref(), Some("é"));
+        assert_eq!(object.text("a").unwrap().unwrap().text, "é");
         assert!(!object.has("n") && !object.has("z") && !object.has("b"));
     }
 
     #[test]
     fn an_error_names_the_field() {
-        let body = r#"{"a": 1, "o": {"t": 5}, "u": -1}"#;
+        let body = r#"{"a": [1], "o": {"t": 5}, "u": -1}"#;
         let object = Object::read(body, "", &["a", "o", "u"]).unwrap();
         assert_eq!(object.text("a").unwrap_err().to_string(), "a: must be a string");
         assert_eq!(object.count("u", 0).unwrap_err().to_string(), "u: must be a whole number of 0 or more");
         let inner = Object::inside(object.raw("o").unwrap(), "o", &["t"]).unwrap();
         assert_eq!(inner.flag("t").unwrap_err().to_string(), "o.t: must be true or false");
-        assert!(Object::inside(object.raw("a").unwrap(), "a", &[]).is_err());
+        assert!(Object::inside(object.raw("u").unwrap(), "u", &[]).is_err());
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_costs_no_field() {
+        let body = r#"{"\ud83d": 1, "a\u0062": "cut \ud83d", "n": 1.50, "list": [], "none": null}"#;
+        let object = Object::read(body, "", &["ab", "n", "list", "none"]).unwrap();
+        let text = |field: &str| object.text(field).map(|text| text.map(|text| (text.text, text.repaired)));
+        assert_eq!(text("ab").unwrap(), Some(("cut \u{fffd}".to_owned(), true)));
+        assert_eq!(text("n").unwrap(), Some(("1.50".to_owned(), false)));
+        assert_eq!((text("none").unwrap(), object.names("none"), object.names("gone")), (None, true, false));
+        assert!(text("list").is_err() && string(object.raw("n").unwrap()).is_none());
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::{Uri, header};
+use axum::http::{HeaderValue, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state, map_request};
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -196,7 +196,7 @@ async fn handle(http: Arc<Http>, route: &'static Route, received: Received, requ
     if !http.tokens.required() && parts.headers.contains_key(header::ORIGIN) {
         return Problem::FromPage.response(route.shape(), &received.id);
     }
-    if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|value| *value != "identity") {
+    if let Some(encoding) = parts.headers.get(header::CONTENT_ENCODING).filter(|value| !is_identity(value)) {
         let encoding = String::from_utf8_lossy(encoding.as_bytes()).into_owned();
         return Problem::Encoded(encoding).response(route.shape(), &received.id);
     }
@@ -208,6 +208,13 @@ async fn handle(http: Arc<Http>, route: &'static Route, received: Received, requ
         }
         Err(problem) => problem.response(route.shape(), &received.id),
     }
+}
+
+/// Whether a body of this `content-encoding` is not encoded.
+fn is_identity(encoding: &HeaderValue) -> bool {
+    encoding.to_str().is_ok_and(|value| {
+        value.split(',').all(|one| matches!(one.trim(), one if one.is_empty() || one.eq_ignore_ascii_case("identity")))
+    })
 }
 
 /// `named` is the model that the path names.

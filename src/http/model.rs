@@ -4,7 +4,7 @@ use super::json::Object;
 use super::problem::Problem;
 use crate::engine::methods::{self, MethodRef};
 use crate::engine::models::{GeneratorModel, Role};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, quoted};
 
 const METHOD: &str = "rerankd_method";
 
@@ -145,7 +145,7 @@ impl Names {
         let given = |field: &str| Ok::<_, EngineError>(object.word(field)?.filter(|name| !name.is_empty()));
         let configured = self.configured;
         let named = given(METHOD)?
-            .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}"))))
+            .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {}", quoted(&name)))))
             .transpose()?;
         let model = given("model")?.or_else(|| self.of_path.clone());
         let model = model.filter(|name| name != UNNAMED || self.alias(UNNAMED).is_some());

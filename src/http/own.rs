@@ -23,7 +23,7 @@ const LATENCY: &str = "rerankd_latency_budget_ms";
 /// Most tokens to evaluate.
 const TOKENS: &str = "rerankd_token_budget";
 /// Adds to each result what is known of it beside its score.
-const DETAILS: &str = "rerankd_details";
+pub(super) const DETAILS: &str = "rerankd_details";
 
 /// Stands before the documents in place of the built-in instruction, for methods that take one.
 pub(super) const INSTRUCTION: &str = "rerankd_instruction";
@@ -35,7 +35,7 @@ pub(super) fn read(object: &Object<'_, '_>, list: &str, request: &mut RerankRequ
     request.score_threshold = object.number(THRESHOLD)?;
     request.auto_k = object.flag(AUTO_K)?.unwrap_or(false);
     request.only_helpful = object.flag(ONLY_HELPFUL)?.unwrap_or(false);
-    request.opening.instruction = object.text(INSTRUCTION)?.unwrap_or_default();
+    request.opening.instruction = object.string(INSTRUCTION)?.unwrap_or_default();
     request.latency_budget_ms = object.number(LATENCY)?;
     request.moi.token_budget = object.count(TOKENS, 1)?;
     let Some(value) = object.raw(SCORES) else { return Ok(()) };
@@ -66,6 +66,7 @@ pub(super) fn add_details(item: &mut Map<String, Value>, passage: &Ranked) {
         Stage::Together => "STAGE_TOGETHER",
     };
     item.insert("utility".into(), passage.utility.into());
+    item.insert("tokens_cut".into(), passage.tokens_cut.into());
     item.insert("stage".into(), stage.into());
     for (name, value) in [("standard_error", passage.standard_error), ("outranks_next", passage.outranks_next)] {
         if let Some(value) = value {
@@ -106,6 +107,9 @@ pub(super) fn said(text: &str) -> String {
         ("auto_k", AUTO_K),
         ("only_helpful", ONLY_HELPFUL),
         ("latency_budget_ms", LATENCY),
+        // A result has it among the details.
+        ("tokens_cut", DETAILS),
+        ("original_index", "index"),
     ];
     terms.into_iter().fold(text.to_owned(), |text, (engine, own)| text.replace(engine, own))
 }

@@ -1,5 +1,6 @@
 //! Errors in the shape that the caller of a path expects.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::answer::json_response;
 use crate::call::{Refusal, Stopped};
-use crate::engine::EngineError;
+use crate::engine::{EngineError, MOST_REPEATED, brief, clipped, quoted};
 
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
@@ -136,14 +137,14 @@ impl Problem {
                 plain(413, "RequestEntityTooLargeError", "Validation", message)
             }
             Self::Encoded(encoding) => {
-                let message = format!("content-encoding: is {encoding:?}, a body must not be encoded");
+                let message = format!("content-encoding: is {}, a body must not be encoded", quoted(&encoding));
                 plain(415, "UnsupportedMediaTypeError", "Validation", message)
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
             Self::NoModel { asked, served } => {
-                let served = served.join(", ");
+                let (asked, served) = (quoted(&asked), served.join(", "));
                 let message =
-                    format!("model: {asked:?} is not served here; served: {served}; http.model_aliases adds names");
+                    format!("model: {asked} is not served here; served: {served}; http.model_aliases adds names");
                 Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "Validation", message) }
             }
             Self::Unauthenticated(reason) => plain(401, "AuthenticationError", "Unauthenticated", reason),
@@ -171,7 +172,7 @@ impl Problem {
     pub fn response(self, shape: Shape, id: &str) -> Response {
         let outcome = self.outcome();
         let challenge = matches!(self, Self::Unauthenticated(_));
-        let facts = self.facts(shape);
+        let facts = self.facts(shape).brief();
         let status = StatusCode::from_u16(facts.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = json_response(status, &facts.body(shape, id));
         if let Some(delay) = facts.retry_after {
@@ -234,6 +235,17 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
 }
 
 impl Facts {
+    /// What leaves the server: a shape repeats the message several times.
+    fn brief(mut self) -> Self {
+        if let Cow::Owned(short) = brief(&self.message) {
+            self.message = short;
+        }
+        if let Some(Cow::Owned(short)) = self.field.as_deref().map(|field| clipped(field, MOST_REPEATED)) {
+            self.field = Some(short);
+        }
+        self
+    }
+
     fn body(&self, shape: Shape, id: &str) -> Value {
         let (message, status) = (&self.message, self.status);
         match shape {

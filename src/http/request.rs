@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::HttpOptions;
 use super::documents::{self, Document};
 use super::instruction;
@@ -14,8 +16,8 @@ use crate::engine::methods::MethodRef;
 use crate::engine::models::ServedGenerator;
 use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Passage, RerankRequest};
-use crate::engine::{EngineError, Limits};
-use crate::peers::{self, Blanks};
+use crate::engine::{EngineError, Limits, MOST_REPEATED, clipped, quoted};
+use crate::peers;
 
 /// Fields that bodies of every shape may have.
 pub(super) const COMMON: [&str; 11] = [
@@ -78,22 +80,25 @@ pub(super) struct Asked {
     list: &'static str,
     /// The body's name of the instruction.
     instruction: &'static str,
-    /// What the caller should know of fields without effect, and of empty documents.
+    /// What the caller should know of fields without effect, and of texts that were repaired.
     pub warnings: Vec<String>,
-    /// The empty documents, which the request lacks.
-    pub blanks: Blanks,
 }
 
 impl Asked {
     /// The error with its field as the body calls it.
     pub fn named(&self, error: EngineError) -> EngineError {
         if let EngineError::Precondition(problem) = &error {
-            return EngineError::Precondition(own::said(problem));
+            return EngineError::Precondition(self.said(problem));
         }
-        peers::named(error, |field| match (field, self.blanks.called(field)) {
-            ("instruction", _) => self.instruction.to_owned(),
-            (_, placed) => own::called(&placed).unwrap_or_else(|| peers::texts_called(self.list, &placed)),
+        peers::named(error, |field| match field {
+            "instruction" => self.instruction.to_owned(),
+            _ => own::called(field).unwrap_or_else(|| peers::texts_called(self.list, field)),
         })
+    }
+
+    /// What the engine says, in the body's terms.
+    pub fn said(&self, text: &str) -> String {
+        own::said(text).replace("passages[", &format!("{}[", self.list))
     }
 }
 
@@ -115,9 +120,11 @@ impl Reader {
     fn ranking(&self, object: &Object<'_, '_>, tei: bool, echo: bool) -> Result<Asked, Problem> {
         let choice = self.names.choose(object)?;
         let query = match object.raw("query") {
-            Some(value) => documents::document(value, "query", None)?.joined(),
+            Some(value) => documents::document(value, "query", None)?,
             None => return Err(EngineError::invalid("query", "must be set").into()),
         };
+        let mut warnings: Vec<String> = query.repaired.then(|| documents::mended("query")).into_iter().collect();
+        let query = query.joined();
         self.check_query("query", &query)?;
         // NVIDIA NIM's clients send passages.
         let list = match (tei, object.has("passages") && !object.has("documents")) {
@@ -140,7 +147,8 @@ impl Reader {
         } else {
             object.flag("return_documents")?.unwrap_or(echo)
         };
-        let mut warnings: Vec<String> = choice.warning.iter().cloned().collect();
+        warnings.extend(choice.warning.iter().cloned());
+        warnings.extend(documents::repaired(list, &documents));
         if object.has("max_chunks_per_doc") {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
         }
@@ -166,9 +174,7 @@ impl Reader {
         }
         let instruction = instruction::read(object, &mut request, &mut warnings)?;
         let details = own::details(object)?;
-        let blanks = Blanks::take(&mut request.passages, |passage| &passage.text);
-        warnings.extend(blanks.warning(list));
-        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, details, list, instruction, warnings, blanks })
+        Ok(Asked { request, tei, echo, raw_scores: raw_scores(object)?, details, list, instruction, warnings })
     }
 
     /// Refuses a query that the engine would refuse, before it is copied or tokenised.
@@ -224,9 +230,20 @@ impl Reader {
 
 /// The body as an object.
 pub(super) fn whole<'a, 'k>(body: &'a [u8], wanted: &[&'k str]) -> Result<Object<'a, 'k>, Problem> {
-    let text = std::str::from_utf8(body).map_err(|_| Problem::Malformed("body: is not UTF-8".to_owned()))?;
-    let object = Object::read(text, "", wanted);
-    object.map_err(|error| Problem::Malformed(format!("body: is not a JSON object: {error}")))
+    let malformed = |problem: &str| Problem::Malformed(format!("body: {problem}"));
+    // Some editors and languages write a byte-order mark before a file.
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let text = std::str::from_utf8(body).map_err(|_| malformed("is not UTF-8"))?;
+    Object::read(text, "", wanted).map_err(|error| {
+        if !text.trim_start().starts_with('"') {
+            return malformed(&format!("is not a JSON object: {}", clipped(&error.to_string(), MOST_REPEATED)));
+        }
+        let inner = serde_json::from_str::<String>(text).ok();
+        match inner.is_some_and(|inner| Object::read(&inner, "", &[]).is_ok()) {
+            true => malformed("was encoded twice: it is a JSON string that holds the object. Send the object itself"),
+            false => malformed("is a JSON string, and must be an object: was it encoded twice?"),
+        }
+    })
 }
 
 fn passage((index, document): (usize, Document)) -> Passage {
@@ -236,11 +253,10 @@ fn passage((index, document): (usize, Document)) -> Passage {
 /// Whether documents may be cut; `None` for the server's default.
 pub(super) fn truncate(object: &Object<'_, '_>) -> Result<Option<bool>, EngineError> {
     // NVIDIA NIM has words for it.
-    let named = object.raw("truncate").and_then(|value| match value.get() {
-        r#""END""# => Some(true),
-        r#""NONE""# => Some(false),
-        _ => None,
-    });
+    let words = [(r#""END""#, true), (r#""NONE""#, false)];
+    let is = |value: &RawValue, word: &str| value.get().eq_ignore_ascii_case(word);
+    let named = object.raw("truncate").and_then(|value| words.into_iter().find(|(word, _)| is(value, word)));
+    let named = named.map(|(_, truncate)| truncate);
     match named.map_or_else(|| object.flag("truncate"), |truncate| Ok(Some(truncate)))? {
         Some(truncate) => Ok(Some(truncate)),
         None => object.flag("truncation"),
@@ -251,10 +267,10 @@ pub(super) fn truncate(object: &Object<'_, '_>) -> Result<Option<bool>, EngineEr
 pub(super) fn cut_side(object: &Object<'_, '_>) -> Result<CutSide, EngineError> {
     for field in ["truncation_direction", "truncation_side"] {
         if let Some(side) = object.word(field)? {
-            return match side.as_str() {
-                "right" | "Right" => Ok(CutSide::End),
-                "left" | "Left" => Ok(CutSide::Beginning),
-                _ => Err(EngineError::invalid(field, format!("must be left or right, is {side:?}"))),
+            return match side.to_ascii_lowercase().as_str() {
+                "right" => Ok(CutSide::End),
+                "left" => Ok(CutSide::Beginning),
+                _ => Err(EngineError::invalid(field, format!("must be left or right, is {}", quoted(&side)))),
             };
         }
     }

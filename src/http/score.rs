@@ -9,7 +9,7 @@ use super::problem::Problem;
 use super::request::{COMMON, Reader, cut_side, raw_scores, truncate, whole};
 use crate::engine::EngineError;
 use crate::engine::rerank::Pair;
-use crate::peers::{self, Blanks};
+use crate::peers;
 
 /// Names under which the two sides of the pairs come.
 const SIDES: [(&str, &str); 4] =
@@ -22,10 +22,10 @@ pub(super) struct AskedScores {
     pub choice: Choice,
     /// Whether scores are utilities.
     pub raw_scores: bool,
-    /// That an instruction has no effect, and which documents are empty.
+    /// Whether entries have what is known of them beside their scores.
+    pub details: bool,
+    /// That an instruction has no effect, and which texts were repaired.
     pub warnings: Vec<String>,
-    /// The empty documents, which the pairs lack.
-    pub blanks: Blanks,
     /// Names of the two sides in the body.
     sides: (&'static str, &'static str),
     /// Whether one query stands for all pairs.
@@ -36,7 +36,7 @@ impl AskedScores {
     /// The error with its field as the body calls it.
     pub fn named(&self, error: EngineError) -> EngineError {
         let (first, second) = self.sides;
-        peers::named(error, |field| match self.blanks.called(field).strip_prefix("pairs") {
+        peers::named(error, |field| match field.strip_prefix("pairs") {
             None => own::called(field).unwrap_or_else(|| field.to_owned()),
             Some(rest) => match rest.strip_suffix(".query") {
                 Some(_) if self.one_query => first.to_owned(),
@@ -45,6 +45,11 @@ impl AskedScores {
             },
         })
     }
+
+    /// What the engine says, in the body's terms.
+    pub fn said(&self, text: &str) -> String {
+        own::said(text).replace("pairs[", &format!("{}[", self.sides.1))
+    }
 }
 
 impl Reader {
@@ -52,7 +57,7 @@ impl Reader {
     pub fn score(&self, body: &[u8]) -> Result<AskedScores, Problem> {
         let names = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2", "truncation_direction"];
         let instructions = instruction::NAMES.into_iter().chain([own::INSTRUCTION]);
-        let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions).collect();
+        let wanted: Vec<&str> = COMMON.into_iter().chain(names).chain(instructions).chain([own::DETAILS]).collect();
         let object = whole(body, &wanted)?;
         let choice = self.names.choose(&object)?;
         let given = SIDES.into_iter().find(|(first, second)| object.has(first) && object.has(second));
@@ -70,14 +75,11 @@ impl Reader {
         }
         self.check_count(sides.1, second.len())?;
         let one_query = first.len() == 1;
+        let repaired = [(sides.0, &first), (sides.1, &second)].map(|(name, side)| documents::repaired(name, side));
         let queries: Vec<String> = first.into_iter().map(Document::joined).collect();
         for (index, query) in queries.iter().enumerate() {
             let field = if one_query { sides.0.to_owned() } else { format!("{}[{index}]", sides.0) };
             self.check_query(&field, query)?;
-            // A pair whose other side is empty, too, would be left out unseen.
-            if query.trim().is_empty() {
-                return Err(EngineError::invalid(field, "must not be empty").into());
-            }
         }
         let (truncate, cut_side) = (truncate(&object)?, cut_side(&object)?);
         // Once for each query, not for each pair: it is tokenised where a bound holds for both sides together.
@@ -92,9 +94,10 @@ impl Reader {
         // A caller of a causal reranker would take the scores for those of its instruction.
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
         let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
-        let blanks = Blanks::take(&mut pairs, |pair| &pair.text);
-        let warnings = choice.warning.iter().cloned().chain(warning).chain(blanks.warning(sides.1)).collect();
-        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, warnings, blanks, sides, one_query })
+        let warnings =
+            choice.warning.iter().cloned().chain(warning).chain(repaired.into_iter().flatten()).collect();
+        let details = own::details(&object)?;
+        Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
     }
 }
 
@@ -178,7 +181,7 @@ mod tests {
             (r#"{"text_1": "q"}"#, "text_2: must be set"),
             (r#"{"documents": ["a"]}"#, "queries: must be set"),
             ("{}", "queries: must be set"),
-            (r#"{"text_1": 5, "text_2": "a"}"#, "text_1: must be a string"),
+            (r#"{"text_1": [[5]], "text_2": "a"}"#, "text_1[0]: must be a string"),
         ];
         for (body, message) in rows {
             let Problem::Engine(error) = read(body).unwrap_err() else { panic!("{body}") };
@@ -189,9 +192,6 @@ mod tests {
         assert_eq!(named("pairs[1].query"), "text_1[1]: x");
         assert_eq!(named("pairs[1].text"), "text_2[1]: x");
         assert_eq!(named("pairs"), "text_2: x");
-        let gap = read(r#"{"text_1": ["p", "q"], "text_2": [" ", "b"]}"#).unwrap();
-        assert_eq!((gap.pairs.len(), gap.blanks.blank()), (1, &[0][..]));
-        assert_eq!(gap.named(EngineError::invalid("pairs[0].text", "x")).to_string(), "text_2[1]: x");
         let one = read(r#"{"text_1": "p", "text_2": ["a", "b"]}"#).unwrap();
         assert_eq!(one.named(EngineError::invalid("pairs[0].query", "x")).to_string(), "text_1: x");
     }

@@ -6,6 +6,7 @@ use axum::http::request::Parts;
 
 use super::problem::Problem;
 use crate::call::{PRIORITY_LEVEL, PRIORITY_NAME, Priority, Terms, deadline};
+use crate::engine::quoted;
 use crate::transport::{Caller, Peer};
 
 /// Milliseconds in which the caller wants its answer.
@@ -22,7 +23,7 @@ pub(super) fn of(parts: &Parts, operation: &str, configured: Option<Duration>) -
         None => configured,
         Some(number) => {
             let milliseconds = number.trim().parse::<u64>().ok().filter(|milliseconds| *milliseconds > 0);
-            let problem = || refused(TIMEOUT, format!("must be a whole number above 0, is {number:?}"));
+            let problem = || refused(TIMEOUT, format!("must be a whole number above 0, is {}", quoted(number)));
             Some(Duration::from_millis(milliseconds.ok_or_else(problem)?))
         }
     };

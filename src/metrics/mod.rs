@@ -14,11 +14,19 @@ pub mod rank;
 pub mod recall;
 pub mod resample;
 
+use std::borrow::Cow;
+
 /// Most metrics in one request.
 pub const MOST_METRICS: usize = 256;
 
-/// Characters of the caller's text that an error repeats. Errors travel in HTTP headers, which are small.
-const QUOTED: usize = 60;
+/// Bytes of a name that an error quotes, and some for its quotes. Errors travel in HTTP headers, which are small.
+const QUOTED: usize = 100;
+
+/// Bytes of the caller's data that an error repeats at most.
+pub const MOST_REPEATED: usize = 200;
+
+/// A message of more bytes is none of ours but for the caller's data in it.
+const LONGEST_MESSAGE: usize = 700;
 
 /// A field that cannot be measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,13 +61,42 @@ pub fn never() -> bool {
     false
 }
 
-/// The caller's text in quotes, shortened so that it can stand in an error.
+/// The caller's text in quotes, shortened so that it can stand in an error several times.
 #[must_use]
 pub fn quoted(text: &str) -> String {
-    match text.char_indices().nth(QUOTED) {
-        Some((end, _)) => format!("{:?}", format!("{}…", &text[..end])),
-        None => format!("{text:?}"),
+    let mut said = String::from('"');
+    for letter in text.chars() {
+        let before = said.len();
+        match letter {
+            '\'' => said.push(letter),
+            _ => said.extend(letter.escape_debug()),
+        }
+        if said.len() > QUOTED {
+            said.truncate(before);
+            said.push('…');
+            break;
+        }
     }
+    said + "\""
+}
+
+/// A text of at most `most` bytes: of a longer one the beginning and the end.
+#[must_use]
+pub fn clipped(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let (head, tail) = (most * 2 / 3, most / 3 - 3);
+    let begin = &text[..text.floor_char_boundary(head)];
+    let end = &text[text.ceil_char_boundary(text.len() - tail)..];
+    Cow::Owned(format!("{begin}…{end}"))
+}
+
+/// A message as it leaves the server. One that is longer than any of ours repeats what its caller sent, whatever library wrote it:
+/// its beginning and its end are left.
+#[must_use]
+pub fn brief(message: &str) -> Cow<'_, str> {
+    if message.len() > LONGEST_MESSAGE { clipped(message, MOST_REPEATED) } else { Cow::Borrowed(message) }
 }
 
 #[cfg(test)]
@@ -68,7 +105,22 @@ mod tests {
 
     #[test]
     fn a_long_text_is_quoted_by_its_beginning() {
-        assert_eq!(quoted("P@\"5\""), "\"P@\\\"5\\\"\"");
-        assert_eq!(quoted(&"ä".repeat(1_000)), format!("\"{}…\"", "ä".repeat(QUOTED)));
+        for short in ["", "P@\"5\"", "it's\n\u{7f}", "ä"] {
+            assert_eq!(quoted(short), format!("{short:?}"));
+        }
+        assert_eq!(quoted(&"a".repeat(1_000)), format!("\"{}…\"", "a".repeat(QUOTED - 1)));
+        for letter in ["ä", "\u{7f}", "\u{1f600}", "\""] {
+            let said = quoted(&letter.repeat(1_000));
+            assert!(said.len() <= QUOTED + 4 && said.ends_with("…\""), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_long_message_keeps_its_beginning_and_its_end() {
+        let long = format!("body: {}, expected an object at line 1", "ä".repeat(1_000));
+        let said = brief(&long);
+        assert!(said.len() <= MOST_REPEATED + 3, "{} bytes", said.len());
+        assert!(said.starts_with("body: ä") && said.ends_with("expected an object at line 1"), "{said}");
+        assert_eq!(brief(&long[..600]), long[..600]);
     }
 }

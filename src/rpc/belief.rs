@@ -56,7 +56,7 @@ impl BeliefService for Service {
                     .labels
                     .first()
                     .map_or_else(Vec::new, |labels| convert_task::probabilities(labels)),
-                warnings: sampled.warning().into_iter().collect(),
+                warnings: sampled.warnings(),
             };
             Ok(v1::SampleResponse { event: Some(v1::sample_response::Event::Done(done)) })
         };

@@ -6,7 +6,7 @@ use tokio::task::JoinError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::engine::EngineError;
+use crate::engine::{EngineError, MOST_REPEATED, brief, clipped};
 
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
@@ -21,10 +21,12 @@ const CLOSING: &str = "the server closes this connection: questions without an a
 const LATE: &str = "message was not received in time";
 
 pub(super) fn of(error: &EngineError) -> Status {
-    let message = error.to_string();
+    let text = error.to_string();
+    let message = brief(&text).into_owned();
     match error {
-        EngineError::Invalid { field, problem } => bad_field(message, field, problem),
+        EngineError::Invalid { field, problem } => bad_field(message, &clipped(field, MOST_REPEATED), &brief(problem)),
         EngineError::TooLong { field, needed, available } => {
+            let field = clipped(field, MOST_REPEATED);
             let mut details = ErrorDetails::with_bad_request_violation(field, &message);
             let numbers = [("tokens_needed", *needed), ("tokens_available", *available)];
             let metadata: std::collections::HashMap<String, String> =

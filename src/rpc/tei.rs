@@ -17,7 +17,7 @@ use crate::engine::prompt::CutSide;
 use crate::engine::rerank::{Pair, Passage, RerankRequest, Usage};
 use crate::engine::{EngineError, Limits};
 use crate::numeric;
-use crate::peers::{self, Blanks, ComputeCost, characters};
+use crate::peers::{self, ComputeCost, characters, in_a_header};
 
 /// Longest wait for a whole stream of messages.
 const STREAM: Duration = Duration::from_secs(30);
@@ -53,6 +53,7 @@ impl Service {
         call: &Call,
         ranked: &[Ranked],
         usage: &Usage,
+        warnings: impl Iterator<Item = String>,
         shown: &Shown,
     ) -> Response<tei_v1::RerankResponse> {
         #[expect(clippy::cast_possible_truncation, reason = "the protocol has single precision")]
@@ -81,6 +82,11 @@ impl Service {
                 response.metadata_mut().insert(key, value);
             }
         }
+        for warning in warnings {
+            if let Ok(value) = in_a_header(&warning).parse() {
+                response.metadata_mut().append(peers::WARNING, value);
+            }
+        }
         response
     }
 
@@ -101,8 +107,7 @@ impl Service {
             raw_scores: wire.raw_scores,
         };
         let passages = wire.texts.into_iter().enumerate().map(|(index, text)| Passage::untitled(index, text));
-        let mut passages: Vec<Passage> = passages.collect();
-        let blanks = Blanks::take(&mut passages, |passage| &passage.text);
+        let passages: Vec<Passage> = passages.collect();
         let request = RerankRequest {
             query: wire.query,
             passages,
@@ -113,14 +118,13 @@ impl Service {
         };
         let work = async {
             let ranked = self.edge.engine.rerank(call, request, None).await;
-            ranked.map_err(|error| peers::named(error, |field| peers::texts_called("texts", &blanks.called(field))))
+            ranked.map_err(|error| peers::named(error, |field| peers::texts_called("texts", field)))
         };
         let answer = answer::<_, EngineError>(call, Box::pin(work)).await?;
         let each = answer.passages.iter();
-        let mut ranked: Vec<Ranked> =
-            each.map(|passage| (blanks.place(passage.index), passage.score, passage.utility)).collect();
-        with_blanks(&mut ranked, &blanks);
-        Ok(self.response(call, &ranked, &answer.usage, &shown))
+        let ranked: Vec<Ranked> = each.map(|passage| (passage.index, passage.score, passage.utility)).collect();
+        let warnings = answer.warnings.iter().map(|warning| warning.replace("passages[", "texts["));
+        Ok(self.response(call, &ranked, &answer.usage, warnings, &shown))
     }
 
     async fn streamed(
@@ -131,27 +135,19 @@ impl Service {
         let messages = collect(messages, self.edge.engine.limits(), self.edge.message_bytes);
         // For the whole stream: a caller that sends a message now and then must not keep its place.
         let messages = tokio::time::timeout(STREAM, messages).await;
-        let (mut pairs, shown) = messages.map_err(|_| status::stream_late())??;
-        let blanks = Blanks::take(&mut pairs, |pair| &pair.text);
+        let (pairs, shown) = messages.map_err(|_| status::stream_late())??;
         let work = async {
             let scored = self.edge.engine.score_pairs(call, pairs, self.options.method, "").await;
-            scored.map_err(|error| peers::named(error, |field| blanks.called(field).replacen("pairs", "messages", 1)))
+            scored.map_err(|error| peers::named(error, |field| field.replacen("pairs", "messages", 1)))
         };
         let scored = answer::<_, EngineError>(call, Box::pin(work)).await?;
         let each = scored.scores.iter().enumerate();
-        let mut ranked: Vec<Ranked> =
-            each.map(|(index, pair)| (blanks.place(index), pair.score, pair.utility)).collect();
+        let mut ranked: Vec<Ranked> = each.map(|(index, pair)| (index, pair.score, pair.utility)).collect();
         // Stable: ties keep the order of arrival.
         ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
-        with_blanks(&mut ranked, &blanks);
-        Ok(self.response(call, &ranked, &scored.usage, &shown))
+        let warnings = scored.warnings.iter().map(|warning| warning.replace("pairs[", "messages["));
+        Ok(self.response(call, &ranked, &scored.usage, warnings, &shown))
     }
-}
-
-/// Appends the empty texts, with the score 0 and the lowest utility.
-fn with_blanks(ranked: &mut Vec<Ranked>, blanks: &Blanks) {
-    let lowest = ranked.iter().map(|(_, _, utility)| *utility).fold(0.0, f64::min);
-    ranked.extend(blanks.blank().iter().map(|&place| (place, 0.0, lowest)));
 }
 
 /// Reads a stream to its end. Its size is bounded as that of a request is, so that a stream cannot take more memory.

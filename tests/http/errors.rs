@@ -61,7 +61,6 @@ async fn fields_are_named_in_every_shape() {
         (with("query", json!("")), "query", "query: must not be empty"),
         (with("query", json!(null)), "query", "query: must be set"),
         (with("documents", json!([])), "documents", "documents: must not be empty"),
-        (with("documents", json!(["", " "])), "documents[0]", "documents[0]: must not be empty"),
         (with("documents", json!(vec!["a"; 21])), "documents", "documents: 21 given, at most 20 allowed"),
         (with("documents", json!([{ "image": "http://x" }])), "documents[0].image", "documents[0].image: is not read"),
         (with("query", json!("q".repeat(1_001))), "query", "query: 1001 bytes given"),
@@ -88,8 +87,6 @@ async fn fields_are_named_in_every_shape() {
         assert!(flat.body["message"].as_str().unwrap().starts_with(message) && flat.body["id"].is_string());
         assert_eq!(flat.body.as_object().unwrap().len(), 2);
     }
-    let score = server.post("/score", &json!({ "text_1": "q", "text_2": ["", ""] })).await;
-    assert_eq!(nested(&score, 422), "text_2[0]: must not be empty");
     let score = server.post("/score", &json!({ "text_1": ["q", ""], "text_2": ["a", "b"] })).await;
     assert_eq!(nested(&score, 422), "text_1[1]: must not be empty");
     server.stop().await;
@@ -101,7 +98,6 @@ async fn text_embeddings_inference_has_an_empty_list_apart() {
     let rows = [
         (json!({ "query": "q", "texts": [] }), 400, "Empty", "texts: must not be empty"),
         (json!({ "query": "", "texts": ["a"] }), 422, "Validation", "query: must not be empty"),
-        (json!({ "query": "q", "texts": [""] }), 422, "Validation", "texts[0]: must not be empty"),
         (json!({ "query": "q", "texts": vec!["a"; 21] }), 422, "Validation", "texts: 21 given"),
         (
             json!({ "query": "q", "texts": ["a"], "truncation_direction": "up" }),
@@ -124,10 +120,12 @@ async fn text_embeddings_inference_has_an_empty_list_apart() {
 #[tokio::test]
 async fn bodies_that_are_no_objects_are_malformed() {
     let server = serve(Scripted::default()).await;
-    for body in ["", "{", "[]", "\"q\"", "{\"query\": \"q\",}", "{\"query\": \u{1}}"] {
+    for body in ["", "{", "[]", "{\"query\": \"q\",}", "{\"query\": \u{1}}"] {
         let answer = server.send("/rerank", &[], body.to_owned()).await;
         assert!(nested(&answer, 400).starts_with("body: is not a JSON object"), "{}", answer.body);
     }
+    let answer = server.send("/rerank", &[], "\"q\"".to_owned()).await;
+    assert!(nested(&answer, 400).starts_with("body: is a JSON string"), "{}", answer.body);
     // Nesting takes no stack.
     for field in ["query", "unknown"] {
         let deep = format!("{{\"{field}\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));

@@ -17,8 +17,11 @@ mod common;
 mod errors;
 #[path = "../common/http.rs"]
 mod http;
+mod input;
 mod lenient;
 mod own;
 mod refusals;
 mod score;
 mod shapes;
+mod small;
+mod strict;

@@ -106,17 +106,24 @@ async fn every_answer_has_its_warnings() {
     let long = format!("{}question", "zzzz ".repeat(20));
     let fields = json!({ "documents": [&long, "a"], "max_tokens_per_doc": 60 });
     let nested = ok(&server, "/rerank", &ask("query-generation", &fields)).await;
-    let cut: Vec<&Value> = nested.body["results"].as_array().unwrap().iter().map(|one| &one["tokens_cut"]).collect();
-    assert_eq!(cut.iter().filter(|cut| cut.is_u64()).count(), 1, "{}", nested.body);
-    let warned = "1 passages were cut to fit; tokens_cut says by how much";
+    let warned = "1 passages were cut to fit; rerankd_details says by how much";
+    assert_eq!(nested.body["meta"]["warnings"], json!([warned]));
+    assert!(nested.body["results"].as_array().unwrap().iter().all(|one| one.get("tokens_cut").is_none()));
+    let fields = json!({ "documents": [&long, "a"], "max_tokens_per_doc": 60, "rerankd_details": true });
+    let nested = ok(&server, "/rerank", &ask("query-generation", &fields)).await;
+    let cut = nested.body["results"].as_array().unwrap().iter().filter(|one| one["tokens_cut"].as_u64() > Some(0));
+    assert_eq!(cut.count(), 1, "{}", nested.body);
     let tei = json!({ "query": "question", "texts": [&long], "max_tokens_per_doc": 60 });
     let tei = ok(&server, "/rerank", &tei).await;
     assert!(tei.headers.get_all("x-rerankd-warning").iter().any(|value| value == warned), "{:?}", tei.headers);
     // What is cut of several lists is counted together.
-    let pairs = json!({ "text_1": ["question", "which"], "text_2": [&long, &long], "max_tokens_per_doc": 60 });
-    let pairs = ok(&server, "/score", &pairs).await;
-    assert_eq!(pairs.body["warnings"], json!([warned.replace('1', "2")]), "{}", pairs.body);
-    assert!(pairs.body["data"][1]["tokens_cut"].is_u64(), "{}", pairs.body);
+    let mut pairs = json!({ "text_1": ["question", "which"], "text_2": [&long, &long], "max_tokens_per_doc": 60 });
+    let plain = ok(&server, "/score", &pairs).await;
+    assert_eq!(plain.header("x-rerankd-warning"), warned.replace('1', "2"));
+    assert!(plain.body["data"][1].get("tokens_cut").is_none(), "{}", plain.body);
+    pairs["rerankd_details"] = json!(true);
+    let detailed = ok(&server, "/score", &pairs).await;
+    assert!(detailed.body["data"][1]["tokens_cut"].is_u64(), "{}", detailed.body);
     server.stop().await;
 }
 
@@ -126,7 +133,9 @@ async fn an_encoded_body_is_refused_as_such() {
     let body = ask("retriever", &json!({})).to_string();
     let refused = server.send("/rerank", &[("content-encoding", "gzip")], body.clone()).await;
     assert_eq!(refused.status, 415, "{}", refused.body);
-    assert_eq!(server.send("/rerank", &[("content-encoding", "identity")], body).await.status, 200);
+    for none in ["identity", "Identity", "", "identity, IDENTITY"] {
+        assert_eq!(server.send("/rerank", &[("content-encoding", none)], body.clone()).await.status, 200, "{none}");
+    }
     server.stop().await;
 }
 

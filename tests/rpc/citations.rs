@@ -104,7 +104,7 @@ async fn options_change_what_counts() {
 async fn bad_requests_are_refused_by_field() {
     let (server, judged) = server(Duration::ZERO).await;
     type Change = fn(&mut v1::CheckCitationsRequest);
-    let cases: [(&str, Change); 14] = [
+    let cases: [(&str, Change); 13] = [
         ("answer", |r| r.answer.clear()),
         ("answer", |r| r.answer = "[1] ... [2]".into()),
         ("answer", |r| r.answer = "word ".repeat(600_001)),
@@ -112,7 +112,6 @@ async fn bad_requests_are_refused_by_field() {
         ("answer", |r| r.answer = (1..10_002).map(|number| format!("a [{number}] ")).collect::<Vec<_>>().concat()),
         ("passages", |r| r.passages.clear()),
         ("passages", |r| r.passages = vec![r.passages[0].clone(); 21]),
-        ("passages[1].text", |r| r.passages[1].text = " ".into()),
         ("question", |r| r.question = "  ".into()),
         ("question", |r| r.question = "q".repeat(1_001)),
         ("threshold", |r| r.threshold = Some(0.0)),

@@ -37,6 +37,7 @@ mod gguf;
 #[path = "../common/http.rs"]
 mod http;
 mod inline;
+mod input;
 mod latency;
 mod listwise;
 mod measures;
@@ -51,6 +52,7 @@ mod rerankers;
 mod rerankers_gguf;
 mod scorer;
 mod semantic_utility;
+mod small;
 mod stream;
 mod surface;
 mod tasks;

@@ -21,7 +21,7 @@ use texts::Texts;
 
 use super::answers::Asked;
 use super::estimate::Size;
-use super::rerank::{Passage, Usage};
+use super::rerank::{Blanks, Passage, Usage, unmarked};
 use super::task::{LabelProbability, Task};
 use super::{Engine, EngineError, Limits, milliseconds};
 use crate::belief::cluster::Clusters;
@@ -95,6 +95,8 @@ pub struct Sampled {
     pub references: Vec<Vec<f64>>,
     /// Number of tokens cut from each passage.
     pub cut: Vec<usize>,
+    /// The warning about empty passages.
+    pub(in crate::engine) unread: Option<String>,
     /// Cost of the generator.
     pub usage: Usage,
 }
@@ -105,9 +107,11 @@ impl Sampled {
         self.cut.iter().filter(|dropped| **dropped > 0).count()
     }
 
-    /// What is said of passages that were cut; none where all fit.
-    pub(crate) fn warning(&self) -> Option<String> {
-        Some(self.shortened()).filter(|count| *count > 0).map(|count| format!("{count} passages were cut to fit"))
+    /// The warnings about passages that were cut, or that are empty.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let cut = Some(self.shortened()).filter(|count| *count > 0);
+        let cut = cut.map(|count| format!("{count} passages were cut to fit"));
+        cut.into_iter().chain(self.unread.clone()).collect()
     }
 }
 
@@ -137,7 +141,7 @@ impl BeliefRequest {
     }
 }
 
-/// Refuses a question or passages that are empty or exceed the limits.
+/// Refuses a question that is empty, and a question or passages that exceed the limits.
 pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
     check_question(question, limits)?;
     check_passages(passages, limits)
@@ -146,7 +150,7 @@ pub(super) fn check_texts(question: &str, passages: &[Passage], limits: &Limits)
 /// Refuses a question that is empty or too long.
 pub(super) fn check_question(question: &str, limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
-    if question.trim().is_empty() {
+    if unmarked(question).trim().is_empty() {
         return invalid("question".into(), "must not be empty".into());
     }
     if question.len() > limits.query_bytes {
@@ -156,7 +160,7 @@ pub(super) fn check_question(question: &str, limits: &Limits) -> Result<(), Engi
     Ok(())
 }
 
-/// Refuses passages that are empty or exceed the limits.
+/// Refuses passages that exceed the limits. Prompts read nothing of an empty one.
 pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if passages.len() > limits.passages {
@@ -165,15 +169,18 @@ pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<()
     }
     for (index, passage) in passages.iter().enumerate() {
         let field = format!("passages[{index}].text");
-        if passage.text.trim().is_empty() {
-            return invalid(field, "must not be empty".into());
-        }
         let bytes = passage.text.len() + passage.title.len();
         if bytes > limits.passage_bytes {
             return invalid(field, format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes));
         }
     }
     Ok(())
+}
+
+/// Refuses a passage without text, where every passage has its place in what is measured and nobody would hear a warning.
+pub(super) fn refuse_blank(passages: &[Passage]) -> Result<(), EngineError> {
+    let refused = |index| EngineError::invalid(format!("passages[{index}].text"), "must not be empty");
+    passages.iter().position(Passage::is_blank).map_or(Ok(()), |index| Err(refused(index)))
 }
 
 /// Most references of one request.
@@ -236,6 +243,7 @@ impl Engine {
         let (engine, inner) = (self.clone(), request.clone());
         let (mut drawing, contexts) = call.compute(move |call| engine.lay_samples_out(call, &inner)).await?;
         let tokenise_ms = milliseconds(started);
+        let unread = Blanks::unread(&request.passages);
         let numbered = |(context, nodes): (usize, &Nodes)| {
             nodes.samples.iter().enumerate().map(move |(number, node)| (*node, (context, number))).collect::<Vec<_>>()
         };
@@ -263,7 +271,7 @@ impl Engine {
             usage.naive_tokens = drawing.naive_tokens(&outcome);
             let labels = contexts.iter().map(|nodes| drawing.label_probabilities(&outcome, &nodes.labels)).collect();
             let references = contexts.iter().map(|nodes| log_likelihoods(&outcome, &nodes.references)).collect();
-            Ok::<_, EngineError>(Sampled { answers, labels, references, cut: drawing.cut, usage })
+            Ok::<_, EngineError>(Sampled { answers, labels, references, cut: drawing.cut, unread, usage })
         };
         let mut sampled = call.compute(decode).await?;
         self.learn_work(call, &admitted);

@@ -11,7 +11,7 @@ use crate::engine::belief::report::{Response, Verdicts, measure, measure_soft};
 use crate::engine::belief::texts::Texts;
 use crate::engine::belief::{Answer, Drawing};
 use crate::engine::judgement::{Asks, JudgementPrompt};
-use crate::engine::rerank::Usage;
+use crate::engine::rerank::{Blanks, Usage};
 use crate::engine::task::{LabelProbability, Task};
 use crate::engine::{Engine, EngineError, milliseconds};
 use crate::metrics::lexical;
@@ -165,6 +165,7 @@ pub(super) async fn label(
     if decoded.shortened > 0 {
         warnings.push(format!("{} passages were cut to fit", decoded.shortened));
     }
+    warnings.extend(Blanks::unread(&request.passages));
     warnings.extend(verdicts.warning());
     let (request, judged_pairs) = (Arc::clone(request), verdicts.judged);
     let (judgements, whole_of) = (decoded.judgements, decoded.whole_of);
@@ -239,6 +240,8 @@ fn labels(
                 let text = format!("{}\n{}", passage.title, passage.text);
                 Ok(sought.as_ref().map_or(0.0, |sought| sought.found_in(&text)))
             }
+            // A passage without text is relevant to nothing.
+            asking if asking.asks().is_some() && request.passages[index].is_blank() => Ok(0.0),
             asking if asking.asks().is_some() => {
                 let missing = || EngineError::Internal("a judgement is missing".into());
                 let of = judgements.iter().find(|(annotator, _)| *annotator == asking);

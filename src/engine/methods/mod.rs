@@ -332,8 +332,11 @@ pub fn all() -> impl Iterator<Item = MethodRef> {
     METHODS.iter().map(|method| MethodRef(*method))
 }
 
-/// The method of that name.
+/// The method of that name, in any letter case; also as rerankd.v1 spells it (`METHOD_QUERY_GENERATION`).
 #[must_use]
 pub fn find(name: &str) -> Option<MethodRef> {
-    all().find(|method| method.name() == name)
+    let name = name.strip_prefix("METHOD_").unwrap_or(name);
+    let same = |one: u8, other: u8| one.eq_ignore_ascii_case(&other) || (one == b'-' && other == b'_');
+    let is = |own: &str| own.len() == name.len() && own.bytes().zip(name.bytes()).all(|(one, other)| same(one, other));
+    all().find(|method| is(method.name()))
 }

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{Inline, RerankRequest};
+use super::{Blanks, Inline, Passage, RerankRequest, unmarked};
 use crate::engine::{EngineError, Limits};
 use crate::metrics::quoted;
 
 /// Refuses a request that cannot be served, with the field at fault.
 pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
-    if request.query.trim().is_empty() {
+    if unmarked(&request.query).trim().is_empty() {
         return invalid("query".into(), "must not be empty".into());
     }
     if request.query.len() > limits.query_bytes {
@@ -23,12 +23,8 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         let problem = format!("{} given, at most {} allowed", request.passages.len(), limits.passages);
         return invalid("passages".into(), problem);
     }
-    let mut seen = HashSet::new();
     for (index, passage) in request.passages.iter().enumerate() {
         let path = |field: &str| format!("passages[{index}].{field}");
-        if passage.text.trim().is_empty() {
-            return invalid(path("text"), "must not be empty".into());
-        }
         let bytes = passage.text.len() + passage.title.len();
         if bytes > limits.passage_bytes {
             let problem = format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes);
@@ -37,14 +33,31 @@ pub(super) fn check(request: &RerankRequest, limits: &Limits) -> Result<(), Engi
         if passage.retriever_score.is_some_and(|score| !score.is_finite()) {
             return invalid(path("retriever_score"), "must be a finite number".into());
         }
-        if !seen.insert(passage.id.as_str()) {
-            return invalid(path("id"), format!("{} occurs twice", quoted(&passage.id)));
-        }
     }
     request.opening.check(limits)?;
     request.check_options()?;
     request.inline.as_ref().map_or(Ok(()), |inline| inline.check(limits))?;
-    request.method().check(request, limits)
+    let blanks = Blanks::of(&request.passages, Passage::is_blank);
+    let Some(first) = blanks.places().first() else { return request.method().check(request, limits) };
+    if request.moi.position_prior.is_some() {
+        let problem = "must not be empty with moi.position_prior, which has a weight for each passage";
+        return invalid(format!("passages[{first}].text"), problem.into());
+    }
+    // The method reads the others.
+    let mut read = request.clone();
+    Blanks::take(&mut read.passages, Passage::is_blank);
+    if read.passages.is_empty() {
+        return Ok(());
+    }
+    read.method().check(&read, limits).map_err(|error| blanks.named(error))
+}
+
+/// The warning that an id occurs twice. The places in the request still tell the results apart.
+pub(super) fn repeated_id(passages: &[Passage]) -> Option<String> {
+    let mut seen = HashSet::new();
+    let (index, passage) = passages.iter().enumerate().find(|(_, passage)| !seen.insert(passage.id.as_str()))?;
+    let id = quoted(&passage.id);
+    Some(format!("passages[{index}].id: {id} occurs twice: original_index tells the results apart"))
 }
 
 impl RerankRequest {

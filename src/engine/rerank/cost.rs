@@ -1,7 +1,7 @@
 //! What a request takes, before it is done.
 
 use super::driver::{Driver, Round, Step, lock};
-use super::{RerankRequest, check};
+use super::{Blanks, Passage, RerankRequest, check};
 use crate::call::Call;
 use crate::engine::methods::Budget;
 use crate::engine::models::{GeneratorModel, Role};
@@ -100,8 +100,13 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::rerank`] before any work.
-    pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
+    pub async fn cost(&self, call: &Call, mut request: RerankRequest) -> Result<Cost, EngineError> {
         check::check(&request, self.limits())?;
+        request.tidy();
+        Blanks::take(&mut request.passages, Passage::is_blank);
+        if request.passages.is_empty() {
+            return Ok(Cost::default());
+        }
         let scorer = self.scoring_model(&request)?.get()?;
         self.driver(call, &request, &scorer).first_round(request).await
     }

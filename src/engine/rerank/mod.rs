@@ -5,6 +5,7 @@
 //! `cost` says what a request would take.
 
 mod alone;
+mod blanks;
 mod check;
 mod compress;
 mod compressor;
@@ -28,6 +29,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 pub use super::methods::moi::{MoiOptions, Outcome, Scheme};
 use alone::Alone;
+pub(in crate::engine) use blanks::Blanks;
+pub(crate) use blanks::places_of;
 pub use compress::{CompressedPassage, Compression, CompressionReport};
 use compressor::Compressor;
 use driver::{Driven, Driver};
@@ -55,7 +58,7 @@ pub struct Passage {
     pub id: String,
     /// Title, set before the text in prompts; may be empty.
     pub title: String,
-    /// Text; not empty.
+    /// Text. A passage without one is read as its title; without both, it comes last.
     pub text: String,
     /// Score of the retriever; finite. Higher is better.
     pub retriever_score: Option<f64>,
@@ -67,6 +70,29 @@ impl Passage {
     pub fn whole_text(&self) -> String {
         format!("{} {}", self.title, self.text)
     }
+
+    /// Whether there is nothing to read.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        [&self.title, &self.text].iter().all(|text| unmarked(text).trim().is_empty())
+    }
+
+    /// Drops byte-order marks at the beginning, and makes a title without text the text.
+    fn tidy(&mut self) {
+        let (title, text) = read_as(&self.title, &self.text);
+        (self.title, self.text) = (title.to_owned(), text.to_owned());
+    }
+}
+
+/// A text without the byte-order mark that some programs write before it.
+pub(in crate::engine) fn unmarked(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}')
+}
+
+/// Title and text as they are read: a title without text is the text.
+pub(in crate::engine) fn read_as<'a>(title: &'a str, text: &'a str) -> (&'a str, &'a str) {
+    let (title, text) = (unmarked(title), unmarked(text));
+    if text.trim().is_empty() { ("", title) } else { (title, text) }
 }
 
 /// A query, the passages to rerank, and options.
@@ -121,6 +147,12 @@ impl Passage {
 }
 
 impl RerankRequest {
+    /// Drops byte-order marks, and makes titles without text the texts.
+    fn tidy(&mut self) {
+        self.query = unmarked(&self.query).to_owned();
+        self.passages.iter_mut().for_each(Passage::tidy);
+    }
+
     /// The method that ranks: the named one, `moi` where none is named and options are set that only `moi` has, or the default.
     #[must_use]
     pub fn method(&self) -> MethodRef {
@@ -158,7 +190,7 @@ impl Engine {
         if asks { Place::Generator } else { Place::Beside }
     }
 
-    /// [`Engine::rerank`] for one of several lists, whose tokens count together.
+    /// [`Engine::rerank`] for one of several lists, whose tokens count together. Passages without text are put behind the others.
     async fn rerank_within(
         &self,
         call: &Call,
@@ -166,9 +198,61 @@ impl Engine {
         listener: Option<UnboundedSender<RerankEvent>>,
         quota: Quota,
     ) -> Result<Reranked, EngineError> {
-        let started = Instant::now();
         call.tally().add_passages(request.passages.len());
         check::check(&request, self.limits())?;
+        let repeated = check::repeated_id(&request.passages);
+        request.tidy();
+        let (blanks, most) = (Blanks::take(&mut request.passages, Passage::is_blank), Blanks::most(&request));
+        let mut ranked = if blanks.places().is_empty() {
+            self.rerank_read(call, request, listener, quota).await?
+        } else {
+            let work = async |listener| match request.passages.is_empty() {
+                true => self.rerank_nothing(call, &request),
+                false => self.rerank_read(call, request, listener, quota).await,
+            };
+            let mut ranked = blanks.told(listener, work).await.map_err(|error| blanks.named(error))?;
+            blanks.put_back(most, &mut ranked);
+            ranked
+        };
+        ranked.warnings.extend(repeated);
+        Ok(ranked)
+    }
+
+    /// The answer for a list in which no passage has a text. No model is asked.
+    fn rerank_nothing(&self, call: &Call, request: &RerankRequest) -> Result<Reranked, EngineError> {
+        let (generator, scoring) = (self.generator()?, self.scoring_model(request)?);
+        let model = self.model_of_request(request).unwrap_or_default();
+        call.tally().set_subject(request.method().name(), &model);
+        let mut warnings = Vec::new();
+        if request.inline.is_some() || request.compression.is_some() {
+            warnings.push("utility and compression had no effect: there is no text".to_owned());
+        }
+        Ok(Reranked {
+            passages: Vec::new(),
+            unit: 1.0,
+            score_calibrated: false,
+            fit: None,
+            fusion: None,
+            none_helps: Some(true),
+            none_relevant: None,
+            arrangement: generator.position_bias.arrange(&[], request.context_order)?,
+            inline: None,
+            compression: None,
+            usage: Usage::default(),
+            warnings,
+            model: scoring.get()?.info.clone(),
+        })
+    }
+
+    /// [`Engine::rerank_within`] for passages that all have a text.
+    async fn rerank_read(
+        &self,
+        call: &Call,
+        mut request: RerankRequest,
+        listener: Option<UnboundedSender<RerankEvent>>,
+        quota: Quota,
+    ) -> Result<Reranked, EngineError> {
+        let started = Instant::now();
         if let Some(role) = request.method().beside() {
             self.models().scorer(role)?;
         }

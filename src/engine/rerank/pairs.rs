@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use super::driver::shortened;
 use super::quota::Quota;
-use super::{Passage, RerankRequest, Usage, check};
+use super::{Blanks, Passage, RerankRequest, Usage, check};
 use crate::call::{Call, Place};
 use crate::engine::estimate::Size;
 use crate::engine::methods::{MethodRef, Stage};
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 16;
 pub struct Pair {
     /// The query; not empty.
     pub query: String,
-    /// The text; not empty.
+    /// The text. An empty one has the score 0.
     pub text: String,
     /// Whether the text may be truncated to fit the context; `None` selects the configured default.
     pub truncate: Option<bool>,
@@ -90,10 +90,13 @@ impl Engine {
             usage: Usage::default(),
             warnings: Vec::new(),
         };
-        let lists = lists(pairs, method, scorer);
+        let mut lists = lists(pairs, method, scorer);
         for list in &lists {
             check::check(&list.request, &limits).map_err(|error| list.named(error))?;
         }
+        let blanks = Blanks::at(lists.iter_mut().flat_map(List::take_blank).collect());
+        lists.retain(|list| !list.pairs.is_empty());
+        outcome.warnings.extend(blanks.warning("pairs", "it has the score 0"));
         let asking = lists.first().map(|list| &list.request).filter(|request| request.method().asks_generator());
         let asks = asking.is_some();
         if let Some(request) = asking {
@@ -138,6 +141,10 @@ impl Engine {
         }
         let cut: Vec<usize> = outcome.scores.iter().map(|pair| pair.tokens_cut).collect();
         outcome.warnings.extend(shortened(&cut));
+        let lowest = outcome.scores.iter().map(|pair| pair.utility).fold(0.0, f64::min);
+        for &place in blanks.places() {
+            outcome.scores[place].utility = lowest;
+        }
         outcome.usage.total_ms = milliseconds(started);
         Ok(outcome)
     }
@@ -167,6 +174,14 @@ fn lists(pairs: Vec<Pair>, method: Option<MethodRef>, scorer: &str) -> Vec<List>
 }
 
 impl List {
+    /// Takes the pairs out whose text is blank, and returns them.
+    fn take_blank(&mut self) -> Vec<usize> {
+        let blanks = Blanks::take(&mut self.request.passages, Passage::is_blank);
+        let blank: Vec<usize> = blanks.places().iter().map(|&place| self.pairs[place]).collect();
+        self.pairs.retain(|pair| !blank.contains(pair));
+        blank
+    }
+
     /// The error with its field in terms of the pairs.
     fn named(&self, mut error: EngineError) -> EngineError {
         if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
