@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Deserialize;
+use serde::de::value::StringDeserializer;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{Failure, input, output};
+use crate::files::Warnings;
 use crate::fit::domain::Domain;
 use crate::fit::task::{FitTask, fit_moi};
 use crate::fit::{FitError, Observation, Orientation};
@@ -36,7 +39,7 @@ struct ProblemFile {
     l: Option<usize>,
     permutations: Vec<Vec<usize>>,
     scores: Vec<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "in_any_case")]
     problem: ProblemKind,
     lam: Option<f64>,
     rho: Option<f64>,
@@ -45,14 +48,28 @@ struct ProblemFile {
     #[serde(default)]
     monotone: bool,
     anchor: Option<Vec<f64>>,
+    #[serde(default, deserialize_with = "optional_in_any_case")]
     domain: Option<DomainName>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum ProblemKind {
     P0,
     #[default]
     P1,
+}
+
+/// A name, in any letter case.
+fn in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    let name = String::deserialize(from)?.to_lowercase();
+    T::deserialize(StringDeserializer::<serde_json::Error>::new(name)).map_err(D::Error::custom)
+}
+
+/// The same; null is no name.
+fn optional_in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
+    in_any_case(StringDeserializer::new(name)).map(Some)
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -71,7 +88,8 @@ pub(super) fn run(args: &FitArgs) -> Result<(), Failure> {
 
 fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
     let bad = |problem: String| Failure::Input(format!("{}: {problem}", input::name(path)));
-    let file: ProblemFile = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+    // It has no texts, so that no half of a surrogate pair is worth a warning.
+    let file: ProblemFile = input::whole(text, path, &mut Warnings::default())?;
     if file.permutations.len() != file.scores.len() {
         let (orders, scores) = (file.permutations.len(), file.scores.len());
         return Err(bad(format!("scores: {scores} given for {orders} permutations")));

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Failure, plot};
 use crate::engine::rerank::RerankRequest;
+use crate::files::Warnings;
 use crate::rpc::v1;
 
 /// Whether standard output is a terminal.
@@ -92,6 +93,11 @@ pub(super) fn json(value: &Value) -> Result<(), Failure> {
 pub(super) fn complain(text: &str) {
     // Standard error may be closed.
     let _ = writeln!(std::io::stderr().lock(), "rerankd: {text}");
+}
+
+/// Prints what readers of files repaired or left out.
+pub(super) fn warn(warnings: &Warnings) {
+    warnings.lines().for_each(|warning| complain(&warning));
 }
 
 /// Least width of a table in characters.

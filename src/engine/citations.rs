@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::belief::report::Verdicts;
 use super::belief::texts::Texts;
-use super::belief::{check_passages, check_question};
+use super::belief::{check_question, check_sizes};
 use super::rerank::Passage;
 use super::{EngineError, Limits};
 use crate::belief::{Rule, Verdict};
@@ -70,7 +70,7 @@ impl CitationRequest {
         if self.passages.is_empty() {
             return Err(EngineError::invalid("passages", "must not be empty"));
         }
-        check_passages(&self.passages, limits)?;
+        check_sizes(&self.passages, limits)?;
         if !self.question.is_empty() {
             check_question(&self.question, limits)?;
         }
@@ -82,6 +82,11 @@ impl CitationRequest {
 
     fn supports(&self, verdict: &Verdict) -> bool {
         self.threshold.map_or_else(|| verdict.entails(), |least| verdict.entailment >= least)
+    }
+
+    fn has_text(&self, passage: usize) -> bool {
+        let Passage { title, text, .. } = &self.passages[passage];
+        !text.trim().is_empty() || !title.trim().is_empty()
     }
 
     /// The text of cited passages.
@@ -202,6 +207,9 @@ pub async fn check_citations(
         if probabilities.len() + needed.len() > limits.pairs {
             return Err(EngineError::Pairs { allowed: limits.pairs });
         }
+        // A passage without text keeps its number, and supports nothing.
+        let (needed, blank): (Vec<CitedPair>, Vec<CitedPair>) =
+            needed.into_iter().partition(|pair| pair.passages.iter().any(|index| request.has_text(*index)));
         let open = premises.open(&request, &needed)?;
         let (inner, lists) = (Arc::clone(&request), open.clone());
         let join = move |_: &Call| {
@@ -212,6 +220,10 @@ pub async fn check_citations(
         premises.numbers.extend(open.into_iter().zip(verdicts.numbers(texts).await?));
         let numbered = |pair: &CitedPair| Some((*premises.numbers.get(&pair.passages)?, hypotheses[pair.statement]));
         verdicts.judge(needed.iter().filter_map(numbered).collect(), Rule::Strict).await?;
+        for pair in blank {
+            probabilities.insert(pair.clone(), 0.0);
+            check.absorb(pair, false);
+        }
         for pair in needed {
             let missing = || EngineError::Internal("a verdict is missing".into());
             let (premise, hypothesis) = numbered(&pair).ok_or_else(missing)?;

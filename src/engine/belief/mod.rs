@@ -157,7 +157,15 @@ pub(super) fn check_question(question: &str, limits: &Limits) -> Result<(), Engi
 }
 
 /// Refuses passages that are empty or exceed the limits.
-pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+fn check_passages(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
+    if let Some(index) = passages.iter().position(|passage| passage.text.trim().is_empty()) {
+        return Err(EngineError::invalid(format!("passages[{index}].text"), "must not be empty"));
+    }
+    check_sizes(passages, limits)
+}
+
+/// Refuses passages that exceed the limits.
+pub(super) fn check_sizes(passages: &[Passage], limits: &Limits) -> Result<(), EngineError> {
     let invalid = |field: String, problem: String| Err(EngineError::Invalid { field, problem });
     if passages.len() > limits.passages {
         let problem = format!("{} given, at most {} allowed", passages.len(), limits.passages);
@@ -165,9 +173,6 @@ pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<()
     }
     for (index, passage) in passages.iter().enumerate() {
         let field = format!("passages[{index}].text");
-        if passage.text.trim().is_empty() {
-            return invalid(field, "must not be empty".into());
-        }
         let bytes = passage.text.len() + passage.title.len();
         if bytes > limits.passage_bytes {
             return invalid(field, format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes));
