@@ -53,7 +53,6 @@ struct ProblemFile {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
 enum ProblemKind {
     P0,
     #[default]
@@ -62,8 +61,11 @@ enum ProblemKind {
 
 /// A name, in any letter case.
 fn in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    let name = String::deserialize(from)?.to_lowercase();
-    T::deserialize(StringDeserializer::<serde_json::Error>::new(name)).map_err(D::Error::custom)
+    let name = String::deserialize(from)?;
+    let read = |name: String| T::deserialize(StringDeserializer::<serde_json::Error>::new(name));
+    let spelt = read(name.clone())
+        .or_else(|error| read(name.to_lowercase()).or_else(|_| read(name.to_uppercase())).map_err(|_| error));
+    spelt.map_err(D::Error::custom)
 }
 
 /// The same; null is no name.
@@ -186,6 +188,15 @@ mod tests {
         assert_eq!(solved["ranking"], expected["ranking"]);
         let gap = solved["objective"].as_f64().unwrap() - expected["objective_star"].as_f64().unwrap();
         assert!(gap.abs() < 1e-8);
+    }
+
+    #[test]
+    fn names_are_read_in_any_letter_case() {
+        let text =
+            r#"{"n":2,"permutations":[[0,1],[1,0]],"scores":[-1,-2],"anchor":[-5,-1],"problem":"p1","domain":"LOG_Z"}"#;
+        let lower = text.replace("p1", "P1").replace("LOG_Z", "log_z");
+        let solved = |text: &str| solve(text, Path::new("-")).unwrap();
+        assert_eq!(solved(text), solved(&lower));
     }
 
     #[test]

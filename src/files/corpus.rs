@@ -168,10 +168,12 @@ impl Document {
         let text = fields.any_text(names::TEXT).map_err(Without::Bad)?.unwrap_or_default();
         let title = fields.any_text(names::TITLE).map_err(Without::Bad)?.unwrap_or_default();
         (self.title, self.text) = settled(title, text);
-        match self.text.trim().is_empty() {
-            false => Ok(()),
-            true if fields.lacks(names::TEXT) => Err(Without::Empty(fields.missing("text"))),
-            true => Err(Without::Empty("text: is empty, and so is the title".to_owned())),
+        if !self.text.trim().is_empty() {
+            Ok(())
+        } else if fields.lacks(names::TEXT) {
+            Err(Without::Empty(fields.missing("text")))
+        } else {
+            Err(Without::Empty("text: is empty, and so is the title".to_owned()))
         }
     }
 }
