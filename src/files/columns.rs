@@ -165,8 +165,7 @@ impl<'a> Layout<'a> {
 
 /// A comment of words looks like a row if it has as many words as a row has columns. No id is `#` alone.
 fn is_spaced_comment(line: &str) -> bool {
-    line.strip_prefix('#')
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(|one: char| one.is_ascii_whitespace()))
+    line.strip_prefix('#').is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
 /// The text behind its header and the comments before that.
