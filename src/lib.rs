@@ -39,7 +39,7 @@
 //! | `rpc` | how is a request translated from the wire and back? | `transport` `call` `peers` `fusion` `compress` `engine` `observe` `scheduler` `fit` `belief` `metrics` `model` `warm` `plan` `numeric` |
 //! | `http` | how do requests of other rerankers' HTTP APIs become ours, and back? | `transport` `call` `peers` `engine` `json` `observe` |
 //! | `app` | how do the parts become a server? | `call` `config` `engine` `fit` `fusion` `http` `model` `observe` `rpc` `runtime` `scheduler` `storage` `transport` |
-//! | `files` | what do runs, judgements and passages look like in files? | `engine` `json` `numeric` |
+//! | `files` | what do runs, judgements and passages look like in files? | `engine` `json` `metrics` `numeric` |
 //! | `backend` | does a server answer, or this process? | `call` `engine` `rpc` |
 //! | `evaluation` | how is a retriever judged on many questions? | `json` `call` `fusion` `backend` `files` `engine` `storage` `fit` `belief` `metrics` `rpc` `numeric` |
 //! | `distil` | what does a generator prefer, as training data for a smaller one? | `json` `call` `engine` `files` `plan` `storage` |

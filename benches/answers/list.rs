@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rerankd::engine::rerank::Passage;
-use rerankd::files::labelled;
+use rerankd::files::{Empty, Warnings, labelled};
 
 /// Least label of a relevant passage.
 const THRESHOLD: f64 = 0.5;
@@ -18,7 +18,8 @@ pub struct List {
 
 /// `most` lists after the first `skip`. Lists without answers are left out.
 pub fn read(path: &Path, skip: usize, most: usize) -> anyhow::Result<Vec<List>> {
-    let lists = labelled::lists(path, THRESHOLD)?.into_iter().skip(skip).take(most);
+    let lists =
+        labelled::lists(path, THRESHOLD, Empty::LeftOut, &mut Warnings::default())?.into_iter().skip(skip).take(most);
     let list = |list: labelled::LabelledList| List {
         question: list.question,
         answers: list.answers,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rerankd::config::Config;
-use rerankd::files::{labelled, passages, questions, trec};
+use rerankd::files::{Empty, Warnings, labelled, passages, questions, trec};
 use rerankd::fit::profile::Origin;
 use rerankd::model::ModelError;
 use rerankd::runtime::llama::{Adapter, backend, reencoded_bytes, verify_adapter};
@@ -27,8 +27,8 @@ pub type Kind = (&'static str, fn(&Path, &[u8]));
 /// All kinds. New kinds come last: the inputs that are kept name a kind by its place.
 pub const KINDS: [Kind; 10] = [
     ("labelled lists", labelled_lists),
-    ("questions", |path, _| named(path, questions(path).map(drop))),
-    ("passages", |path, _| named(path, passages(path).map(drop))),
+    ("questions", |path, _| named(path, questions(path, Empty::Ranked, &mut Warnings::default()).map(drop))),
+    ("passages", |path, _| named(path, passages(path, &mut Warnings::default()).map(drop))),
     ("run", |path, content| text(content, |text| named(path, trec::run(text, path).map(drop)))),
     ("judgements", |path, content| text(content, |text| named(path, trec::judgements(text, path).map(drop)))),
     ("profiles", |_, content| profiles(content)),
@@ -101,7 +101,7 @@ fn text(content: &[u8], read: impl FnOnce(&str)) {
 }
 
 fn labelled_lists(path: &Path, _: &[u8]) {
-    match labelled::lists(path, 0.5) {
+    match labelled::lists(path, 0.5, Empty::Ranked, &mut Warnings::default()) {
         Ok(lists) => {
             assert!(!lists.is_empty());
             for list in lists {

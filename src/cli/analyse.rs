@@ -12,6 +12,7 @@ use super::{Failure, SettingsArgs, backend, output};
 use crate::analysis::{self, Analysis, Settings, page, report};
 use crate::evaluation::Event;
 use crate::evaluation::compare::data::Sources;
+use crate::files::Empty;
 use crate::metrics::resample::Statistics;
 use crate::telemetry;
 
@@ -113,9 +114,16 @@ pub(super) async fn run(args: AnalyseArgs, settings: &SettingsArgs) -> Result<()
     let analysis = analysis::find(&args.kind)?;
     let settings = args.settings()?;
     settings.check(analysis)?;
-    let sources =
-        Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
-    let (data, left_out) = analysis::suitable(analysis, &settings, analysis.load(&sources)?);
+    let sources = Sources {
+        files: args.data.clone(),
+        skip: args.skip,
+        questions: args.questions,
+        threshold: settings.threshold,
+        empty: Empty::LeftOut,
+    };
+    let data = analysis.load(&sources)?;
+    output::warn(&data.warnings);
+    let (data, left_out) = analysis::suitable(analysis, &settings, data);
     if left_out > 0 {
         output::complain(&format!("{left_out} questions lack what {} needs, and are left out", analysis.name()));
     }

@@ -13,6 +13,7 @@ use crate::engine::prompt::TEMPLATE_VERSION;
 use crate::engine::rerank::{MoiOptions, RerankRequest, Scheme};
 use crate::engine::{Engine, EngineError};
 use crate::files::RELEVANT;
+use crate::files::{Empty, Warnings};
 use crate::fit::profile::{Profiles, Subject, shape};
 use crate::rpc::{client, v1};
 use crate::storage::profiles::Origin;
@@ -128,14 +129,17 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     };
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let mut questions = input::questions(data)?;
+    let mut warnings = Warnings::default();
+    // A passage without text has no position to measure.
+    let mut questions = input::questions(data, Empty::LeftOut, &mut warnings)?;
+    output::warn(&warnings);
     let name = input::name(data);
-    if questions.is_empty() {
-        return Err(Failure::Input(format!("{name}: has no questions")));
-    }
     questions = questions.into_iter().skip(args.skip).take(args.questions.unwrap_or(usize::MAX)).collect();
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: no questions are left of it")));
+    }
+    if let Some((line, fault)) = input::without_passages(&questions) {
+        return Err(Failure::Input(format!("{name}:{line}: {fault}")));
     }
     let engine = app::engine(&config).await?;
     let file = app::profile_file(&config.store, &engine.generator()?.info.measured_on(), Origin::Calibrated);
@@ -148,7 +152,9 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     let bar = output::progress(questions.len(), "questions");
     let mut failed = Vec::new();
     for (index, question) in questions.iter().enumerate() {
-        if let Err(error) = measure(&engine, question, &args, &mut measured).await {
+        if let Some(fault) = &question.fault {
+            failed.push(format!("{name}:{}: {fault}", question.line));
+        } else if let Err(error) = measure(&engine, question, &args, &mut measured).await {
             match error {
                 EngineError::Invalid { .. } | EngineError::TooLong { .. } | EngineError::Budget { .. } => {
                     failed.push(format!("{name}:{}: {error}", question.line));

@@ -10,6 +10,7 @@ use crate::engine::rerank::RerankRequest;
 use crate::evaluation::compare;
 use crate::evaluation::compare::data::Sources;
 use crate::evaluation::ranking::{Answers, Fitted, Settings, TriedMix};
+use crate::files::Empty;
 use crate::storage::calibrations::CalibrationFile;
 use crate::{app, telemetry};
 
@@ -23,8 +24,15 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         let problem = format!("{} is not calibrated: its scores depend on the entailment model", other.name());
         return Err(Failure::Input(format!("--methods: {problem}")));
     }
-    let sources = Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold };
+    let sources = Sources {
+        files: args.data.clone(),
+        skip: args.skip,
+        questions: args.questions,
+        threshold,
+        empty: Empty::Ranked,
+    };
     let data = sources.load()?;
+    output::warn(&data.warnings);
     let settings = Settings { passage_tokens: args.max_passage_tokens, threshold, seed: 0 };
     let engine = app::engine(&config).await?;
     let mut files = Vec::new();

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
@@ -13,7 +12,8 @@ use crate::app;
 use crate::backend::Refusal;
 use crate::call::Call;
 use crate::engine::citations::{CitationRequest, check_citations};
-use crate::engine::rerank::Passage;
+use crate::files::Warnings;
+use crate::files::cited::{self, CitingAnswer};
 use crate::metrics::citation::OutOfRange;
 use crate::numeric::mean;
 use crate::rpc::{client, v1};
@@ -49,65 +49,32 @@ pub(super) struct CitationsArgs {
     connection: ConnectionArgs,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    answer: String,
-    passages: Vec<PassageEntry>,
-    #[serde(default)]
-    question: String,
-    /// Of the question; printed with the answer.
-    #[serde(default)]
-    id: Option<Value>,
-    /// Which system's answer it is: each has means of its own.
-    #[serde(default)]
-    system: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum PassageEntry {
-    Text(String),
-    Titled {
-        text: String,
-        #[serde(default)]
-        title: String,
-    },
-}
-
 impl CitationsArgs {
-    fn request(&self, entry: Entry) -> (Source, CitationRequest) {
-        let passage = |(index, passage): (usize, PassageEntry)| {
-            let (text, title) = match passage {
-                PassageEntry::Text(text) => (text, String::new()),
-                PassageEntry::Titled { text, title } => (text, title),
-            };
-            Passage { id: index.to_string(), title, text, retriever_score: None }
-        };
-        let source = Source { id: entry.id, system: entry.system };
+    fn request(&self, one: CitingAnswer) -> (Source, CitationRequest) {
         let request = CitationRequest {
-            answer: entry.answer,
-            passages: entry.passages.into_iter().enumerate().map(passage).collect(),
-            question: entry.question,
+            answer: one.answer,
+            passages: one.passages,
+            question: one.question,
             threshold: self.threshold,
             out_of_range: if self.skip_out_of_range { OutOfRange::LeftOut } else { OutOfRange::Imprecise },
         };
-        (source, request)
+        (Source { line: one.line, id: one.id, system: one.system }, request)
     }
 }
 
 /// Where an answer comes from.
 struct Source {
+    line: usize,
     id: Option<Value>,
     system: Option<String>,
 }
 
-type Checked = (usize, Source, v1::CheckCitationsResponse);
+type Checked = (Source, v1::CheckCitationsResponse);
 
 /// The means over some answers, with their number.
 fn means<'a>(answers: impl Iterator<Item = &'a Checked> + Clone) -> Value {
     let all = |measure: fn(&v1::CheckCitationsResponse) -> f64| {
-        mean(&answers.clone().map(|(.., answer)| measure(answer)).collect::<Vec<_>>())
+        mean(&answers.clone().map(|(_, answer)| measure(answer)).collect::<Vec<_>>())
     };
     json!({
         "recall": all(|answer| answer.recall), "precision": all(|answer| answer.precision.unwrap_or(0.0)),
@@ -117,8 +84,8 @@ fn means<'a>(answers: impl Iterator<Item = &'a Checked> + Clone) -> Value {
 
 /// The means of each system; null where no answer names one.
 fn systems(answers: &[Checked]) -> Value {
-    let names: BTreeSet<&str> = answers.iter().filter_map(|(_, source, _)| source.system.as_deref()).collect();
-    let of = |name| means(answers.iter().filter(|(_, source, _)| source.system.as_deref() == Some(name)));
+    let names: BTreeSet<&str> = answers.iter().filter_map(|(source, _)| source.system.as_deref()).collect();
+    let of = |name| means(answers.iter().filter(|(source, _)| source.system.as_deref() == Some(name)));
     let means: BTreeMap<&str, Value> = names.into_iter().map(|name| (name, of(name))).collect();
     if means.is_empty() { Value::Null } else { json!(means) }
 }
@@ -126,22 +93,15 @@ fn systems(answers: &[Checked]) -> Value {
 pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
-    let (name, text) = (input::name(&args.input), input::read(&args.input)?);
-    let mut requests = Vec::new();
-    for (number, line) in input::lines(&text) {
-        let entry: Entry =
-            serde_json::from_str(line).map_err(|error| Failure::Input(format!("{name}:{number}: {error}")))?;
-        let (source, request) = args.request(entry);
-        requests.push((number, source, request));
-    }
-    if requests.is_empty() {
-        return Err(Failure::Input(format!("{name}: has no answers")));
-    }
+    let (name, mut warnings) = (input::name(&args.input), Warnings::default());
+    let given = cited::answers(&args.input, &mut warnings)?;
+    output::warn(&warnings);
+    let requests: Vec<(Source, CitationRequest)> = given.into_iter().map(|one| args.request(one)).collect();
     let server = args.server.as_ref().map(|address| args.connection.server(address)).transpose()?;
     let judge = if server.is_none() { app::judge(&config)? } else { None };
     let bar = output::progress(requests.len(), "answers");
     let (mut answers, mut refused, mut ended) = (Vec::new(), 0, Ok::<(), Failure>(()));
-    for (number, source, request) in requests {
+    for (source, request) in requests {
         let checked = match (&server, &judge) {
             (Some(server), _) => {
                 let checked = client::check_citations(server, &request, config.server.message_bytes).await;
@@ -155,11 +115,11 @@ pub(super) async fn run(args: CitationsArgs, settings: &SettingsArgs) -> Result<
         };
         bar.inc(1);
         match checked {
-            Ok(answer) => answers.push((number, source, answer)),
+            Ok(answer) => answers.push((source, answer)),
             // The other answers have verdicts all the same. Without a model none has.
             Err(Refusal::Question(problem)) => {
                 refused += 1;
-                bar.suspend(|| output::complain(&format!("{name}:{number}: {problem}")));
+                bar.suspend(|| output::complain(&format!("{name}:{}: {problem}", source.line)));
             }
             Err(Refusal::Fatal(error)) => {
                 ended = Err(error.into());
@@ -187,7 +147,7 @@ fn no_model() -> Failure {
 }
 
 /// Converts a response to JSON with the field names of the protocol.
-fn document((line, source, answer): &Checked) -> Value {
+fn document((source, answer): &Checked) -> Value {
     let citation = |one: &v1::CheckedCitation| json!({ "number": one.number, "exists": one.exists, "precise": one.precise, "entailment": one.entailment });
     let statement = |one: &v1::CheckedStatement| {
         json!({
@@ -196,7 +156,7 @@ fn document((line, source, answer): &Checked) -> Value {
         })
     };
     json!({
-        "line": line, "id": source.id, "system": source.system, "recall": answer.recall, "precision": answer.precision,
+        "line": source.line, "id": source.id, "system": source.system, "recall": answer.recall, "precision": answer.precision,
         "citations": answer.citations,
         "statements": answer.statements.iter().map(statement).collect::<Vec<_>>(),
         "judged_pairs": answer.judged_pairs, "warnings": answer.warnings, "model": answer.model,

@@ -14,6 +14,7 @@ use crate::evaluation::compare::summary::Group;
 use crate::evaluation::compare::tables::{self, Cell, Grid};
 use crate::evaluation::compare::{self, Settings, figures};
 use crate::evaluation::{Event, distinct};
+use crate::files::Empty;
 use crate::files::RELEVANT;
 use crate::metrics::resample::Statistics;
 use crate::telemetry;
@@ -153,9 +154,15 @@ pub(super) async fn run(args: CompareArgs, settings: &SettingsArgs) -> Result<()
     telemetry::install(&config, true);
     let settings = args.settings()?;
     settings.check()?;
-    let sources =
-        Sources { files: args.data.clone(), skip: args.skip, questions: args.questions, threshold: settings.threshold };
+    let sources = Sources {
+        files: args.data.clone(),
+        skip: args.skip,
+        questions: args.questions,
+        threshold: settings.threshold,
+        empty: Empty::Ranked,
+    };
     let data = sources.load()?;
+    output::warn(&data.warnings);
     let backend = backend::open_for_lines(args.server.as_ref(), &args.connection, &config).await?;
     let questions = data.questions.len();
     let mut following = Following::with_optional_folder(questions, args.out.is_some(), "intervals and comparisons");

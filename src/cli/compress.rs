@@ -13,6 +13,7 @@ use crate::compress::{Method, Unit, recover};
 use crate::engine::methods;
 use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Compression, Passage, RerankRequest};
+use crate::files::Warnings;
 use crate::numeric::real;
 use crate::rpc::v1;
 use crate::telemetry;
@@ -122,7 +123,9 @@ impl CompressionArgs {
 }
 
 pub(super) async fn run(args: CompressArgs, settings: &SettingsArgs) -> Result<(), Failure> {
-    let passages = input::passages(&args.passages)?;
+    let mut warnings = Warnings::default();
+    let passages = input::passages(&args.passages, &mut warnings)?;
+    output::warn(&warnings);
     if let (Some(response), Some(compressed)) = (&args.recover, &args.compressed) {
         return output::print(&format!("{}\n", recovered(response, &passages, compressed)?));
     }
@@ -176,7 +179,7 @@ fn in_given_order(passages: Vec<Passage>) -> Vec<Passage> {
 fn recovered(response: &str, passages: &[Passage], compressed: &Path) -> Result<String, Failure> {
     let name = compressed.display();
     let text = input::read(compressed)?;
-    let report: Value = serde_json::from_str(&text).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    let report: Value = input::whole(&text, compressed, &mut Warnings::default())?;
     let bad = |problem: String| Failure::Input(format!("{name}: compression.{problem}"));
     let shortened =
         report["compression"]["passages"].as_array().ok_or_else(|| bad("passages: must be a list".into()))?;

@@ -9,6 +9,7 @@ use super::{Failure, SettingsArgs, input, output};
 use crate::config::Config;
 use crate::distil::{self, DistilError, Event, Settings};
 use crate::engine::preferences::Scored;
+use crate::files::{Empty, Warnings};
 use crate::{app, telemetry};
 
 /// Make training data for a smaller generator that ranks as this one does (preference distillation).
@@ -157,7 +158,10 @@ async fn export(args: ExportArgs, settings: &SettingsArgs) -> Result<(), Failure
         let problem = format!("{} given, limits.orders allows {}", args.permutations, config.limits.orders);
         return Err(Failure::Input(format!("--permutations: {problem}")));
     }
-    let mut lists = input::labelled::lists(&args.data, settings.threshold)?;
+    let mut warnings = Warnings::default();
+    // Nothing is learnt from a passage without text.
+    let mut lists = input::labelled::lists(&args.data, settings.threshold, Empty::LeftOut, &mut warnings)?;
+    output::warn(&warnings);
     let given = lists.len();
     lists.drain(..args.skip.min(given));
     lists.truncate(args.questions.unwrap_or(usize::MAX));

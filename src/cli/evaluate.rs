@@ -163,6 +163,7 @@ pub(super) async fn run(args: EvaluateArgs, settings: &SettingsArgs) -> Result<(
     telemetry::install(&config, true);
     let settings = args.settings()?;
     let mut data = args.sources().load()?;
+    output::warn(&data.warnings);
     let blank: usize = data.queries.iter().map(|query| query.blank).sum();
     if blank > 0 {
         output::complain(&format!("{blank} documents without title and text were left out of the lists"));

@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Deserialize;
+use serde::de::value::StringDeserializer;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{Failure, input, output};
+use crate::files::Warnings;
 use crate::fit::domain::Domain;
 use crate::fit::task::{FitTask, fit_moi};
 use crate::fit::{FitError, Observation, Orientation};
@@ -36,7 +39,7 @@ struct ProblemFile {
     l: Option<usize>,
     permutations: Vec<Vec<usize>>,
     scores: Vec<f64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "in_any_case")]
     problem: ProblemKind,
     lam: Option<f64>,
     rho: Option<f64>,
@@ -45,6 +48,7 @@ struct ProblemFile {
     #[serde(default)]
     monotone: bool,
     anchor: Option<Vec<f64>>,
+    #[serde(default, deserialize_with = "optional_in_any_case")]
     domain: Option<DomainName>,
 }
 
@@ -53,6 +57,21 @@ enum ProblemKind {
     P0,
     #[default]
     P1,
+}
+
+/// A name, in any letter case.
+fn in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    let name = String::deserialize(from)?;
+    let read = |name: String| T::deserialize(StringDeserializer::<serde_json::Error>::new(name));
+    let spelt = read(name.clone())
+        .or_else(|error| read(name.to_lowercase()).or_else(|_| read(name.to_uppercase())).map_err(|_| error));
+    spelt.map_err(D::Error::custom)
+}
+
+/// The same; null is no name.
+fn optional_in_any_case<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
+    in_any_case(StringDeserializer::new(name)).map(Some)
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -71,7 +90,8 @@ pub(super) fn run(args: &FitArgs) -> Result<(), Failure> {
 
 fn solve(text: &str, path: &Path) -> Result<Value, Failure> {
     let bad = |problem: String| Failure::Input(format!("{}: {problem}", input::name(path)));
-    let file: ProblemFile = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+    // It has no texts, so that no half of a surrogate pair is worth a warning.
+    let file: ProblemFile = input::whole(text, path, &mut Warnings::default())?;
     if file.permutations.len() != file.scores.len() {
         let (orders, scores) = (file.permutations.len(), file.scores.len());
         return Err(bad(format!("scores: {scores} given for {orders} permutations")));
@@ -169,6 +189,15 @@ mod tests {
         assert_eq!(solved["ranking"], expected["ranking"]);
         let gap = solved["objective"].as_f64().unwrap() - expected["objective_star"].as_f64().unwrap();
         assert!(gap.abs() < 1e-8);
+    }
+
+    #[test]
+    fn names_are_read_in_any_letter_case() {
+        let text =
+            r#"{"n":2,"permutations":[[0,1],[1,0]],"scores":[-1,-2],"anchor":[-5,-1],"problem":"p1","domain":"LOG_Z"}"#;
+        let lower = text.replace("p1", "P1").replace("LOG_Z", "log_z");
+        let solved = |text: &str| solve(text, Path::new("-")).unwrap();
+        assert_eq!(solved(text), solved(&lower));
     }
 
     #[test]

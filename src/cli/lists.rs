@@ -101,6 +101,7 @@ pub(super) fn run(args: &ListsArgs) -> Result<(), Failure> {
         limit: args.limit,
     };
     let data = sources.load()?;
+    output::warn(&data.warnings);
     let written = written(&data, args.relevance_threshold, args.unjudged)?;
     for line in &written.lines {
         if !output::stream(line)? {
@@ -169,8 +170,12 @@ fn passages(query: &Query) -> Vec<Listed<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::files::{self, labelled};
+    use crate::evaluation::data::List;
+    use crate::files::Warnings;
+    use crate::files::{self, Empty, labelled, odd};
 
     /// A folder in BEIR's layout with a run.
     fn folder(qrels: bool) -> (tempfile::TempDir, Sources) {
@@ -212,7 +217,7 @@ mod tests {
         assert_eq!(written.faults, ["query q3: the file of queries has no text for it"]);
         let file = folder.path().join("lists.jsonl");
         std::fs::write(&file, written.lines.concat()).unwrap();
-        let lists = labelled::lists(&file, 0.5).unwrap();
+        let lists = labelled::lists(&file, 0.5, Empty::Ranked, &mut Warnings::default()).unwrap();
         assert_eq!(lists.len(), 1);
         let list = &lists[0];
         // z is relevant, and the run lacks it.
@@ -253,6 +258,43 @@ mod tests {
         assert!(!written.lines.concat().contains("label"), "{:?}", written.lines);
         let file = folder.path().join("lists.jsonl");
         std::fs::write(&file, written.lines.concat()).unwrap();
-        assert_eq!(files::questions(&file).unwrap().len(), 2);
+        assert_eq!(files::questions(&file, Empty::Ranked, &mut Warnings::default()).unwrap().len(), 2);
+    }
+
+    proptest! {
+        /// `lists` writes what the readers of lists read.
+        #[test]
+        fn lists_are_read_as_they_were_written(
+            ids in odd::ids(), documents in odd::ids(), question in odd::words(), text in odd::words(),
+            title in odd::words(), answers in prop::collection::vec(odd::words(), 0..3), label in 0_u8..4,
+        ) {
+            let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), retriever_score: None };
+            let query = |id: &String| Query {
+                id: id.clone(),
+                question: question.clone(),
+                references: answers.clone(),
+                passages: documents.iter().map(passage).collect(),
+                provenance: Some(vec![f64::from(label); documents.len()]),
+                lists: vec![List { passages: (0..documents.len()).collect(), scores: vec![Some(2.5); documents.len()], ..List::default() }],
+                ..Query::default()
+            };
+            let data = Data { queries: ids.iter().map(query).collect(), judged: true, ..Data::default() };
+            let file = written(&data, 0.5, false).unwrap().lines.concat();
+            let mut warnings = Warnings::default();
+            let read = odd::in_file(&file, |path| labelled::lists(path, 0.5, Empty::Ranked, &mut warnings).unwrap());
+            prop_assert_eq!(read.iter().map(|list| &list.id).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
+            let expected: Vec<Passage> =
+                documents.iter().map(|id| Passage { retriever_score: Some(2.5), ..passage(id) }).collect();
+            for list in &read {
+                prop_assert_eq!((&list.question, &list.answers, &list.passages), (&question, &answers, &expected));
+                prop_assert_eq!(&list.labels, &vec![f64::from(label); documents.len()]);
+            }
+            let asked = odd::in_file(&file, |path| files::questions(path, Empty::Ranked, &mut warnings).unwrap());
+            for (question, list) in asked.iter().zip(&read) {
+                prop_assert_eq!((question.id.as_ref(), &question.passages), (Some(&list.id), &list.passages));
+                prop_assert_eq!((&question.question, &question.labels), (&list.question, &list.labels));
+            }
+            prop_assert_eq!(warnings.lines().count(), 0);
+        }
     }
 }

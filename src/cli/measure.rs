@@ -12,6 +12,7 @@ use crate::belief::seper::Aggregate;
 use crate::belief::{Estimate, Likelihood, Measured, Pairing, Rule, Verdict, Weighting};
 use crate::engine::belief::MeasureOptions;
 use crate::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
+use crate::files::Warnings;
 
 /// Measure answers sampled elsewhere: SePer, semantic and predictive entropies, perplexity, lexical similarity, and their changes
 /// by context.
@@ -158,8 +159,9 @@ pub(super) async fn run(args: MeasureArgs, settings: &SettingsArgs) -> Result<()
     let config = settings.load(Vec::new())?;
     crate::telemetry::install(&config, true);
     let name = input::name(&args.input);
-    let document: Document =
-        serde_json::from_str(&input::read(&args.input)?).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    let mut warnings = Warnings::default();
+    let document: Document = input::whole(&input::read(&args.input)?, &args.input, &mut warnings)?;
+    output::warn(&warnings);
     let responses = |field: &str, entries: Vec<AnswerEntry>| {
         let response = |(index, entry): (usize, AnswerEntry)| entry.response(&format!("{name}: {field}[{index}]"));
         entries.into_iter().enumerate().map(response).collect::<Result<Vec<_>, _>>()

@@ -1,11 +1,12 @@
 //! The caller's instruction and examples, for every command that ranks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, output};
 use crate::engine::opening::Opening;
+use crate::files::Warnings;
 use crate::files::examples::examples;
 
 #[derive(Debug, Args)]
@@ -25,7 +26,10 @@ impl OpeningArgs {
         if self.instruction.as_ref().is_some_and(|text| text.trim().is_empty()) {
             return Err(Failure::Input("--instruction: must not be empty".to_owned()));
         }
-        let examples = self.examples.as_deref().map_or(Ok(Vec::new()), examples)?;
+        let mut warnings = Warnings::default();
+        let read = |path: &Path| examples(path, &mut warnings);
+        let examples = self.examples.as_deref().map_or(Ok(Vec::new()), read)?;
+        output::warn(&warnings);
         let opening = Opening { instruction: self.instruction.clone().unwrap_or_default(), examples };
         opening.check_texts().map_err(|error| Failure::Input(format!("--{error}")))?;
         Ok(opening)

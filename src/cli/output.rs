@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Failure, plot};
 use crate::engine::brief;
 use crate::engine::rerank::RerankRequest;
+use crate::files::Warnings;
 use crate::rpc::v1;
 
 /// Whether standard output is a terminal.
@@ -98,6 +99,11 @@ pub(super) fn complain(text: &str) {
 /// A message in which every line is short enough to be one of ours: the input of a command may be long.
 pub(super) fn short_lines(text: &str) -> String {
     text.lines().map(brief).collect::<Vec<_>>().join("\n")
+}
+
+/// Prints what readers of files repaired or left out.
+pub(super) fn warn(warnings: &Warnings) {
+    warnings.lines().for_each(|warning| complain(&warning));
 }
 
 /// Least width of a table in characters.

@@ -17,6 +17,7 @@ use crate::engine::fusing::{FusionMode, FusionOptions};
 use crate::engine::methods;
 use crate::engine::position_bias::ContextOrder;
 use crate::engine::rerank::{Compression, Inline, MoiOptions, Outcome, RerankEvent, RerankRequest, Scheme};
+use crate::files::Warnings;
 use crate::fit::domain::Domain;
 use crate::rpc::{client, v1};
 use crate::{app, telemetry};
@@ -292,7 +293,9 @@ pub(super) async fn run(args: RerankArgs, settings: &SettingsArgs) -> Result<(),
         output::complain("reading passages from standard input, one JSON value a line");
     }
     request.query = args.query.clone().unwrap_or_default();
-    request.passages = input::passages(&args.passages)?;
+    let mut warnings = Warnings::default();
+    request.passages = input::passages(&args.passages, &mut warnings)?;
+    output::warn(&warnings);
     let answer = ask(args.server.as_deref(), &args.connection, &config, &request).await?;
     let default = if output::on_terminal() { Format::Table } else { Format::Json };
     match args.format.unwrap_or(default) {

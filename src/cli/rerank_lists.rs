@@ -11,7 +11,8 @@ use super::{Failure, backend, input, output};
 use crate::backend::Refusal;
 use crate::config::Config;
 use crate::engine::rerank::RerankRequest;
-use crate::files::trec;
+use crate::files::{Empty, Warnings, trec};
+use crate::metrics::quoted;
 use crate::rpc::v1;
 
 /// Reranks the lists, one after the other or several at once, and prints them in their order. `options` is the request without query
@@ -26,17 +27,19 @@ pub(super) async fn run(
         return Err(Failure::Input("--format table: is for one list; --lists prints json or trec".into()));
     }
     let is_trec = args.format == Some(Format::Trec);
-    let lists = read(file, is_trec.then_some(args.tag.as_str()))?;
-    if lists.is_empty() {
-        return Err(Failure::Input(format!("{}: has no lists", input::name(file))));
-    }
+    let mut warnings = Warnings::default();
+    let lists = read(file, is_trec.then_some(args.tag.as_str()), &mut warnings)?;
+    output::warn(&warnings);
     // States of passages are kept: lists of one collection share them.
     let backend = backend::open_for_work(args.server.as_ref(), &args.connection, config).await?;
     let (bar, count) = (output::progress(lists.len(), "lists"), lists.len());
     let (mut refused, mut answered, mut uncalibrated, mut first) = (0, 0, Vec::new(), None);
     let answers = stream::iter(lists).map(async |(id, list): (String, input::Question)| {
         let request = RerankRequest { query: list.question, passages: list.passages, ..options.clone() };
-        let answer = backend.rerank(&request).await;
+        let answer = match list.fault {
+            Some(fault) => Err(Refusal::Question(fault)),
+            None => backend.rerank(&request).await,
+        };
         (id, list.line, request, answer)
     });
     let mut answers = std::pin::pin!(answers.buffered(args.concurrency));
@@ -49,7 +52,7 @@ pub(super) async fn run(
         let text = match answer {
             Ok(answer) if is_trec => {
                 answered += 1;
-                lines(&id, &answer, &args.tag)
+                lines(&id, &answer, &args.tag)?
             }
             Ok(answer) => {
                 answered += 1;
@@ -91,25 +94,30 @@ pub(super) async fn run(
     }
 }
 
-/// The lists with their ids, that of the line where one has none. `tag` is that of a run, whose columns hold no white space.
-fn read(file: &Path, tag: Option<&str>) -> Result<Vec<(String, input::Question)>, Failure> {
-    let blank = |text: &str| text.is_empty() || text.contains(char::is_whitespace);
-    if let Some(tag) = tag.filter(|tag| blank(tag)) {
-        return Err(Failure::Input(format!("--tag: must not be empty or hold white space, is {tag:?}")));
+/// The lists with their ids, that of the line if one has none. `tag` is that of a run, which cannot hold every id.
+fn read(file: &Path, tag: Option<&str>, warnings: &mut Warnings) -> Result<Vec<(String, input::Question)>, Failure> {
+    if let Some(Err(problem)) = tag.map(trec::check_column) {
+        return Err(Failure::Input(format!("--tag: {problem}")));
     }
     let mut lists = Vec::new();
     let mut first = HashMap::new();
-    for mut list in input::questions(file)? {
+    let questions = input::questions(file, Empty::Ranked, warnings)?;
+    if let Some((line, fault)) = input::without_passages(&questions) {
+        return Err(Failure::Input(format!("{}:{line}: {fault}", input::name(file))));
+    }
+    for mut list in questions {
         let id = list.id.take().unwrap_or_else(|| list.line.to_string());
         // The JSON of a list stands alone.
         if let Some(line) = first.insert(id.clone(), list.line).filter(|_| tag.is_some()) {
-            let problem = format!("the id {id:?} is given twice, first in line {line}");
+            let problem = format!("the id {} is given twice, first in line {line}", quoted(&id));
             return Err(Failure::Input(format!("{}:{}: {problem}", input::name(file), list.line)));
         }
-        let ids = std::iter::once(&id).chain(list.passages.iter().map(|passage| &passage.id));
-        if let Some(id) = ids.into_iter().find(|id| tag.is_some() && blank(id)) {
-            let problem = "a run needs ids without white space";
-            return Err(Failure::Input(format!("{}:{}: {problem}, is {id:?}", input::name(file), list.line)));
+        if tag.is_some() {
+            let documents = list.passages.iter().map(|passage| trec::check_column(&passage.id));
+            if let Some(Err(problem)) = std::iter::once(trec::check_query(&id)).chain(documents).find(Result::is_err) {
+                let problem = format!("an id {problem}; --format json takes every id");
+                return Err(Failure::Input(format!("{}:{}: {problem}", input::name(file), list.line)));
+            }
         }
         lists.push((id, list));
     }
@@ -126,12 +134,13 @@ fn named(id: &str, mut answer: Value) -> Value {
 
 /// The lines of a run. The scores descend by one from each place to the next: trec_eval sorts by score in single precision and
 /// ignores ranks, so that near scores would change the order.
-fn lines(query: &str, answer: &v1::RerankResponse, tag: &str) -> String {
+fn lines(query: &str, answer: &v1::RerankResponse, tag: &str) -> Result<String, Failure> {
     // A run has a document once: of parts with one id the best one counts.
     let mut seen = HashSet::new();
     let ids: Vec<&str> = answer.results.iter().map(|result| result.id.as_str()).filter(|id| seen.insert(*id)).collect();
     let line = |(at, id): (usize, &&str)| trec::line(query, id, at + 1, ids.len() - at, tag);
-    ids.iter().enumerate().map(line).collect()
+    let lines: Result<String, String> = ids.iter().enumerate().map(line).collect();
+    lines.map_err(Failure::Input)
 }
 
 #[cfg(test)]
@@ -143,7 +152,7 @@ mod tests {
         let result = |id: &str| v1::RankedPassage { id: id.to_owned(), score: 0.5, ..Default::default() };
         let results = vec![result("a"), result("b"), result("a")];
         let answer = v1::RerankResponse { results, ..Default::default() };
-        let run = lines("q1", &answer, "mine");
+        let run = lines("q1", &answer, "mine").unwrap();
         assert_eq!(run, "q1 Q0 a 1 2 mine\nq1 Q0 b 2 1 mine\n");
         let read = trec::run(&run, Path::new("x.run")).unwrap();
         assert_eq!((read.tag.as_str(), &read.queries[0].1), ("mine", &vec![("a", 2.0), ("b", 1.0)]));
@@ -155,10 +164,12 @@ mod tests {
         let file = folder.path().join("lists.jsonl");
         std::fs::write(&file, "{\"id\": 1, \"query\": \"q\", \"passages\": [{\"id\": \"a b\", \"text\": \"x\"}]}\n")
             .unwrap();
-        assert_eq!(read(&file, None).unwrap()[0].0, "1");
-        let refused = read(&file, Some("run")).unwrap_err().to_string();
-        assert!(refused.ends_with("lists.jsonl:1: a run needs ids without white space, is \"a b\""), "{refused}");
-        assert!(read(&file, Some("a b")).unwrap_err().to_string().starts_with("--tag: "));
+        let read = |tag| read(&file, tag, &mut Warnings::default());
+        assert_eq!(read(None).unwrap()[0].0, "1");
+        let refused = read(Some("run")).unwrap_err().to_string();
+        let expected = "lists.jsonl:1: an id must not be empty or hold white space in a run, is \"a b\"; --format json takes every id";
+        assert!(refused.ends_with(expected), "{refused}");
+        assert!(read(Some("a b")).unwrap_err().to_string().starts_with("--tag: "));
     }
 
     /// Both were under one query, with places given twice. A list without an id has that of its line.
@@ -168,8 +179,9 @@ mod tests {
         let file = folder.path().join("lists.jsonl");
         let list = |id: &str| format!("{{{id}\"query\": \"q\", \"passages\": [{{\"text\": \"x\"}}]}}\n");
         std::fs::write(&file, [list("\"id\": \"2\", "), list("")].concat()).unwrap();
-        assert_eq!(read(&file, None).unwrap().len(), 2);
-        let refused = read(&file, Some("run")).unwrap_err().to_string();
+        let read = |tag| read(&file, tag, &mut Warnings::default());
+        assert_eq!(read(None).unwrap().len(), 2);
+        let refused = read(Some("run")).unwrap_err().to_string();
         assert!(refused.ends_with("lists.jsonl:2: the id \"2\" is given twice, first in line 1"), "{refused}");
     }
 }

@@ -1,6 +1,6 @@
 //! `rerankd utility`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -13,6 +13,7 @@ use super::{Failure, SettingsArgs, backend, input, measure, output, task};
 use crate::backend::Refusal;
 use crate::engine::belief::SampleOptions;
 use crate::engine::utility::UtilityRequest;
+use crate::files::{Empty, Warnings};
 use crate::numeric::sampling::Sampling;
 use crate::rpc::v1;
 use crate::telemetry;
@@ -109,19 +110,37 @@ impl UtilityArgs {
     }
 }
 
+/// The questions that have passages, and the number of the others, which are told.
+fn usable_questions(path: &Path) -> Result<(Vec<input::Question>, usize), Failure> {
+    let mut warnings = Warnings::default();
+    // Nothing can be measured of a passage without text.
+    let mut questions = input::questions(path, Empty::LeftOut, &mut warnings)?;
+    output::warn(&warnings);
+    let (all, name) = (questions.len(), input::name(path));
+    if let Some((line, fault)) = input::without_passages(&questions) {
+        return Err(Failure::Input(format!("{name}:{line}: {fault}")));
+    }
+    questions.retain(|question| {
+        if let Some(fault) = &question.fault {
+            output::complain(&format!("{name}:{}: {fault}", question.line));
+        }
+        question.fault.is_none()
+    });
+    let faults = all - questions.len();
+    Ok((questions, faults))
+}
+
 pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let questions = input::questions(&args.questions)?;
     let name = input::name(&args.questions);
-    if questions.is_empty() {
-        return Err(Failure::Input(format!("{name}: has no questions")));
-    }
+    let (questions, faults) = usable_questions(&args.questions)?;
+    let all = questions.len() + faults;
     // Found with the first question, after the models are loaded, a fault would be found with every one.
     args.request(&questions[0]).check_settings()?;
     let backend = backend::open(args.server.as_ref(), &args.connection, &config).await?;
     let bar = output::progress(questions.len(), "questions");
-    let (started, mut tokens, mut failed) = (Instant::now(), 0, 0);
+    let (started, mut tokens, mut failed) = (Instant::now(), 0, faults);
     let answers = stream::iter(&questions)
         .map(async |question| (question, backend.utility(&args.request(question), args.samples).await));
     let mut answers = std::pin::pin!(answers.buffered(args.concurrency));
@@ -149,7 +168,7 @@ pub(super) async fn run(args: UtilityArgs, settings: &SettingsArgs) -> Result<()
     }
     bar.finish_and_clear();
     if failed > 0 {
-        return Err(Failure::Other(anyhow::anyhow!("{failed} of {} questions were not measured", questions.len())));
+        return Err(Failure::Other(anyhow::anyhow!("{failed} of {all} questions were not measured")));
     }
     Ok(())
 }

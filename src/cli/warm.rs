@@ -11,6 +11,7 @@ use super::{Failure, SettingsArgs, input, output};
 use crate::call::Call;
 use crate::engine::Engine;
 use crate::engine::rerank::Passage;
+use crate::files::{Empty, Warnings};
 use crate::rpc::{client, v1};
 use crate::{app, telemetry};
 
@@ -49,17 +50,11 @@ const BYTES: usize = 4 << 20;
 pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), Failure> {
     let mut config = settings.load(Vec::new())?;
     telemetry::install(&config, true);
-    let numbered = input::numbered_passages(&args.passages)?;
+    let mut warnings = Warnings::default();
+    let mut numbered = input::numbered_passages(&args.passages, Empty::LeftOut, &mut warnings)?;
+    output::warn(&warnings);
     let (name, given) = (input::name(&args.passages), numbered.len());
-    if numbered.is_empty() {
-        return Err(Failure::Input(format!("{name}: has no passages")));
-    }
-    // Corpora hold blank documents, which must not end the work.
-    let (numbered, blank): (Vec<_>, Vec<_>) =
-        numbered.into_iter().partition(|(_, passage)| !passage.text.trim().is_empty());
-    for (line, _) in &blank {
-        output::complain(&format!("{name}:{line}: text: must not be empty; left out"));
-    }
+    numbered.retain(|(_, passage)| !passage.text.trim().is_empty());
     let (lines, passages): (Vec<usize>, Vec<Passage>) = numbered.into_iter().unzip();
     let engine = match &args.server {
         Some(_) => None,
@@ -81,7 +76,7 @@ pub(super) async fn run(args: WarmArgs, settings: &SettingsArgs) -> Result<(), F
     };
     let bar = output::progress(passages.len(), "passages");
     let mut total = v1::WarmPassagesResponse::default();
-    let (mut start, mut faults) = (0, blank.len());
+    let (mut start, mut faults) = (0, given - passages.len());
     'parts: for part in parts(&passages) {
         // Those of the part that were not refused.
         let mut left: Vec<usize> = (start..start + part.len()).collect();

@@ -208,9 +208,11 @@ fn check_question(text: &str, expected: &[(&str, String)], index: usize) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::files::odd;
 
     const IDS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -359,5 +361,26 @@ mod tests {
         assert_eq!(refusal(&path), "another export is writing to this file");
         drop(first);
         open(&path).unwrap();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// What an interrupted export wrote is what the next one reads.
+        #[test]
+        fn questions_are_read_as_they_were_written(ids in odd::ids(), text in odd::text()) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("file");
+            let header: Map<String, Value> = [("model".to_owned(), json!(text))].into_iter().collect();
+            let expected: Vec<(&str, String)> = ids.iter().map(|id| (id.as_str(), text.clone())).collect();
+            let open = || ExportFile::open(&path, &header, &expected).unwrap();
+            let mut file = open();
+            for id in &ids {
+                file.append(&json!({ "id": id, "data": text, "question": text, "error": text }), true).unwrap();
+            }
+            drop(file);
+            let file = open();
+            prop_assert_eq!((file.done, file.refused, file.dropped), (ids.len(), ids.len(), 0));
+        }
     }
 }

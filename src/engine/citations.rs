@@ -221,6 +221,7 @@ pub async fn check_citations(
         for pair in needed {
             if request.is_blank(&pair.passages) {
                 // No text supports nothing, and no model is asked.
+                probabilities.insert(pair.clone(), 0.0);
                 check.absorb(pair, false);
                 continue;
             }

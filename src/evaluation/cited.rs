@@ -35,11 +35,13 @@ pub(super) fn answers(lines: &[Line], queries: &[Query]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::Value;
 
     use super::super::line::Ranked;
     use super::*;
     use crate::engine::rerank::Passage;
+    use crate::files::{self, Warnings, odd};
 
     /// The second passage was read first: `[1]` is it.
     #[test]
@@ -63,5 +65,26 @@ mod tests {
         assert_eq!((&one["id"], &one["system"], &one["answer"]), (&json!("b"), &json!("given"), &json!("It is [1].")));
         assert_eq!(one["passages"], json!([{ "title": "", "text": "second" }, { "title": "", "text": "first" }]));
         assert_eq!(text.lines().count(), 1);
+    }
+
+    proptest! {
+        /// `rerankd citations` reads what an evaluation wrote.
+        #[test]
+        fn answers_are_read_as_they_were_written(ids in odd::ids(), system in odd::words(), text in odd::words(), title in odd::words()) {
+            let answer = format!("It is {text} [1].");
+            let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), ..Passage::default() };
+            let query = |id: &String| Query { id: id.clone(), passages: vec![passage(id)], ..Query::default() };
+            let ranked = Ranked { context: vec![0], answer: Some(answer.clone()), ..Ranked::default() };
+            let line = |id: &String| Line { id: id.clone(), systems: [(system.clone(), ranked.clone())].into(), ..Line::default() };
+            let (queries, lines): (Vec<Query>, Vec<Line>) = ids.iter().map(|id| (query(id), line(id))).unzip();
+            let mut warnings = Warnings::default();
+            let read = odd::in_file(&super::answers(&lines, &queries), |path| files::cited::answers(path, &mut warnings).unwrap());
+            prop_assert_eq!(read.len(), ids.len());
+            for (one, id) in read.iter().zip(&ids) {
+                prop_assert_eq!((&one.answer, &one.id, one.system.as_ref()), (&answer, &Some(json!(id)), Some(&system)));
+                prop_assert_eq!((&one.passages[0].title, &one.passages[0].text), (&title, &text));
+            }
+            prop_assert_eq!(warnings.lines().count(), 0);
+        }
     }
 }

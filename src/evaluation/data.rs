@@ -3,13 +3,15 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::EvaluationError;
 use super::methods::GIVEN;
 use crate::engine::rerank::Passage;
-use crate::files::{self, trec};
+use crate::files::corpus::{self, QueryText};
+use crate::files::{self, Empty, Warnings, trec};
+use crate::metrics::quoted;
 use crate::numeric::descending;
 use crate::storage::store::hex;
 
@@ -88,6 +90,8 @@ pub(crate) struct Data {
     pub judged: bool,
     /// Judged queries that no run has.
     pub unlisted: usize,
+    /// Of the files.
+    pub warnings: Warnings,
 }
 
 impl Data {
@@ -124,27 +128,25 @@ impl Sources {
     }
 
     fn read_questions(&self, file: &Path) -> Result<Data, EvaluationError> {
-        let read = files::questions(file)?;
+        let mut warnings = Warnings::default();
+        // Nothing can be measured of a passage without text.
+        let read = files::questions(file, Empty::LeftOut, &mut warnings)?;
+        if let Some((line, fault)) = files::without_passages(&read) {
+            return Err(EvaluationError::Input(format!("{}:{line}: {fault}", files::name(file))));
+        }
         let labelled = read.iter().any(|question| question.labels.iter().any(|label| *label > 0.0));
         // Where only relevant passages are marked, a question without a mark has none. Where others are labelled as well, nobody judged it.
         let negatives = read.iter().any(|question| question.given.iter().any(|label| *label <= 0.0));
-        let mut seen = HashSet::new();
+        let mut seen = HashMap::new();
         let mut queries = Vec::with_capacity(read.len());
         for mut question in read {
             let id = question.id.take().unwrap_or_else(|| question.line.to_string());
-            if !seen.insert(id.clone()) {
-                let problem = format!("the id {id:?} is given twice");
+            if let Some(first) = seen.insert(id.clone(), question.line) {
+                let problem = format!("the id {} is given twice, first in line {first}", quoted(&id));
                 return Err(EvaluationError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
             }
-            let (mut passages, mut labels, mut blank) = (Vec::new(), Vec::new(), 0);
-            for (passage, label) in question.passages.into_iter().zip(question.labels).take(self.depth) {
-                let Some((title, text)) = readable(&passage.title, &passage.text) else {
-                    blank += 1;
-                    continue;
-                };
-                passages.push(Passage { title, text, ..passage });
-                labels.push(label);
-            }
+            let (passages, labels): (Vec<Passage>, Vec<f64>) =
+                question.passages.into_iter().zip(question.labels).take(self.depth).unzip();
             let scores = passages.iter().map(|passage| passage.retriever_score).collect();
             queries.push(Query {
                 id,
@@ -153,11 +155,11 @@ impl Sources {
                 question: question.question,
                 references: question.answers,
                 passages,
-                blank,
+                fault: question.fault,
                 ..Query::default()
             });
         }
-        Ok(Data { queries, systems: vec![GIVEN.to_owned()], judged: labelled, unlisted: 0 })
+        Ok(Data { queries, systems: vec![GIVEN.to_owned()], judged: labelled, unlisted: 0, warnings })
     }
 
     fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, EvaluationError> {
@@ -187,7 +189,9 @@ impl Sources {
         if self.runs.is_empty() {
             return Err(EvaluationError::Input("a file of questions, or a run (--run FILE), is missing".to_owned()));
         }
-        let texts_of_queries = queries(&self.file(self.queries.as_ref(), "queries", "queries.jsonl")?)?;
+        let mut warnings = Warnings::default();
+        let file = self.file(self.queries.as_ref(), "queries", "queries.jsonl")?;
+        let texts_of_queries = corpus::queries(&file, &mut warnings)?;
         // A folder may lack judgements; a file that is named must exist.
         let judgements = match self.qrels.clone().map_or_else(|| self.of_split(), |named| Ok(Some(named)))? {
             Some(path) => Some((files::read(&path)?, path)),
@@ -203,7 +207,11 @@ impl Sources {
             let run = trec::run(text, path)?;
             let name = if systems.contains(&run.tag) { files::stem(path) } else { run.tag };
             if systems.contains(&name) {
-                return Err(EvaluationError::Input(format!("{}: another run is also called {name:?}", path.display())));
+                return Err(EvaluationError::Input(format!(
+                    "{}: another run is also called {}",
+                    path.display(),
+                    quoted(&name)
+                )));
             }
             for (query, documents) in run.queries {
                 let scores: Vec<f64> = documents.iter().map(|(_, score)| *score).collect();
@@ -220,7 +228,8 @@ impl Sources {
             .flatten()
             .flat_map(|(_, documents)| documents.iter().map(|(document, _)| *document))
             .collect();
-        let corpus = documents(&self.file(self.corpus.as_ref(), "corpus", "corpus.jsonl")?, &wanted)?;
+        let file = self.file(self.corpus.as_ref(), "corpus", "corpus.jsonl")?;
+        let corpus = corpus::documents(&file, &wanted, &mut warnings)?;
         // In the order of the queries' file; queries that it lacks come last.
         let position: HashMap<&str, usize> =
             texts_of_queries.iter().enumerate().map(|(index, text)| (text.id.as_str(), index)).collect();
@@ -237,7 +246,8 @@ impl Sources {
             assembled(query, text, &systems.iter().map(of).collect(), &corpus, labels)
         };
         let unlisted = judged.iter().flatten().filter(|(query, _)| !lists.contains_key(*query)).count();
-        Ok(Data { queries: order.iter().map(assemble).collect(), systems, judged: judged.is_some(), unlisted })
+        let queries = order.iter().map(assemble).collect();
+        Ok(Data { queries, systems, judged: judged.is_some(), unlisted, warnings })
     }
 }
 
@@ -263,13 +273,14 @@ fn assembled(
         for (document, score) in documents {
             let index = *indices.entry(document).or_insert_with(|| {
                 let Some(found) = corpus.get(*document) else {
-                    query.fault.get_or_insert_with(|| format!("the corpus has no document {document:?}"));
+                    query.fault.get_or_insert_with(|| format!("the corpus has no document {}", quoted(document)));
                     return None;
                 };
-                let Some((title, text)) = readable(&found.0, &found.1) else {
+                let (title, text) = found.clone();
+                if text.trim().is_empty() {
                     query.blank += 1;
                     return None;
-                };
+                }
                 query.passages.push(Passage { id: (*document).to_owned(), title, text, retriever_score: None });
                 Some(query.passages.len() - 1)
             });
@@ -285,82 +296,4 @@ fn assembled(
         query.passages.iter().map(|passage| label(passage).unwrap_or(0.0).max(0.0)).collect()
     });
     query
-}
-
-/// Title and text of a document. A title alone is its text; `None` where there is neither.
-fn readable(title: &str, text: &str) -> Option<(String, String)> {
-    match (title.trim().is_empty(), text.trim().is_empty()) {
-        (_, false) => Some((title.to_owned(), text.to_owned())),
-        (false, true) => Some((String::new(), title.to_owned())),
-        (true, true) => None,
-    }
-}
-
-/// A query's text and reference answers.
-struct QueryText {
-    id: String,
-    text: String,
-    answers: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct QueryLine {
-    #[serde(alias = "_id", alias = "query_id", alias = "qid")]
-    id: serde_json::Value,
-    #[serde(alias = "question", alias = "query")]
-    text: String,
-    #[serde(default, alias = "references")]
-    answers: Option<Vec<String>>,
-}
-
-fn queries(path: &Path) -> Result<Vec<QueryText>, EvaluationError> {
-    let text = files::read(path)?;
-    let mut queries: Vec<QueryText> = Vec::new();
-    let mut seen = HashSet::new();
-    for (number, line) in files::lines(&text) {
-        let bad = |problem: String| EvaluationError::Input(format!("{}:{number}: {problem}", files::name(path)));
-        let one = if line.trim_start().starts_with('{') {
-            let line: QueryLine = serde_json::from_str(line).map_err(|error| bad(error.to_string()))?;
-            let id = files::identifier(Some(line.id)).ok_or_else(|| bad("the id must not be null".into()))?;
-            QueryText { id, text: line.text, answers: line.answers.unwrap_or_default() }
-        } else {
-            let mut parts = line.split('\t').map(|part| part.trim().to_owned());
-            let (id, text) = parts.next().zip(parts.next()).ok_or_else(|| bad("must be id, tab, text".into()))?;
-            QueryText { id, text, answers: parts.filter(|answer| !answer.is_empty()).collect() }
-        };
-        if !seen.insert(one.id.clone()) {
-            return Err(bad(format!("the id {:?} is given twice", one.id)));
-        }
-        queries.push(one);
-    }
-    Ok(queries)
-}
-
-#[derive(Deserialize)]
-struct DocumentLine {
-    #[serde(alias = "_id", alias = "docid", alias = "doc_id")]
-    id: serde_json::Value,
-    /// Programs write null for what is absent.
-    #[serde(default)]
-    title: Option<String>,
-    #[serde(alias = "contents", deserialize_with = "Option::deserialize")]
-    text: Option<String>,
-}
-
-/// Title and text of the wanted documents. The file is read line by line, because a corpus may be larger than memory.
-fn documents(path: &Path, wanted: &HashSet<&str>) -> Result<HashMap<String, (String, String)>, EvaluationError> {
-    let mut texts = HashMap::with_capacity(wanted.len());
-    for line in files::read_lines(path)? {
-        let (number, line) = line?;
-        let bad = |problem: String| EvaluationError::Input(format!("{}:{number}: {problem}", files::name(path)));
-        let document: DocumentLine = serde_json::from_str(&line).map_err(|error| bad(error.to_string()))?;
-        let Some(id) = files::identifier(Some(document.id)) else { return Err(bad("the id must not be null".into())) };
-        if wanted.contains(id.as_str()) {
-            texts.insert(id, (document.title.unwrap_or_default(), document.text.unwrap_or_default()));
-            if texts.len() == wanted.len() {
-                break;
-            }
-        }
-    }
-    Ok(texts)
 }

@@ -275,10 +275,12 @@ fn check_lines<L: Record>(file: &mut File, path: &Path, expected: &[(&str, Strin
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
     use crate::evaluation::line::Line;
+    use crate::files::odd;
 
     fn open(folder: &Path, manifest: &Value, restart: bool) -> Result<Journal<Line>, String> {
         Journal::open(folder, manifest.as_object().unwrap(), &[], restart).map_err(|error| error.to_string())
@@ -315,5 +317,36 @@ mod tests {
             |bounds| Journal::<Line>::open(folder.path(), within(bounds).as_object().unwrap(), &expected, false);
         assert!(again(1).is_ok());
         assert!(again(2).err().unwrap().to_string().contains("other settings"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// What an interrupted run wrote is what the next one reads.
+        #[test]
+        fn lines_are_read_as_they_were_written(ids in odd::ids(), text in odd::text()) {
+            let folder = tempfile::tempdir().unwrap();
+            let line = |id: &String| Line {
+                id: id.clone(),
+                data: "d".to_owned(),
+                passages: vec![text.clone(), id.clone()],
+                passage_answers: vec![text.clone()],
+                warnings: vec![text.clone()],
+                labels: [(text.clone(), vec![0.5, 1.0])].into(),
+                ..Line::default()
+            };
+            let lines: Vec<Line> = ids.iter().map(line).collect();
+            let manifest = json!({ "format": 2, "instruction": text, "files": ids });
+            let mut journal = open(folder.path(), &manifest, false).unwrap();
+            for line in &lines {
+                journal.append(line, 0.5).unwrap();
+            }
+            drop(journal);
+            let expected: Vec<(&str, String)> = ids.iter().map(|id| (id.as_str(), "d".to_owned())).collect();
+            let mut journal = Journal::<Line>::open(folder.path(), manifest.as_object().unwrap(), &expected, false).unwrap();
+            prop_assert_eq!(journal.done, ids.len());
+            prop_assert_eq!(journal.lines().unwrap(), lines);
+            prop_assert!(journal.seconds().unwrap().keys().eq(ids.iter().collect::<std::collections::BTreeSet<_>>()));
+        }
     }
 }

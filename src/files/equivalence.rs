@@ -19,8 +19,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::FileError;
-use super::labelled::{self, Fields, LabelledList};
+use super::fields::{Fields, flag};
+use super::labelled::{self, LabelledList};
+use super::{FileError, Warnings, names};
 use crate::engine::rerank::Passage;
 
 /// Reads judged answers, at least one question. A candidate answer stands as a passage: its text is the answer, its title the
@@ -28,19 +29,18 @@ use crate::engine::rerank::Passage;
 ///
 /// # Errors
 /// One a bad line: file, line, field and problem.
-pub fn lists(path: &Path) -> Result<Vec<LabelledList>, FileError> {
-    labelled::read(path, list)
+pub fn lists(path: &Path, warnings: &mut Warnings) -> Result<Vec<LabelledList>, FileError> {
+    labelled::read(path, warnings, |value, number, _| list(value, number))
 }
 
-fn list(line: &str, number: usize) -> Result<Option<LabelledList>, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
-    let fields = Fields::of(&value, "")?;
-    match fields.get(&["improper"]) {
-        None | Some((_, Value::Bool(false))) => {}
-        Some((_, Value::Bool(true))) => return Ok(None),
-        Some(_) => return Err(fields.fault("improper", "must be true or false")),
+fn list(value: &Value, number: usize) -> Result<Option<LabelledList>, String> {
+    let fields = Fields::of(value, "")?;
+    match fields.get(&["improper"]).map(|(_, value)| flag(value)) {
+        None | Some(Some(false)) => {}
+        Some(Some(true)) => return Ok(None),
+        Some(None) => return Err(fields.fault("improper", "must be true or false")),
     }
-    let question = fields.text(&["question", "query"])?.ok_or_else(|| fields.fault("question", "is missing"))?;
+    let question = fields.text(names::QUESTION)?.ok_or_else(|| fields.missing("question"))?;
     let answers = references(&fields)?;
     let given = match fields.get(&["candidates"]) {
         Some((name, given)) => {
@@ -50,7 +50,7 @@ fn list(line: &str, number: usize) -> Result<Option<LabelledList>, String> {
         }
         None if fields.get(&TEXT).is_some() => vec![judged(&fields)?],
         None => match columns(&fields)? {
-            None => return Err(fields.fault("candidates", "is missing")),
+            None => return Err(fields.missing("candidates")),
             // Nobody judged an answer to this question.
             Some(given) if given.is_empty() => return Ok(None),
             Some(given) => given,
@@ -62,7 +62,7 @@ fn list(line: &str, number: usize) -> Result<Option<LabelledList>, String> {
     };
     let passages = given.iter().enumerate().map(passage).collect();
     let labels = given.iter().map(|(_, _, equivalent)| f64::from(u8::from(*equivalent))).collect();
-    let id = fields.identifier()?.unwrap_or_else(|| number.to_string());
+    let id = fields.identifier(names::QUERY_ID)?.unwrap_or_else(|| number.to_string());
     Ok(Some(LabelledList { id, question, passages, labels, relevant: None, answers }))
 }
 
@@ -73,15 +73,12 @@ type Judged = (String, String, bool);
 const TEXT: [&str; 3] = ["text", "answer", "candidate"];
 
 fn references(fields: &Fields<'_>) -> Result<Vec<String>, String> {
-    let mut answers = fields.texts(&["answers", "references"])?;
-    if answers.is_empty() {
-        answers.extend(fields.text(&["reference"])?);
-    }
+    let mut answers = fields.texts(names::REFERENCES)?;
     if answers.is_empty() {
         let together = fields.text(&["golden_answer"])?.unwrap_or_default();
         answers.extend(together.split('/').map(|one| one.trim().to_owned()).filter(|one| !one.is_empty()));
     }
-    if answers.is_empty() { Err(fields.fault("answers", "is missing")) } else { Ok(answers) }
+    if answers.is_empty() { Err(fields.missing("answers")) } else { Ok(answers) }
 }
 
 fn candidate(value: &Value, index: usize) -> Result<Judged, String> {
@@ -89,15 +86,10 @@ fn candidate(value: &Value, index: usize) -> Result<Judged, String> {
 }
 
 fn judged(fields: &Fields<'_>) -> Result<Judged, String> {
-    let text = fields.text(&TEXT)?.ok_or_else(|| fields.fault("text", "is missing"))?;
+    let text = fields.text(&TEXT)?.ok_or_else(|| fields.missing("text"))?;
     let verdict = fields.get(&["equivalent", "label"]);
-    let (name, value) = verdict.ok_or_else(|| fields.fault("equivalent", "is missing"))?;
-    let equivalent = match (value, value.as_u64()) {
-        (Value::Bool(is), _) => *is,
-        (_, Some(0)) => false,
-        (_, Some(1)) => true,
-        _ => return Err(fields.fault(name, "must be true or false, or 1 or 0")),
-    };
+    let (name, value) = verdict.ok_or_else(|| fields.missing("equivalent"))?;
+    let equivalent = flag(value).ok_or_else(|| fields.fault(name, "must be true or false, or 1 or 0"))?;
     // The id of a line that is one candidate names the question.
     let system = fields.text(if fields.path.is_empty() { &["system"] } else { &["system", "id"] })?;
     Ok((system.unwrap_or_default(), text, equivalent))
@@ -112,9 +104,11 @@ fn columns(fields: &Fields<'_>) -> Result<Option<Vec<Judged>>, String> {
         let verdict = fields.object.get(&format!("judge_{system}")).unwrap_or(&Value::Null);
         match (value, verdict) {
             (Value::Null, _) | (_, Value::Null) => {}
-            (Value::String(text), Value::Bool(_)) if text.trim().is_empty() => {}
-            (Value::String(text), Value::Bool(is)) => given.push((system.to_owned(), text.clone(), *is)),
-            (Value::String(_), _) => return Err(fields.fault(&format!("judge_{system}"), "must be true or false")),
+            (Value::String(text), verdict) => match flag(verdict) {
+                None => return Err(fields.fault(&format!("judge_{system}"), "must be true or false")),
+                Some(is) if !text.trim().is_empty() => given.push((system.to_owned(), text.clone(), is)),
+                Some(_) => {}
+            },
             _ => return Err(fields.fault(name, "must be a text")),
         }
     }
@@ -131,7 +125,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         let name = format!("{}:", file.path().display());
-        lists(file.path()).map_err(|error| error.0.replace(&name, ""))
+        lists(file.path(), &mut Warnings::default()).map_err(|error| error.0.replace(&name, ""))
     }
 
     /// Question, references, then system, text and label of each candidate.
@@ -170,29 +164,38 @@ mod tests {
         let of = |candidates: &str| format!(r#"{{"question": "Who?", "answers": ["A"], "candidates": {candidates}}}"#);
         let cases = [
             ("5".to_owned(), "must be an object"),
-            (r#"{"answers": ["A"]}"#.to_owned(), "question: is missing"),
-            (r#"{"question": "Who?"}"#.to_owned(), "answers: is missing"),
-            (r#"{"question": "Who?", "answers": "A"}"#.to_owned(), "answers: must be a list"),
-            (r#"{"question": "Who?", "golden_answer": " / "}"#.to_owned(), "answers: is missing"),
-            (r#"{"question": "Who?", "answers": ["A"]}"#.to_owned(), "candidates: is missing"),
+            (r#"{"answers": ["A"]}"#.to_owned(), r#"question: is missing; the line has the fields "answers""#),
+            (r#"{"question": "Who?"}"#.to_owned(), r#"answers: is missing; the line has the fields "question""#),
+            (r#"{"question": "Who?", "answers": 5}"#.to_owned(), "answers: must be a text or a list of texts"),
+            (
+                r#"{"question": "Who?", "golden_answer": " / "}"#.to_owned(),
+                r#"answers: is missing; the line has the fields "golden_answer", "question""#,
+            ),
+            (
+                r#"{"question": "Who?", "answers": ["A"]}"#.to_owned(),
+                r#"candidates: is missing; the line has the fields "answers", "question""#,
+            ),
             (of("{}"), "candidates: must be a list that is not empty"),
             (of("[]"), "candidates: must be a list that is not empty"),
             (of("[5]"), "candidates[0]: must be an object"),
-            (of(r#"[{"equivalent": true}]"#), "candidates[0].text: is missing"),
+            (of(r#"[{"equivalent": true}]"#), r#"candidates[0].text: is missing; it has the fields "equivalent""#),
             (of(r#"[{"text": "", "equivalent": true}]"#), "candidates[0].text: must not be empty"),
-            (of(r#"[{"text": "x"}]"#), "candidates[0].equivalent: is missing"),
+            (of(r#"[{"text": "x"}]"#), r#"candidates[0].equivalent: is missing; it has the fields "text""#),
             (of(r#"[{"text": "x", "label": 0.5}]"#), "candidates[0].label: must be true or false, or 1 or 0"),
             (of(r#"[{"text": "x", "label": 1, "system": 5}]"#), "candidates[0].system: must be a text"),
-            (r#"{"question": "Who?", "answers": ["A"], "text": "x"}"#.to_owned(), "equivalent: is missing"),
             (
-                r#"{"question": "Who?", "answers": ["A"], "answer_a": "x", "judge_a": 1}"#.to_owned(),
+                r#"{"question": "Who?", "answers": ["A"], "text": "x"}"#.to_owned(),
+                r#"equivalent: is missing; the line has the fields "answers", "question", "text""#,
+            ),
+            (
+                r#"{"question": "Who?", "answers": ["A"], "answer_a": "x", "judge_a": 2}"#.to_owned(),
                 "judge_a: must be true or false",
             ),
             (
                 r#"{"question": "Who?", "answers": ["A"], "answer_a": 5, "judge_a": true}"#.to_owned(),
                 "answer_a: must be a text",
             ),
-            (r#"{"question": "Who?", "improper": 1}"#.to_owned(), "improper: must be true or false"),
+            (r#"{"question": "Who?", "improper": 2}"#.to_owned(), "improper: must be true or false"),
         ];
         let file: Vec<&str> = cases.iter().map(|case| case.0.as_str()).collect();
         let expected: Vec<String> =

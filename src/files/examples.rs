@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{FileError, lines, name, read};
+use super::fields::json_fault;
+use super::{FileError, Warnings, lines};
 use crate::engine::opening::Example;
 
 #[derive(Debug, Deserialize)]
@@ -16,27 +17,20 @@ struct Line {
     passage_title: String,
 }
 
-/// Reads examples, one JSON object a line. Empty lines are skipped.
+/// Reads examples, one JSON object a line, at least one.
 ///
 /// # Errors
-/// [`FileError`] with file and line; a file without examples is an error, too.
-pub fn examples(path: &Path) -> Result<Vec<Example>, FileError> {
-    let text = read(path)?;
-    let example = |(number, line): (usize, &str)| {
-        let parsed: Line =
-            serde_json::from_str(line).map_err(|error| FileError(format!("{}:{number}: {error}", name(path))))?;
-        for (field, text) in [("passage", &parsed.passage), ("query", &parsed.query)] {
+/// One a bad line.
+pub fn examples(path: &Path, warnings: &mut Warnings) -> Result<Vec<Example>, FileError> {
+    lines::read(path, "examples", warnings, |value, _, _| {
+        let line = Line::deserialize(value).map_err(|error| json_fault(&error))?;
+        for (field, text) in [("passage", &line.passage), ("query", &line.query)] {
             if text.trim().is_empty() {
-                return Err(FileError(format!("{}:{number}: {field}: must not be empty", name(path))));
+                return Err(format!("{field}: must not be empty"));
             }
         }
-        Ok(Example { title: parsed.passage_title, passage: parsed.passage, query: parsed.query })
-    };
-    let examples = lines(&text).map(example).collect::<Result<Vec<_>, FileError>>()?;
-    if examples.is_empty() {
-        return Err(FileError(format!("{}: holds no examples", name(path))));
-    }
-    Ok(examples)
+        Ok(Some(Example { title: line.passage_title, passage: line.passage, query: line.query }))
+    })
 }
 
 #[cfg(test)]
@@ -49,7 +43,7 @@ mod tests {
         let path = folder.path().join("examples.jsonl");
         let read = |text: &str| {
             std::fs::write(&path, text).unwrap();
-            examples(&path).map_err(|error| error.to_string())
+            examples(&path, &mut Warnings::default()).map_err(|error| error.to_string())
         };
         let good = "{\"passage\": \"p\", \"query\": \"q\", \"passage_title\": \"t\"}\n\n{\"passage\": \"p\", \"query\": \"r\"}\n";
         let found = read(good).unwrap();
@@ -63,6 +57,6 @@ mod tests {
         );
         let blank = read("{\"passage\": \"p\", \"query\": \" \"}").unwrap_err();
         assert!(blank.ends_with("examples.jsonl:1: query: must not be empty"), "{blank}");
-        assert!(read("\n").unwrap_err().ends_with("holds no examples"));
+        assert!(read("\n").unwrap_err().ends_with("has no examples"));
     }
 }

@@ -1,19 +1,32 @@
-//! Files that the user hands over: passages and questions as JSON lines, examples ([`examples`]), labelled lists
-//! ([`labelled`]), judged answers ([`equivalence`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors name the
-//! file and the line.
+//! Files that the user hands over: passages ([`passages`]) and questions ([`questions`]) as JSON lines, examples ([`examples`]),
+//! labelled lists ([`labelled`]), judged answers ([`equivalence`]), answers with citations ([`cited`]), queries and documents
+//! ([`corpus`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors and warnings name the file and the line.
+//! docs/files.md describes the formats.
 
+pub mod cited;
+mod columns;
+pub mod corpus;
 pub mod equivalence;
 pub mod examples;
+mod fields;
 pub mod labelled;
+mod lines;
+mod names;
+#[cfg(test)]
+pub(crate) mod odd;
+mod passages;
+mod questions;
 pub mod trec;
+mod warnings;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use serde_json::Value;
-
-use self::labelled::Fields;
-use crate::engine::rerank::Passage;
+pub(crate) use self::lines::whole;
+pub use self::passages::{Empty, numbered_passages, passages};
+pub(crate) use self::questions::without_passages;
+pub use self::questions::{Question, questions};
+pub use self::warnings::Warnings;
 
 /// A file that cannot be read, or whose content is not what it should be. The text names the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,36 +89,11 @@ pub(crate) fn stem(path: &Path) -> String {
     file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
 }
 
-/// Reads passages, one JSON value a line. Empty lines are skipped.
-pub fn passages(path: &Path) -> Result<Vec<Passage>, FileError> {
-    Ok(numbered_passages(path)?.into_iter().map(|(_, passage)| passage).collect())
-}
-
-/// The same with the number of each line, from 1.
-pub fn numbered_passages(path: &Path) -> Result<Vec<(usize, Passage)>, FileError> {
-    let text = read(path)?;
-    let mut passages = Vec::new();
-    for (number, line) in lines(&text) {
-        let bad = |problem: String| FileError(format!("{}:{number}: {problem}", name(path)));
-        let parsed: Value = serde_json::from_str(line).map_err(|error| {
-            bad(format!("is no JSON value ({error}): must be a string, or an object with \"text\" and maybe \"id\", \"title\", \"score\""))
-        })?;
-        let position = passages.len();
-        let passage = match parsed {
-            Value::String(text) => Passage { id: position.to_string(), text, ..Passage::default() },
-            other => {
-                let fields = Fields::of(&other, "").map_err(|_| bad("must be a string or an object".to_owned()))?;
-                labelled::passage(&fields, position).map_err(bad)?
-            }
-        };
-        passages.push((number, passage));
-    }
-    Ok(passages)
-}
-
 /// Reads a file line by line, because it may be larger than memory, and unpacks it where it is gzipped. The lines that are not
-/// blank are numbered from 1; there is none after an error.
-pub(crate) fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<(usize, String), FileError>>, FileError> {
+/// blank are numbered from 1; there is none after an error. A line that is not UTF-8 is `None`.
+pub(crate) fn read_lines(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<(usize, Option<String>), FileError>>, FileError> {
     let file_name = name(path);
     let bad = |error: std::io::Error| FileError(format!("{file_name}: {error}"));
     let mut file = BufReader::new(std::fs::File::open(path).map_err(bad)?);
@@ -119,9 +107,10 @@ pub(crate) fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<(usi
             match next_line(&mut file, MOST_LINE) {
                 Ok(line) if line.is_empty() => return None,
                 Ok(line) => {
-                    let line = if number == 1 { line.strip_prefix(MARK).unwrap_or(&line) } else { &line };
-                    if !line.trim().is_empty() {
-                        return Some(Ok((number, line.to_owned())));
+                    let line = if number == 1 { line.strip_prefix(MARK.as_bytes()).unwrap_or(&line) } else { &line };
+                    match std::str::from_utf8(line) {
+                        Ok(text) if text.trim().is_empty() => {}
+                        text => return Some(Ok((number, text.ok().map(str::to_owned)))),
                     }
                 }
                 Err(error) => {
@@ -135,89 +124,17 @@ pub(crate) fn read_lines(path: &Path) -> Result<impl Iterator<Item = Result<(usi
 }
 
 /// A line with its end; empty at the end of the file.
-fn next_line(file: &mut impl BufRead, most: u64) -> std::io::Result<String> {
+fn next_line(file: &mut impl BufRead, most: u64) -> std::io::Result<Vec<u8>> {
     let mut line = Vec::new();
     let length = file.take(most + 1).read_until(b'\n', &mut line)?;
-    // Before its text is looked at: a line that is too long may be cut inside a character.
     if u64::try_from(length).is_ok_and(|length| length <= most) {
-        return String::from_utf8(line).map_err(|_| std::io::Error::other("is not UTF-8"));
+        return Ok(line);
     }
     Err(std::io::Error::other(format!("the line has more than {most} bytes, the most that is read")))
 }
 
-/// Lines that are not empty, numbered from 1.
-pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(|(_, line)| !line.trim().is_empty())
-}
-
-/// An id, which may be a number.
-pub(crate) fn identifier(value: Option<Value>) -> Option<String> {
-    match value? {
-        Value::Null => None,
-        Value::String(id) => Some(id),
-        other => Some(other.to_string()),
-    }
-}
-
 /// Least label of a relevant passage, unless a command says otherwise.
 pub(crate) const RELEVANT: f64 = 0.5;
-
-/// A question, its reference answers, and its passages.
-#[derive(Debug, Clone)]
-pub struct Question {
-    /// Number of its line, from 1.
-    pub line: usize,
-    /// Its id; `None` where the line has none.
-    pub id: Option<String>,
-    /// As given; it may be empty.
-    pub question: String,
-    /// Reference answers; none where the line has none.
-    pub answers: Vec<String>,
-    /// In the order of the line.
-    pub passages: Vec<Passage>,
-    /// For each passage its label or 1 where it is marked as relevant; 0 without either.
-    pub labels: Vec<f64>,
-    /// The labels that its passages have, and the marks as 0 and 1.
-    pub given: Vec<f64>,
-}
-
-/// Reads questions, one JSON object a line: as [`labelled::lists`], but without labels, answers or passages a line is read, too.
-pub fn questions(path: &Path) -> Result<Vec<Question>, FileError> {
-    let text = read(path)?;
-    let mut questions = Vec::new();
-    for (number, line) in lines(&text) {
-        let read =
-            question(line, number).map_err(|problem| FileError(format!("{}:{number}: {problem}", name(path))))?;
-        questions.push(read);
-    }
-    Ok(questions)
-}
-
-fn question(line: &str, number: usize) -> Result<Question, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("is not JSON: {error}"))?;
-    let fields = Fields::of(&value, "")?;
-    let question = match fields.get(&["question", "query"]) {
-        None => return Err(fields.fault("question", "is missing")),
-        Some((_, Value::String(text))) => text.clone(),
-        Some((name, _)) => return Err(fields.fault(name, "must be a text")),
-    };
-    let answers = fields.texts(&["answers", "references"])?;
-    let given = match fields.get(&["passages"]) {
-        None => &Vec::new(),
-        Some((_, Value::Array(given))) => given,
-        Some((name, _)) => return Err(fields.fault(name, "must be a list")),
-    };
-    let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
-    let mut given_labels = Vec::new();
-    for (index, value) in given.iter().enumerate() {
-        let fields = Fields::of(value, &format!("passages[{index}]"))?;
-        passages.push(labelled::passage(&fields, index)?);
-        let label = labelled::label(&fields)?;
-        given_labels.extend(label);
-        labels.push(label.unwrap_or(0.0));
-    }
-    Ok(Question { line: number, id: fields.identifier()?, question, answers, passages, labels, given: given_labels })
-}
 
 #[cfg(test)]
 mod tests {
@@ -240,7 +157,10 @@ mod tests {
             {"text": "e", "label": 3, "supporting": false}, {"text": "f", "label": null, "supporting": null}"#;
         let line = format!("{{\"question\": \"q\", \"passages\": [{}]}}\n", passages.replace('\n', ""));
         std::fs::write(&path, line).unwrap();
-        assert_eq!(questions(&path).unwrap()[0].labels, [1.0, 0.4, 0.0, 1.0, 3.0, 0.0]);
+        assert_eq!(
+            questions(&path, Empty::LeftOut, &mut Warnings::default()).unwrap()[0].labels,
+            [1.0, 0.4, 0.0, 1.0, 3.0, 0.0]
+        );
     }
 
     /// pandas writes null for what is absent, and BEIR's passages have `_id`: one reader took them, the other refused the one and
@@ -254,7 +174,10 @@ mod tests {
         let line =
             format!(r#"{{"qid": 3, "query": "q", "answers": null, "passages": [{}]}}"#, passages.replace('\n', ""));
         std::fs::write(&path, line).unwrap();
-        let (question, list) = (&questions(&path).unwrap()[0], &labelled::lists(&path, RELEVANT).unwrap()[0]);
+        let (question, list) = (
+            &questions(&path, Empty::LeftOut, &mut Warnings::default()).unwrap()[0],
+            &labelled::lists(&path, RELEVANT, Empty::Ranked, &mut Warnings::default()).unwrap()[0],
+        );
         assert_eq!((question.id.as_deref(), &question.question), (Some(list.id.as_str()), &list.question));
         assert_eq!((&question.passages, &question.labels), (&list.passages, &list.labels));
         assert_eq!(list.labels, [1.0, 0.0, 2.0]);
@@ -264,7 +187,11 @@ mod tests {
     }
 
     fn passages_of(path: &Path) -> Vec<(String, String)> {
-        super::passages(path).unwrap().into_iter().map(|passage| (passage.id, passage.text)).collect()
+        super::passages(path, &mut Warnings::default())
+            .unwrap()
+            .into_iter()
+            .map(|passage| (passage.id, passage.text))
+            .collect()
     }
 
     /// A few megabytes unpacked to as many gigabytes, in memory.
@@ -282,15 +209,11 @@ mod tests {
     #[test]
     fn a_line_has_so_many_bytes() {
         let mut file = &b"abc\n\nabcd\nabcd"[..];
-        assert_eq!(next_line(&mut file, 4).unwrap(), "abc\n");
-        assert_eq!(next_line(&mut file, 4).unwrap(), "\n");
+        assert_eq!(next_line(&mut file, 4).unwrap(), b"abc\n");
+        assert_eq!(next_line(&mut file, 4).unwrap(), b"\n");
         let long = next_line(&mut file, 4).unwrap_err().to_string();
         assert_eq!(long, "the line has more than 4 bytes, the most that is read");
-        assert_eq!(next_line(&mut &b""[..], 4).unwrap(), "");
-        // It is cut inside the last character.
-        let cut = next_line(&mut "abc\u{e9}\u{e9}".as_bytes(), 3).unwrap_err().to_string();
-        assert_eq!(cut, "the line has more than 3 bytes, the most that is read");
-        assert_eq!(next_line(&mut &b"\xff\n"[..], 3).unwrap_err().to_string(), "is not UTF-8");
+        assert_eq!(next_line(&mut &b""[..], 4).unwrap(), b"");
     }
 
     /// It became a part of the first id: a query of its own, without judgements.
@@ -303,8 +226,8 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             assert_eq!(read(&path).unwrap(), &text[MARK.len()..]);
             let lines: Vec<_> = read_lines(&path).unwrap().map(Result::unwrap).collect();
-            assert_eq!(lines[0], (1, "q1 0 d1 1\n".to_owned()), "only at the beginning of the file");
-            assert!(lines[1].1.starts_with(MARK));
+            assert_eq!(lines[0], (1, Some("q1 0 d1 1\n".to_owned())), "only at the beginning of the file");
+            assert!(lines[1].1.as_ref().is_some_and(|line| line.starts_with(MARK)));
         }
     }
 
@@ -315,11 +238,9 @@ mod tests {
         let text = b"one\n\n  \r\nfour\n\xff\nsix";
         for content in [text.to_vec(), gzipped(text)] {
             std::fs::write(&path, content).unwrap();
-            let lines: Vec<_> = read_lines(&path).unwrap().collect();
-            assert_eq!(lines[..2], [Ok((1, "one\n".to_owned())), Ok((4, "four\n".to_owned()))]);
-            let error = lines[2].clone().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{}:5: ", path.display())), "{error}");
-            assert_eq!(lines.len(), 3);
+            let lines: Vec<_> = read_lines(&path).unwrap().map(Result::unwrap).collect();
+            let read = |text: &str| Some(text.to_owned());
+            assert_eq!(lines, [(1, read("one\n")), (4, read("four\n")), (5, None), (6, read("six"))]);
         }
     }
 }

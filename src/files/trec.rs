@@ -1,18 +1,23 @@
 //! Runs and judgements: TREC's formats, BEIR's tab-separated judgements, and JSON objects of objects as pytrec_eval, ranx
-//! and BEIR write them.
+//! and BEIR write them. docs/files.md describes them.
 
 use std::marker::PhantomData;
 use std::path::Path;
 
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashMapExt};
 use rayon::prelude::*;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::FileError;
+use super::columns::{self, Format, Row, line_number};
+use super::fields::json_fault;
+use super::{FileError, name};
+use crate::json::without_half_surrogates;
+use crate::metrics::quoted;
 
 /// A run: lists by query, queries in the order of their first lines.
+#[derive(Debug)]
 pub struct Run<'a> {
-    /// The run's tag; the file's name where the format has none.
+    /// The run's tag; the file's name if the format has none.
     pub tag: String,
     /// Documents and scores of each query.
     pub queries: Vec<(&'a str, Vec<(&'a str, f64)>)>,
@@ -24,75 +29,54 @@ pub type Labels<'a> = HashMap<&'a str, f64>;
 /// Labels by document by query. The files are the user's own, so the hash need not resist attacks.
 pub type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
 
-/// One line of a run or of judgements.
-struct Row<'a> {
-    query: &'a str,
-    document: &'a str,
-    number: f64,
-}
-
-/// A line at fault.
-struct Fault<'a> {
-    line: &'a str,
-    problem: String,
-}
-
-impl<'a> Fault<'a> {
-    fn new(line: &'a str, problem: impl Into<String>) -> Self {
-        Self { line, problem: problem.into() }
-    }
-
-    /// The error with the line's number, which follows from the line's offset in the text.
-    fn located(&self, text: &str, path: &Path) -> FileError {
-        let before = (self.line.as_ptr() as usize).saturating_sub(text.as_ptr() as usize).min(text.len());
-        let number = 1 + memchr::memchr_iter(b'\n', &text.as_bytes()[..before]).count();
-        FileError(format!("{}:{number}: {}", super::name(path), self.problem))
-    }
-}
-
-fn number<'a>(line: &'a str, what: &str, text: &str) -> Result<f64, Fault<'a>> {
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() => Ok(number),
-        _ => Err(Fault::new(line, format!("the {what} must be a number, is {text:?}"))),
-    }
-}
-
 /// query, Q0, document, rank, score, tag.
-fn run_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
-    let mut parts = line.split_ascii_whitespace();
-    let mut next = || parts.next();
-    match (next(), next(), next(), next(), next(), next(), next()) {
-        (Some(query), Some(_), Some(document), Some(_), Some(score), Some(_), None) => {
-            Ok(Row { query, document, number: number(line, "score", score)? })
-        }
-        _ => Err(Fault::new(line, "must have six columns: query, Q0, document, rank, score, tag")),
-    }
-}
-
-/// A line of a run.
-#[must_use]
-pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -> String {
-    format!("{query} Q0 {document} {rank} {score} {tag}\n")
-}
+const RUN: Format = Format {
+    counts: &[6],
+    places: |_| [0, 2, 4],
+    number: "score",
+    wanted: "must have six columns: query, Q0, document, rank, score, tag",
+};
 
 /// query, iteration, document, label; or BEIR's query, document, label.
-fn judgement_row(line: &str) -> Result<Row<'_>, Fault<'_>> {
-    let mut parts = line.split_ascii_whitespace();
-    let mut next = || parts.next();
-    match (next(), next(), next(), next(), next()) {
-        (Some(query), Some(_), Some(document), Some(label), None)
-        | (Some(query), Some(document), Some(label), None, None) => {
-            Ok(Row { query, document, number: number(line, "label", label)? })
-        }
-        _ => Err(Fault::new(line, "must have four columns (query, iteration, document, label) or BEIR's three")),
-    }
+const JUDGEMENTS: Format = Format {
+    counts: &[3, 4],
+    places: |count| if count == 3 { [0, 1, 2] } else { [0, 2, 3] },
+    number: "label",
+    wanted: "must have four columns (query, iteration, document, label) or BEIR's three",
+};
+
+/// A line of a run.
+///
+/// # Errors
+/// Why an id or the tag cannot stand in a run: it would be read back as something else. JSON holds every id.
+pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -> Result<String, String> {
+    check_query(query)?;
+    check_column(document)?;
+    check_column(tag)?;
+    Ok(format!("{query} Q0 {document} {rank} {score} {tag}\n"))
 }
 
-fn parse_rows<'a>(
-    text: &'a str,
-    parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
-) -> Result<Vec<Row<'a>>, Fault<'a>> {
-    text.par_lines().filter(|line| !line.trim_ascii().is_empty()).map(parse).collect()
+/// If a text can be a column of a run.
+///
+/// # Errors
+/// The reason.
+pub fn check_column(text: &str) -> Result<(), String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err(format!("must not be empty or hold white space in a run, is {}", quoted(text)));
+    }
+    Ok(())
+}
+
+/// If an id can be the first column of a run, where a comment, a JSON object or a byte-order mark begins as well.
+///
+/// # Errors
+/// The reason.
+pub fn check_query(id: &str) -> Result<(), String> {
+    check_column(id)?;
+    if id == "#" || id.starts_with(['{', '\u{feff}']) {
+        return Err(format!("must not be \"#\" or begin with {{ or U+FEFF in a run, is {}", quoted(id)));
+    }
+    Ok(())
 }
 
 /// A name in a JSON object: a slice of the text, or a copy where it has escapes. Copies are leaked, because the process reads
@@ -148,42 +132,70 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<'de, V> {
 
 /// A JSON object of objects of numbers. Objects have no order, so entries are sorted by name.
 fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, FileError> {
-    let parsed: Entries<'a, Entries<'a, f64>> = serde_json::from_str(text).map_err(|error| {
-        FileError(format!("{}: must be an object of objects of numbers: {error}", super::name(path)))
+    let parsed: Result<Entries<'a, Entries<'a, f64>>, _> = serde_json::from_str(text).or_else(|error| {
+        // A name may hold half of a surrogate pair, as the same id does in other files.
+        match without_half_surrogates(text) {
+            std::borrow::Cow::Borrowed(_) => Err(error),
+            std::borrow::Cow::Owned(repaired) => serde_json::from_str(Box::leak(repaired.into_boxed_str())),
+        }
+    });
+    let parsed = parsed.map_err(|error| {
+        FileError(format!("{}: must be an object of objects of numbers: {}", name(path), json_fault(&error)))
     })?;
     let mut queries = parsed.0;
     queries.sort_by_key(|(query, _)| *query);
     let mut rows = Vec::new();
     for (query, Entries(mut documents)) in queries {
         documents.sort_by_key(|(document, _)| *document);
-        rows.extend(documents.into_iter().map(|(document, number)| Row { query, document, number }));
+        rows.extend(documents.into_iter().map(|(document, number)| Row {
+            query,
+            document,
+            number,
+            last: "",
+            line: "",
+        }));
     }
     Ok(rows)
 }
 
-/// The rows of `body`, which is `text` without its header.
-fn read<'a>(
-    text: &'a str,
-    body: &'a str,
-    path: &Path,
-    parse: impl Fn(&'a str) -> Result<Row<'a>, Fault<'a>> + Sync + Send,
-) -> Result<Vec<Row<'a>>, FileError> {
-    let rows = if body.trim_ascii_start().starts_with('{') {
-        object(body, path)?
+fn read<'a>(text: &'a str, path: &Path, format: &Format) -> Result<Vec<Row<'a>>, FileError> {
+    let rows = if text.trim_ascii_start().starts_with('{') {
+        object(text, path)?
     } else {
-        parse_rows(body, parse).map_err(|fault| fault.located(text, path))?
+        columns::rows(text, format).map_err(|fault| fault.located(text, path))?
     };
     if rows.is_empty() {
-        return Err(FileError(format!("{}: is empty", super::name(path))));
+        return Err(FileError(format!("{}: is empty", name(path))));
     }
     Ok(rows)
 }
 
-/// Reads a run from its text.
+/// The error of two rows for one document that differ.
+fn conflict(text: &str, path: &Path, what: &str, [first, second]: [&Row<'_>; 2]) -> FileError {
+    let (document, query) = (quoted(second.document), quoted(second.query));
+    let problem = format!("document {document} has two {what}s for query {query}: {}", first.number);
+    FileError(if second.line.is_empty() {
+        format!("{}: {problem} and {}", name(path), second.number)
+    } else {
+        let line = |row: &Row<'_>| line_number(text, row.line);
+        format!("{}:{}: {problem} in line {}, {} here", name(path), line(second), line(first), second.number)
+    })
+}
+
+fn same(one: f64, other: f64) -> bool {
+    (one - other).abs() <= 0.0
+}
+
+/// Reads a run from its text. A document that is there twice for a query with one score counts once.
+///
+/// # Errors
+/// A line at fault; two scores of a document for a query.
 pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
-    let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
+    let mut queries: Vec<(&str, Vec<Row<'a>>)> = Vec::new();
     let mut positions: HashMap<&str, usize> = HashMap::new();
-    for row in read(text, text, path, run_row)? {
+    let mut tag = None;
+    for row in read(text, path, &RUN)? {
+        tag = tag.or(Some(row.last).filter(|tag| !tag.is_empty()));
         // Lines of one query are usually adjacent.
         let position = match queries.last() {
             Some((query, _)) if *query == row.query => queries.len() - 1,
@@ -192,37 +204,42 @@ pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
                 queries.len() - 1
             }),
         };
-        queries[position].1.push((row.document, row.number));
+        queries[position].1.push(row);
     }
-    let repeated = queries.par_iter().find_map_first(|(query, documents)| {
-        let mut seen = HashSet::with_capacity(documents.len());
-        let (document, _) = documents.iter().find(|(document, _)| !seen.insert(*document))?;
-        Some(format!("document {document:?} given twice for query {query:?}"))
-    });
-    if let Some(problem) = repeated {
-        return Err(FileError(format!("{}: {problem}", super::name(path))));
-    }
-    let tag = text
-        .lines()
-        .find_map(|line| line.split_ascii_whitespace().nth(5))
-        .filter(|_| !text.trim_ascii_start().starts_with('{'));
+    let once = |(query, rows): (&'a str, Vec<Row<'a>>)| {
+        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(rows.len());
+        let mut documents = Vec::with_capacity(rows.len());
+        for (at, row) in rows.iter().enumerate() {
+            match seen.get(row.document).map(|first| &rows[*first]) {
+                Some(first) if same(first.number, row.number) => {}
+                Some(first) => return Err(conflict(text, path, "score", [first, row])),
+                None => {
+                    seen.insert(row.document, at);
+                    documents.push((row.document, row.number));
+                }
+            }
+        }
+        Ok((query, documents))
+    };
+    let outcomes: Vec<_> = queries.into_par_iter().map(once).collect();
+    let queries = outcomes.into_iter().collect::<Result<_, _>>()?;
     Ok(Run { tag: tag.map_or_else(|| super::stem(path), str::to_owned), queries })
 }
 
-/// Reads judgements from their text.
+/// Reads judgements from their text. A judgement that is there twice counts once.
+///
+/// # Errors
+/// A line at fault; two labels of a document for a query.
 pub fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, FileError> {
-    // BEIR's three columns have a header.
-    let first = text.lines().next().unwrap_or_default();
-    let mut columns = first.split_ascii_whitespace();
-    let has_header = columns.clone().count() == 3
-        && columns.nth(2).is_some_and(|name| ["score", "label", "relevance"].contains(&name.to_lowercase().as_str()));
-    let body = if has_header { &text[(first.len() + 1).min(text.len())..] } else { text };
+    let rows = read(text, path, &JUDGEMENTS)?;
     let mut judged: Judgements<'_> = HashMap::new();
-    for row in read(text, body, path, judgement_row)? {
+    for row in &rows {
         let of_query = judged.entry(row.query).or_default();
-        if of_query.insert(row.document, row.number).is_some_and(|label| label.total_cmp(&row.number).is_ne()) {
-            let problem = format!("document {:?} has two labels for query {:?}", row.document, row.query);
-            return Err(FileError(format!("{}: {problem}", super::name(path))));
+        let label = *of_query.entry(row.document).or_insert(row.number);
+        if !same(label, row.number) {
+            let is_first = |other: &&Row<'_>| (other.query, other.document) == (row.query, row.document);
+            let first = rows.iter().find(is_first).unwrap_or(row);
+            return Err(conflict(text, path, "label", [first, row]));
         }
     }
     Ok(judged)
@@ -230,6 +247,11 @@ pub fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, File
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::odd;
     use super::*;
 
     fn path() -> &'static Path {
@@ -264,20 +286,137 @@ mod tests {
 
     #[test]
     fn faults_name_the_line() {
-        let of_run = |text| run(text, path()).err().unwrap().to_string();
-        assert_eq!(
-            of_run("q1 Q0 a 1 0.5 t\nq1 Q0 b 2\n"),
-            "f.txt:2: must have six columns: query, Q0, document, rank, score, tag"
-        );
+        let of_run = |text| run(text, path()).unwrap_err().to_string();
+        let six = "must have six columns: query, Q0, document, rank, score, tag";
+        assert_eq!(of_run("q1 Q0 a 1 0.5 t\nq1 Q0 b 2\n"), format!("f.txt:2: {six}"));
         assert_eq!(of_run("\n\nq1 Q0 a 1 high t"), "f.txt:3: the score must be a number, is \"high\"");
         assert!(of_run("q1 Q0 a 1 NaN t").contains("f.txt:1: the score"));
-        assert!(of_run("q1 Q0 a 1 1 t\nq1 Q0 a 2 0 t").contains("\"a\" given twice for query \"q1\""));
         assert_eq!(of_run(" \n"), "f.txt: is empty");
         assert!(of_run("{\"q\": 3}").contains("object of objects"));
-        assert!(of_run(r#"{"q": {"a": 1, "a": 2}}"#).contains("\"a\" given twice for query \"q\""));
-        let of_judgements = |text| judgements(text, path()).err().unwrap().to_string();
+        let long = format!("{{\"q\": \"{}\"}}", "x".repeat(5_000));
+        assert!(of_run(Box::leak(long.into_boxed_str())).len() < 300);
+        let of_judgements = |text| judgements(text, path()).unwrap_err().to_string();
         assert!(of_judgements("q 0 a\nq 0 b 1").starts_with("f.txt:1: the label must be a number"));
-        assert!(of_judgements("q 0 a 1\nq 0 a 2").contains("two labels"));
+        assert_eq!(of_judgements("q 0 a 1\nq b 1"), "f.txt:2: must have 4 columns, as line 1 has");
+        assert_eq!(of_judgements("q\t\t1"), "f.txt:1: must have the ids of a query and of a document; one is empty");
+        assert!(of_judgements("q a").starts_with("f.txt:1: must have four columns"));
         assert_eq!(of_judgements("query-id\tcorpus-id\tscore\n"), "f.txt: is empty");
+    }
+
+    #[test]
+    fn a_repeated_entry_counts_once_and_two_that_differ_are_named() {
+        let once = run("q Q0 a 1 2 t\nq Q0 b 2 1 t\nq Q0 a 3 2.0 t\n", path()).unwrap();
+        assert_eq!(once.queries, [("q", vec![("a", 2.0), ("b", 1.0)])]);
+        assert_eq!(run(r#"{"q": {"a": 1, "a": 1}}"#, path()).unwrap().queries, [("q", vec![("a", 1.0)])]);
+        let of_run = |text| run(text, path()).unwrap_err().to_string();
+        let two = "document \"a\" has two scores for query \"q\": 2";
+        assert_eq!(of_run("q Q0 a 1 2 t\n\nq Q0 a 2 0 t"), format!("f.txt:3: {two} in line 1, 0 here"));
+        assert_eq!(of_run(r#"{"q": {"a": 2}, "q": {"a": 0}}"#), format!("f.txt: {two} and 0"));
+        let once = judgements("q 0 a 1\nq 0 a 1.0\n", path()).unwrap();
+        assert_eq!(once["q"]["a"], 1.0);
+        let of_judgements = |text| judgements(text, path()).unwrap_err().to_string();
+        let two = "document \"a\" has two labels for query \"q\": 1";
+        assert_eq!(of_judgements("# made by us\nq 0 a 1\nq 0 a 2"), format!("f.txt:3: {two} in line 2, 2 here"));
+        assert_eq!(of_judgements(r#"{"q": {"a": 1, "a": 2}}"#), format!("f.txt: {two} and 2"));
+    }
+
+    /// A document id with a space made four words of three columns, and the document was another one.
+    #[test]
+    fn header_and_separators_decide_for_the_whole_file() {
+        let labels = |text: &'static str| -> Vec<(&str, &str, f64)> {
+            let judged = judgements(text, path()).unwrap();
+            let row = |(query, labels): (&&'static str, &Labels<'static>)| {
+                labels.iter().map(|(document, label)| (*query, *document, *label)).collect::<Vec<_>>()
+            };
+            let mut all: Vec<_> = judged.iter().flat_map(row).collect();
+            all.sort_by_key(|(query, document, _)| (*query, *document));
+            all
+        };
+        let spaced = [("q1", "annual report.pdf", 1.0), ("q1", "b", 0.0)];
+        for text in [
+            "query-id\tcorpus-id\tscore\nq1\tannual report.pdf\t1\nq1\tb\t0\n",
+            "QUERY-ID\tCorpus_ID\tScore\r\nq1\tannual report.pdf\t1\r\nq1\tb\t0\r\n",
+            "# a comment of ours\nquery id\tcorpus id\trelevance\nq1\tannual report.pdf\t1\nq1\tb\t0\t\n",
+            "q1\tannual report.pdf\t1\nq1\tb\t0\n",
+            "q1\t0\tannual report.pdf\t1\nq1\t0\tb\t0\n",
+            "query-id corpus-id score\nq1\tannual report.pdf\t1\n\n#\tq\nq1\t b \t0\n",
+        ] {
+            assert_eq!(labels(text), spaced, "{text}");
+        }
+        assert_eq!(labels("query 1\ta b c\t1\n"), [("query 1", "a b c", 1.0)]);
+        // TREC's columns, with a tab somewhere.
+        assert_eq!(labels("q1 0\ta 1\nq1  0 b\t0\n"), [("q1", "a", 1.0), ("q1", "b", 0.0)]);
+        assert_eq!(labels("#1 0 a 1\n# two words 3\n# 1 0 4\n#x\n"), [("#1", "a", 1.0)]);
+        let mixed = |text| judgements(text, path()).unwrap_err().to_string();
+        let told = "must have 3 columns with tabs between them, as line";
+        assert_eq!(mixed("q1\tannual report.pdf\t1\nq1 0 b 0\n"), format!("f.txt:2: {told} 1 has"));
+        assert_eq!(mixed("q1 0 b 0\nq1\tannual report.pdf\t1\n"), format!("f.txt:1: {told} 2 has"));
+        let spaced = run("q 1\tQ0\ta b\t1\t0.5\tmy run\n", path()).unwrap();
+        assert_eq!((spaced.tag.as_str(), &spaced.queries), ("my run", &vec![("q 1", vec![("a b", 0.5)])]));
+        let commented = run("# made by us\n\nq Q0 a 1 0.5 t\n# the last line of the run\n", path()).unwrap();
+        assert_eq!((commented.tag.as_str(), commented.queries.len()), ("t", 1));
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_a_name() {
+        let parsed = run(r#"{"q": {"cut \ud83d": 2}}"#, path()).unwrap();
+        assert_eq!(parsed.queries, [("q", vec![("cut \u{fffd}", 2.0)])]);
+    }
+
+    proptest! {
+        /// The writer refuses what the reader would take for something else.
+        #[test]
+        fn a_run_is_read_as_it_was_written(queries in odd::ids(), documents in odd::ids(), tag in odd::text()) {
+            let (mut file, mut expected) = (String::new(), Vec::new());
+            for query in &queries {
+                let mut list = Vec::new();
+                for document in &documents {
+                    let written = line(query, document, 1, 7, &tag);
+                    let plain = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace);
+                    if [query, document, &tag].iter().any(|text| !plain(text)) {
+                        prop_assert!(written.is_err());
+                    }
+                    if let Ok(written) = written {
+                        file.push_str(&written);
+                        list.push((document.as_str(), 7.0));
+                    } else {
+                        prop_assert!(!plain(query) || !plain(document) || !plain(&tag) || check_query(query).is_err());
+                    }
+                }
+                expected.extend((!list.is_empty()).then_some((query.as_str(), list)));
+            }
+            if !expected.is_empty() {
+                let text = odd::in_file(&file, |path| crate::files::read(path).unwrap());
+                let read = run(&text, path()).unwrap();
+                prop_assert_eq!((read.tag, read.queries), (tag, expected));
+            }
+        }
+
+        #[test]
+        fn json_and_tabs_hold_every_id(queries in odd::ids(), documents in odd::ids()) {
+            let object: BTreeMap<_, BTreeMap<_, _>> =
+                queries.iter().map(|query| (query, documents.iter().map(|one| (one, 1.5)).collect())).collect();
+            let json = serde_json::to_string_pretty(&object).unwrap();
+            let text = odd::in_file(&json, |path| crate::files::read(path).unwrap());
+            let as_run = run(&text, path()).unwrap().queries;
+            prop_assert_eq!(as_run.len(), queries.len());
+            for ((query, list), expected) in as_run.iter().zip(&queries) {
+                prop_assert_eq!(query, expected);
+                prop_assert_eq!(list.iter().map(|(document, _)| *document).collect::<Vec<_>>(), documents.clone());
+            }
+            let judged = judgements(&text, path()).unwrap();
+            prop_assert_eq!(judged.len(), queries.len());
+            // Tabs and line ends are the format's, and ids have no outer spaces in it.
+            let fits = |id: &&String| !id.is_empty() && id.trim_ascii() == *id && !id.contains(['\t', '\n']);
+            let (queries, documents): (Vec<_>, Vec<_>) = (queries.iter().filter(fits).collect(), documents.iter().filter(fits).collect());
+            let rows = queries.iter().flat_map(|query| documents.iter().map(move |one| format!("{query}\t{one}\t1\n")));
+            let tabs = format!("query-id\tcorpus-id\tscore\n{}", rows.collect::<String>());
+            if !queries.is_empty() && !documents.is_empty() {
+                let judged = judgements(&tabs, path()).unwrap();
+                for query in queries {
+                    prop_assert!(documents.iter().all(|one| judged[query.as_str()][one.as_str()] == 1.0));
+                }
+            }
+        }
     }
 }

@@ -222,9 +222,8 @@ fn questions_that_fail_are_listed_and_do_not_end_the_evaluation() {
     assert_eq!(output.status.code(), Some(1));
     assert!(error(&output).contains("2 of 4 questions were not evaluated"), "{}", error(&output));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let failed =
-        json!([{ "id": "none", "error": "has no passages" }, { "id": "bare", "error": "question: must not be empty" }]);
+    let failed = json!([{ "id": "none", "error": "passages: must not be empty" }, { "id": "bare", "error": "question: must not be empty" }]);
     assert_eq!(document["summary"]["failed"], failed);
     let report = std::fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(report.contains("2 failed") && report.contains("has no passages"));
+    assert!(report.contains("2 failed") && report.contains("passages: must not be empty"));
 }

@@ -132,3 +132,72 @@ fn compression_without_a_ranking_keeps_the_given_order() {
     assert_eq!((order, answer["warnings"].to_string()), (vec![0, 1, 2], "[]".to_owned()));
     runtime.block_on(server.stop());
 }
+
+/// `utility` measured nothing for such a line, and reported 0.
+#[test]
+fn a_line_without_passages_is_an_error_of_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (file, out) = (path("lists.jsonl"), path("out"));
+    let absent = ["--set", "generator.model=absent"];
+    for (line, expected) in [
+        (
+            r#"{"question": "Who?", "answer": "x", "ctx": [{"text": "y"}]}"#,
+            r#"passages: is missing; the line has the fields "answer", "ctx", "question""#,
+        ),
+        (r#"{"question": "Who?", "answer": "x", "passages": []}"#, "passages: must not be empty"),
+        (r#"{"question": "Who?", "answer": "x", "contexts": []}"#, "contexts: must not be empty"),
+        (
+            r#"{"question": "Who?", "answer": "x", "ctxs": [{"txt": "y"}, null]}"#,
+            r#"passages: none has a text; passages[0] has the fields "txt""#,
+        ),
+    ] {
+        std::fs::write(&file, format!("# a comment\n{line}\n")).unwrap();
+        for arguments in [
+            &["utility", &*file][..],
+            &["rerank", "--lists", &file],
+            &["evaluate", &file, "--out", &out],
+            &["compare", "--data", &file],
+            &["calibrate", "--data", &file],
+            &["calibrate", "--ranking", "--data", &file],
+            &["analyse", "stability", "--data", &file],
+            &["distil", "export", "--data", &file, "--out", &out],
+            &["citations", "--input", &file],
+        ] {
+            let refused = run(&[arguments, &absent].concat());
+            let said = error(&refused);
+            assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
+            assert!(said.contains(&format!("lists.jsonl:2: {expected}")), "{arguments:?}: {said}");
+        }
+    }
+}
+
+/// Judgements with a space in an id were another document's.
+#[test]
+fn judgements_and_a_run_are_joined_by_ids_with_spaces() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let write = |name: &str, text: &str| {
+        std::fs::write(path(name), text).unwrap();
+        path(name)
+    };
+    let judged = write("test.tsv", "query-id\tcorpus-id\tscore\nq 1\tannual report.pdf\t1\nq 1\tsummary.pdf\t0\n");
+    let ranked = write("run.json", r#"{"q 1": {"annual report.pdf": 2.0, "summary.pdf": 1.0}}"#);
+    let queries = write("queries.tsv", "q 1\tWhen?\n");
+    let corpus = write(
+        "corpus.jsonl",
+        "{\"_id\": \"zz\", \"text\": \"cut \\ud83d\"}\n{\"_id\": \"annual report.pdf\", \"id\": 5, \"contents\": \"In 1911.\"}\n\
+         broken\n{\"_id\": \"summary.pdf\", \"title\": \"A summary.\"}\n{\"_id\": \"summary.pdf\", \"text\": \"Another.\"}\n",
+    );
+    let measured = run(&["metrics", &judged, &ranked, "-m", "nDCG@10", "--resamples", "0", "--format", "trec"]);
+    assert!(String::from_utf8_lossy(&measured.stdout).trim_end().ends_with("1.0000"), "{measured:?}");
+    let listed = run(&["lists", "--run", &ranked, "--queries", &queries, "--corpus", &corpus, "--qrels", &judged]);
+    assert!(listed.status.success(), "{}", error(&listed));
+    let list: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let passages = list["passages"].as_array().unwrap();
+    let shown: Vec<String> = passages.iter().map(|one| format!("{}:{}", one["text"], one["label"])).collect();
+    assert_eq!(shown, ["\"In 1911.\":1.0", "\"A summary.\":0.0"]);
+    for warning in ["corpus.jsonl:1: holds half", "corpus.jsonl:3: is not valid JSON", "corpus.jsonl:5: document"] {
+        assert!(error(&listed).contains(warning), "{}", error(&listed));
+    }
+}

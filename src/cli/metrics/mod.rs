@@ -9,10 +9,10 @@ use rayon::prelude::*;
 
 use super::{Failure, input, output};
 use crate::files::trec::{self, Judgements, Run};
-use crate::metrics::never;
 use crate::metrics::rank::summary::{Table, evaluate};
 use crate::metrics::rank::{Grading, Metric, Ranking, Ties};
 use crate::metrics::resample::{Compared, Statistics, Test};
+use crate::metrics::{never, quoted};
 
 /// Compute rank metrics of runs from their judgements, as trec_eval does.
 ///
@@ -194,7 +194,15 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         Format::Table => output::print(&show::table(&report)),
         Format::Json => output::json(&show::json(&report)),
         Format::Csv => output::print(&show::csv(&report)?),
-        Format::Trec => output::print(&show::trec(&report)),
+        Format::Trec => {
+            let names = report.runs.iter().flat_map(|run| run.queries.iter().chain([&run.name]));
+            let broken = |name: &&String| name.contains(['\t', '\n', '\r']);
+            if let Some(name) = names.into_iter().find(broken) {
+                let problem = format!("has no place for the tab or line end in {}; --format json has", quoted(name));
+                return Err(Failure::Input(format!("--format trec: {problem}")));
+            }
+            output::print(&show::trec(&report))
+        }
     }
 }
 

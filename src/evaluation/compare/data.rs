@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::evaluation::EvaluationError;
-use crate::files::{self, FileError, labelled, labelled::LabelledList};
+use crate::files::{self, Empty, FileError, Warnings, labelled, labelled::LabelledList};
 use crate::storage::store::hex;
 
 /// Which lists are read.
@@ -19,6 +19,8 @@ pub(crate) struct Sources {
     pub questions: Option<usize>,
     /// Least label of a relevant passage.
     pub threshold: f64,
+    /// What becomes of passages without text.
+    pub empty: Empty,
 }
 
 /// A question with its list.
@@ -38,23 +40,25 @@ pub(crate) struct Data {
     pub files: Vec<String>,
     /// By file, in the order of each.
     pub questions: Vec<Question>,
+    /// Of the files.
+    pub warnings: Warnings,
 }
 
 impl Sources {
     /// Reads the files. The bad lines of all of them are in one error.
     pub fn load(&self) -> Result<Data, EvaluationError> {
-        self.load_with(|path| labelled::lists(path, self.threshold))
+        self.load_with(|path, warnings| labelled::lists(path, self.threshold, self.empty, warnings))
     }
 
     /// The same for files of another form, which `read` reads.
     pub fn load_with(
         &self,
-        read: impl Fn(&Path) -> Result<Vec<LabelledList>, FileError>,
+        read: impl Fn(&Path, &mut Warnings) -> Result<Vec<LabelledList>, FileError>,
     ) -> Result<Data, EvaluationError> {
-        let (mut questions, mut faults) = (Vec::new(), Vec::new());
+        let (mut questions, mut faults, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
         let names = self.names();
         for (file, path) in self.files.iter().enumerate() {
-            match read(path) {
+            match read(path, &mut warnings) {
                 Err(error) => faults.push(error.0),
                 Ok(lists) => {
                     let taken = lists.into_iter().skip(self.skip).take(self.questions.unwrap_or(usize::MAX));
@@ -70,7 +74,7 @@ impl Sources {
             }
         }
         if faults.is_empty() {
-            return Ok(Data { files: names, questions });
+            return Ok(Data { files: names, questions, warnings });
         }
         Err(EvaluationError::Input(faults.join("\n")))
     }
