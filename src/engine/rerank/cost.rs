@@ -1,5 +1,6 @@
 //! What a request takes, before it is done.
 
+use super::copies::Copies;
 use super::driver::{Driver, Round, Step, lock};
 use super::{RerankRequest, check};
 use crate::call::Call;
@@ -102,7 +103,9 @@ impl Engine {
     /// As [`Engine::rerank`] before any work.
     pub async fn cost(&self, call: &Call, request: RerankRequest) -> Result<Cost, EngineError> {
         check::check(&request, self.limits())?;
+        let copies = Copies::of(&request);
+        let request = copies.without(&request);
         let scorer = self.scoring_model(&request)?.get()?;
-        self.driver(call, &request, &scorer).first_round(request).await
+        self.driver(call, &request, &scorer, copies).first_round(request).await
     }
 }
