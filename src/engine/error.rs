@@ -68,10 +68,27 @@ pub enum EngineError {
     Internal(String),
 }
 
+/// The index of the passage that a field belongs to, and the rest of the field.
+pub(super) fn passage_of(field: &str) -> Option<(usize, &str)> {
+    let (index, rest) = field.strip_prefix("passages[")?.split_once(']')?;
+    Some((index.parse().ok()?, rest))
+}
+
 impl EngineError {
     /// Creates an [`EngineError::Invalid`].
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
+    }
+
+    /// The error with another index of its passage; unchanged where its field is not that of a passage.
+    pub(super) fn at_passage(mut self, index: impl Fn(usize) -> Option<usize>) -> Self {
+        if let Self::Invalid { field, .. } | Self::TooLong { field, .. } = &mut self
+            && let Some((passage, rest)) = passage_of(field)
+            && let Some(index) = index(passage)
+        {
+            *field = format!("passages[{index}]{rest}");
+        }
+        self
     }
 }
 

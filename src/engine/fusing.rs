@@ -215,18 +215,22 @@ impl Fusion {
     /// are far below the usual ones count for little. The shares are those of `options`.
     ///
     /// Passages whose cosine is not a number were not read. They come after the others, in the order that they had, and take no
-    /// part in what is standardised.
+    /// part in what is standardised. The cosine of an `unreadable` passage says nothing: such a passage counts as an average one, and
+    /// its place is that of the other signals.
     #[must_use]
-    pub fn with_embedding(mut self, cosines: &[f64], options: &FusionOptions) -> Self {
+    pub fn with_embedding(mut self, (cosines, unreadable): (&[f64], &[bool]), options: &FusionOptions) -> Self {
         let (read, unread): (Vec<usize>, Vec<usize>) =
             self.order().into_iter().partition(|&passage| cosines[passage].is_finite());
+        let is_unreadable = |passage: usize| unreadable.get(passage).copied().unwrap_or(false);
+        let legible: Vec<usize> = read.iter().copied().filter(|&passage| !is_unreadable(passage)).collect();
         let largest = read.iter().fold(0.0_f64, |largest, &passage| largest.max(self.scores[passage].abs()));
         let Shares { weight, embedding: share } = options.shares(self.report.source);
-        let part = |scores: &[f64], usual: f64, share: f64| -> Vec<f64> {
-            standardised_among(scores, &read, Some(usual)).into_iter().map(|score| share * score).collect()
+        let part = |scores: &[f64], among: &[usize], usual: f64, share: f64| -> Vec<f64> {
+            standardised_among(scores, among, Some(usual)).into_iter().map(|score| share * score).collect()
         };
-        let embedding = part(cosines, typical::COSINE, share);
-        let source = part(&self.scores, typical::RETRIEVER * largest, 1.0 - share);
+        let mut embedding = part(cosines, &legible, typical::COSINE, share);
+        read.iter().filter(|&&passage| is_unreadable(passage)).for_each(|&passage| embedding[passage] = 0.0);
+        let source = part(&self.scores, &read, typical::RETRIEVER * largest, 1.0 - share);
         self.scores = embedding.iter().zip(&source).map(|(embedding, source)| embedding + source).collect();
         let least = read.iter().map(|&passage| self.scores[passage]).fold(0.0, f64::min);
         for (place, passage) in unread.into_iter().enumerate() {

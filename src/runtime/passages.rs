@@ -54,8 +54,8 @@ impl Head {
 ///
 /// # Errors
 /// [`TooLong`] where there is no room and the passage may not be cut.
-pub(super) fn shorten(
-    tokens: &mut Vec<u32>,
+pub(super) fn shorten<T>(
+    tokens: &mut Vec<T>,
     kept: usize,
     available: usize,
     shortening: Shortening,
@@ -78,7 +78,7 @@ pub(super) fn shorten(
 ///
 /// # Errors
 /// [`TooLong`] where it does not fit and may not be cut.
-pub(super) fn shorten_query(tokens: &mut Vec<u32>, available: usize, truncate: bool) -> Result<usize, TooLong> {
+pub(super) fn shorten_query<T>(tokens: &mut Vec<T>, available: usize, truncate: bool) -> Result<usize, TooLong> {
     shorten(tokens, 0, available, Shortening { passage_tokens: None, truncate, from_start: false })
 }
 

@@ -60,6 +60,23 @@ pub struct Progress {
     pub longest: usize,
 }
 
+/// Texts of a list that the model cannot read: most of each stands in words that its tokenizer does not know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Whether the query is one.
+    pub query: bool,
+    /// Whether each passage is one.
+    pub passages: Vec<bool>,
+}
+
+impl Unreadable {
+    /// Number of passages.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.passages.iter().filter(|unreadable| **unreadable).count()
+    }
+}
+
 /// Scores and what they took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
@@ -69,6 +86,8 @@ pub struct Scored {
     pub cut: Vec<usize>,
     /// Tokens dropped from the query.
     pub query_cut: usize,
+    /// The texts that the model cannot read.
+    pub unreadable: Unreadable,
     /// Tokens evaluated.
     pub tokens: usize,
     /// Tokens of passages whose vectors were kept.

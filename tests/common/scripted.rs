@@ -312,7 +312,11 @@ impl Reranker for ScriptedReranker {
             Ok(13) | Err(_) => f32::NAN,
             Ok(length) => f32::from(length),
         };
-        let states = |text: &&str| TokenStates { width: 1, values: text.split_whitespace().map(state).collect() };
+        let states = |text: &&str| TokenStates {
+            width: 1,
+            values: text.split_whitespace().map(state).collect(),
+            unreadable: false,
+        };
         Ok(texts.iter().map(states).collect())
     }
 }

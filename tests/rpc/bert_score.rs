@@ -105,11 +105,38 @@ async fn labels_are_the_scores_of_the_answers_that_come_back() {
         .flat_map(|answer| asked.references.iter().map(|reference| (answer.text.clone(), reference.clone())))
         .collect();
     let each = scores(&running, &pairs).await;
-    for (label, of_answer) in labels.iter().zip(each.chunks_exact(2)) {
-        let best = of_answer[0].f1.max(of_answer[1].f1);
+    let model = running.engine.models().scorer(Role::Embedding).unwrap();
+    let texts: Vec<String> = answers.iter().map(|answer| answer.text.clone()).collect();
+    let states = model.states(texts.into(), &common::call()).await.unwrap();
+    let unreadable = states.iter().filter(|states| states.unreadable).count();
+    let told = format!("the embedding model cannot read {unreadable} answers");
+    assert_eq!(answer.warnings.iter().any(|one| one.starts_with(&told)), unreadable > 0, "{:?}", answer.warnings);
+    for ((label, of_answer), states) in labels.iter().zip(each.chunks_exact(2)).zip(&states) {
+        let best = if states.unreadable { 0.0 } else { of_answer[0].f1.max(of_answer[1].f1) };
         assert!((label - best).abs() < 1e-6 && (0.0..=1.0).contains(label), "{label} instead of {best}");
     }
     assert!(answers.iter().any(|answer| !answer.text.is_empty()));
+    running.stop().await;
+}
+
+/// All unknown words are one token, so such texts were alike whatever they said.
+#[tokio::test]
+async fn references_that_the_model_cannot_read_are_left_out_or_refused() {
+    let running = serve(&[("embedding.model", folder("embedding").to_str().unwrap())]).await;
+    let ask = |references: &[&str]| v1::EvaluateRetrievalRequest {
+        references: references.iter().map(|&text| text.into()).collect(),
+        ..request(&[Annotator::BertScore])
+    };
+    let refused = evaluate(&running, ask(&["ดวงจันทร์", "🌙 🌊"])).await.unwrap_err();
+    assert_eq!((refused.code(), fields(&refused)), (Code::InvalidArgument, vec!["references".to_owned()]));
+    assert!(refused.message().contains("embedding.model"), "{}", refused.message());
+    let some = evaluate(&running, ask(&["ดวงจันทร์", "the moon"])).await.unwrap();
+    let alone = evaluate(&running, ask(&["the moon"])).await.unwrap();
+    assert_eq!(some.labels, alone.labels);
+    let told = |answer: &v1::EvaluateRetrievalResponse| {
+        answer.warnings.iter().any(|one| one.starts_with("the embedding model cannot read 1 of 2 references"))
+    };
+    assert!(told(&some) && !told(&alone), "{:?}", some.warnings);
     running.stop().await;
 }
 

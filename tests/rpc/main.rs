@@ -29,6 +29,7 @@ mod compression;
 mod compression_bounds;
 mod concurrency;
 mod contexts;
+mod copies;
 mod cut;
 mod errors;
 mod evaluate;

@@ -396,3 +396,85 @@ async fn a_dense_module_is_refused_with_its_file() {
     assert!(refused.message().contains("modules.json: the module \"Dense\""), "{}", refused.message());
     running.stop().await;
 }
+
+/// The words of `text` in a script that the vocabulary of the tiny models lacks.
+const THAI: &str = "ดวงจันทร์ทำให้เกิดน้ำขึ้นน้ำลง";
+
+fn order(response: &v1::RerankResponse) -> Vec<u32> {
+    response.results.iter().map(|result| result.original_index).collect()
+}
+
+fn asked_about(query: &str, method: v1::Method, passages: &[&str]) -> v1::RerankRequest {
+    v1::RerankRequest { query: query.into(), ..request(method, passages) }
+}
+
+/// All unknown words are one token. The cosines of such texts said how many words they have.
+#[tokio::test]
+async fn texts_that_the_model_cannot_read_do_not_decide_the_order_of_a_method_of_one_model() {
+    let (embedding, reranker) = (folder("embedding"), folder("one"));
+    let models = [("embedding.model", embedding.to_str().unwrap()), ("reranker.model", reranker.to_str().unwrap())];
+    let running = serve(&models).await;
+    let english = ["bread with salt", "the moon makes the tide", "the yeast rises far"];
+    for (method, name) in [(v1::Method::Embedding, "embedding"), (v1::Method::CrossEncoder, "reranker")] {
+        // Twice: with vectors that were computed and that were kept.
+        for _ in 0..2 {
+            let response = rerank(&running, asked_about("🔧💡?", method, &english)).await.unwrap();
+            assert_eq!((order(&response), utilities(&response)), (vec![0, 1, 2], vec![0.0; 3]));
+            let told = response.warnings.iter().find(|one| one.contains("cannot read the query")).unwrap();
+            assert!(told.starts_with(&format!("the {name} model")) && told.contains("given order"), "{told}");
+            let all = rerank(&running, asked_about("what makes the tide", method, &[THAI, "ខ្មែរ ខ្មែរ"])).await.unwrap();
+            assert_eq!((order(&all), utilities(&all)), (vec![0, 1], vec![0.0; 2]));
+            assert!(all.warnings.iter().any(|one| one.contains("cannot read 2 of 2 passages")), "{:?}", all.warnings);
+            let some = rerank(&running, request(method, &[THAI, english[0], english[1], english[2]])).await.unwrap();
+            let plain = rerank(&running, request(method, &english)).await.unwrap();
+            assert_eq!(utilities(&some)[1..], utilities(&plain));
+            assert_eq!(order(&some).last(), Some(&0));
+            assert!(some.results.windows(2).all(|pair| pair[0].score >= pair[1].score));
+            assert!(some.warnings.iter().any(|one| one.contains("cannot read 1 of 4 passages")), "{:?}", some.warnings);
+            assert!(plain.warnings.iter().all(|one| !one.contains("cannot read")), "{:?}", plain.warnings);
+        }
+    }
+    let threshold = v1::RerankRequest {
+        score_threshold: Some(0.9),
+        ..asked_about("ห้องสมุด", v1::Method::Embedding, &english)
+    };
+    let response = rerank(&running, threshold).await.unwrap();
+    assert_eq!(response.results.len(), 3, "nothing is known by which one could be left out");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_default_leaves_out_cosines_of_texts_that_the_model_cannot_read() {
+    let (with, without) = (serve_model("embedding", &folder("embedding")).await, serve(&[]).await);
+    let english = ["bread with salt", "the moon makes the tide", "the yeast rises far", "salt"];
+    let thai: Vec<String> = (1..5).map(|words| vec![THAI; words].join(" ")).collect();
+    let thai: Vec<&str> = thai.iter().map(String::as_str).collect();
+    let mixed = [english[0], english[1], thai[0], thai[1], thai[2]];
+    let cases: [(&str, &[&str], &str); 4] = [
+        (THAI, &thai, "cannot read the query and 4 of 4 passages"),
+        (THAI, &english, "cannot read the query"),
+        ("what makes the tide", &mixed, "cannot read 3 of 5 passages"),
+        ("what makes the tide", &[english[0], THAI], "cannot read 1 of 2 passages"),
+    ];
+    for (query, passages, told) in cases {
+        // Twice: with vectors that were computed and that were kept.
+        for _ in 0..2 {
+            let found = rerank(&with, asked_about(query, v1::Method::Cascade, passages)).await.unwrap();
+            let expected = rerank(&without, asked_about(query, v1::Method::Cascade, passages)).await.unwrap();
+            assert_eq!((&found.results, &found.fusion), (&expected.results, &expected.fusion), "{query} {passages:?}");
+            let told = format!("ranked without the embedding model: it {told}");
+            assert!(found.warnings.iter().any(|one| one.starts_with(&told)), "{:?}", found.warnings);
+        }
+    }
+    // A symbol here and there is no other script.
+    let marked: Vec<String> = english.iter().map(|text| format!("{text} 🌊")).collect();
+    let marked: Vec<&str> = marked.iter().map(String::as_str).collect();
+    for (passages, count) in [(&marked[..], 0), (&[english[0], english[1], english[2], THAI][..], 1)] {
+        let found = rerank(&with, request(v1::Method::Cascade, passages)).await.unwrap();
+        assert!(found.fusion.unwrap().embedding_weight.is_some());
+        let told = |one: &String| one.starts_with("the embedding model cannot read 1 of 4 passages");
+        assert_eq!(found.warnings.iter().filter(|one| told(one)).count(), count, "{:?}", found.warnings);
+    }
+    with.stop().await;
+    without.stop().await;
+}

@@ -124,6 +124,7 @@ pub(super) async fn label(
     let mut planned = call.compute(move |call| plan_question(&owned, call, &inner)).await?;
     let tokenise_ms = milliseconds(started);
     let references = bert_score::references(engine, call, request).await?;
+    let of_references = references.as_ref().and_then(|references| references.warning.clone());
     let plan = std::mem::take(&mut planned.drawing.plan);
     let reserved = planned.reserved();
     let (outcome, mut usage) = if plan.is_empty() {
@@ -166,6 +167,7 @@ pub(super) async fn label(
         warnings.push(format!("{} passages were cut to fit", decoded.shortened));
     }
     warnings.extend(Blanks::unread(&request.passages));
+    warnings.extend(of_references.into_iter().chain(of_answers.alike.as_ref().and_then(bert_score::Scores::warning)));
     warnings.extend(verdicts.warning());
     let (request, judged_pairs) = (Arc::clone(request), verdicts.judged);
     let (judgements, whole_of) = (decoded.judgements, decoded.whole_of);
@@ -363,7 +365,7 @@ async fn measure_context(
     let text = measured.as_deref();
     let mut scores = ContextScores {
         judged: text.zip(of_answers.judged.as_ref()).map(|(text, judged)| judged.of(text)),
-        alike: text.zip(of_answers.alike.as_ref()).and_then(|(text, alike)| alike.get(text).copied()),
+        alike: text.zip(of_answers.alike.as_ref()).and_then(|(text, alike)| alike.of(text)),
         measured,
         answer: answers.greedy,
         labels: answers.labels,

@@ -27,7 +27,7 @@ fn the_retrievers_scores_or_bm25() {
 #[test]
 fn an_embedding_model_is_a_part_of_the_other_side() {
     let fusion = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]))
-        .with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
+        .with_embedding((&[0.2, 0.4, 0.6], &[]), &FusionOptions::default());
     // The cosines' variance is (3 · .08 / 3 + 2/9 · .165²) / (3 + 2/9) = .026705, their deviation .163417:
     // That of the scores is (3 · 2 / 3 + 2/9 · .9²) / (3 + 2/9) = .676552, their deviation .822528:
     // .6 · (-1.22386, 0, 1.22386) + .4 · (1.21576, 0, -1.21576)
@@ -35,12 +35,12 @@ fn an_embedding_model_is_a_part_of_the_other_side() {
     let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
     assert!(fusion.scores.iter().zip(expected).all(close), "{:?}", fusion.scores);
     assert_eq!((fusion.report.weight, fusion.report.embedding), (0.35, Some(0.6)));
-    let lexical = Fusion::of(&request(&[None; 3])).with_embedding(&[0.2, 0.4, 0.6], &FusionOptions::default());
+    let lexical = Fusion::of(&request(&[None; 3])).with_embedding((&[0.2, 0.4, 0.6], &[]), &FusionOptions::default());
     assert_eq!((lexical.report.weight, lexical.report.embedding), (0.4, Some(0.7)));
     assert_eq!(fusion.order(), [2, 1, 0]);
     // Cosines that tell nothing apart leave the retriever's order.
     let asked = FusionOptions { weight: Some(0.9), ..FusionOptions::default() };
-    let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding(&[0.5; 3], &asked);
+    let flat = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)])).with_embedding((&[0.5; 3], &[]), &asked);
     assert_eq!((flat.order(), flat.report.weight), (vec![0, 1, 2], 0.9));
 }
 
@@ -51,7 +51,7 @@ fn learnt_shares_are_mixed() {
     let report = |options: &FusionOptions| {
         let request = RerankRequest { fusion: options.clone(), ..request(&[Some(3.0), Some(2.0), Some(1.0)]) };
         let alone = Fusion::of(&request);
-        (alone.report.weight, alone.with_embedding(&[0.2, 0.4, 0.6], options).report)
+        (alone.report.weight, alone.with_embedding((&[0.2, 0.4, 0.6], &[]), options).report)
     };
     let (alone, beside) = report(&of(Learnt { alone: Some(0.7), beside_embedding: None }, None));
     assert_eq!((alone, beside.weight, beside.embedding), (0.7, 0.35, Some(0.6)));
@@ -71,7 +71,7 @@ fn learnt_shares_are_mixed() {
     assert!(beyond.check().unwrap_err().to_string().starts_with("fusion.embedding_weight"));
     // Of the standardised sides of the test above the cosines are the whole.
     let mixed = Fusion::of(&request(&[Some(3.0), Some(2.0), Some(1.0)]));
-    let mixed = mixed.with_embedding(&[0.2, 0.4, 0.6], &of(learnt, None));
+    let mixed = mixed.with_embedding((&[0.2, 0.4, 0.6], &[]), &of(learnt, None));
     let close = |(one, other): (&f64, f64)| (one - other).abs() < 1e-5;
     assert!(mixed.scores.iter().zip([-1.223_86, 0.0, 1.223_86]).all(close), "{:?}", mixed.scores);
 }
@@ -83,14 +83,14 @@ fn learnt_shares_are_mixed() {
 fn passages_without_a_cosine_come_after_the_others_in_their_own_order() {
     let scores = [Some(1.5), Some(2.0), Some(3.0), Some(1.0)];
     let fusion =
-        Fusion::of(&request(&scores)).with_embedding(&[f64::NAN, 0.4, 0.2, f64::NAN], &FusionOptions::default());
+        Fusion::of(&request(&scores)).with_embedding((&[f64::NAN, 0.4, 0.2, f64::NAN], &[]), &FusionOptions::default());
     assert!((fusion.scores[1] - 0.185_041).abs() < 1e-5, "{:?}", fusion.scores);
     assert!((fusion.scores[2] + 0.185_041).abs() < 1e-5, "{:?}", fusion.scores);
     assert_eq!((fusion.order(), fusion.comparable), (vec![1, 2, 0, 3], 2));
     let known = fusion.signals(&[f64::NAN; 4], true, 10.0);
     assert_eq!(known.iter().map(|one| one.embedding.is_some()).collect::<Vec<_>>(), [false, true, true, false]);
     assert!(known.iter().all(|one| one.model.is_none() && one.source.is_some() == one.embedding.is_some()));
-    let all = Fusion::of(&request(&scores)).with_embedding(&[0.1, 0.4, 0.2, 0.3], &FusionOptions::default());
+    let all = Fusion::of(&request(&scores)).with_embedding((&[0.1, 0.4, 0.2, 0.3], &[]), &FusionOptions::default());
     assert_eq!(all.comparable, 4);
 }
 
@@ -107,7 +107,7 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
         let options = FusionOptions { scaling, ..FusionOptions::default() };
         let mut fusion = Fusion::of(&RerankRequest { fusion: options.clone(), ..request.clone() });
         if cosines {
-            fusion = fusion.with_embedding(&[0.1, 0.4, 0.2, 0.3], &options);
+            fusion = fusion.with_embedding((&[0.1, 0.4, 0.2, 0.3], &[]), &options);
         }
         let (values, _) = fusion.values(&utilities, true, 5.0);
         let signals = fusion.signals(&utilities, true, 5.0);
@@ -122,7 +122,7 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
         assert!(signals.iter().all(|one| one.model.is_some() && one.embedding.is_some() == cosines));
     }
     // The model did not read the last one: it has the other signals, on the same scale.
-    let fusion = Fusion::of(&request).with_embedding(&cosines, &FusionOptions::default());
+    let fusion = Fusion::of(&request).with_embedding((&cosines, &[]), &FusionOptions::default());
     let part = fusion.signals(&[3.0, -1.0, 4.0, f64::NAN], true, 5.0);
     assert!(part[3].model.is_none(), "{part:?}");
     let apart = |one: usize, other: usize| {
@@ -132,7 +132,8 @@ fn signals_add_up_to_the_value_that_orders_the_list() {
     assert!(apart(3, 0) > 0.0 && (apart(3, 0) - apart(1, 0)).abs() < 1e-9, "{part:?}");
     // Scaled otherwise, cosines and the retriever's scores are one side.
     let ranks = FusionOptions { scaling: Some(Scaling::ReciprocalRank), ..FusionOptions::default() };
-    let ranked = Fusion::of(&RerankRequest { fusion: ranks.clone(), ..request }).with_embedding(&cosines, &ranks);
+    let ranked =
+        Fusion::of(&RerankRequest { fusion: ranks.clone(), ..request }).with_embedding((&cosines, &[]), &ranks);
     assert!(ranked.signals(&utilities, true, 5.0).is_empty());
 }
 
@@ -187,7 +188,7 @@ fn a_part_of_a_list_beside_an_embedding_model_is_standardised() {
 fn in_a_short_list_the_size_of_differences_counts() {
     let order = |scores: &[f64], cosines: &[f64], utilities: &[f64]| {
         let scores: Vec<_> = scores.iter().copied().map(Some).collect();
-        let fusion = Fusion::of(&request(&scores)).with_embedding(cosines, &FusionOptions::default());
+        let fusion = Fusion::of(&request(&scores)).with_embedding((cosines, &[]), &FusionOptions::default());
         descending(&fusion.values(utilities, true, 10.0).0)
     };
     assert_eq!(order(&[3.0, 2.0], &[0.500, 0.501], &[40.0, -10.0]), [0, 1]);
@@ -249,7 +250,7 @@ fn differences_count_where_the_best_passage_hardly_helps() {
         Fusion::of(&RerankRequest { fusion, ..scored.clone() })
     };
     let fusions = [
-        Fusion::of(&scored).with_embedding(&[0.6, 0.5, 0.4], &FusionOptions::default()),
+        Fusion::of(&scored).with_embedding((&[0.6, 0.5, 0.4], &[]), &FusionOptions::default()),
         Fusion::of(&scored),
         Fusion::of(&request(&[Some(-1.0), Some(-2.0), Some(-3.0)])),
         scaled(Scaling::MinMax),
@@ -263,7 +264,7 @@ fn differences_count_where_the_best_passage_hardly_helps() {
         }
     }
     // One passage, and many without a spread, stay what they are.
-    let one = Fusion::of(&request(&[Some(3.0)])).with_embedding(&[0.5], &FusionOptions::default());
+    let one = Fusion::of(&request(&[Some(3.0)])).with_embedding((&[0.5], &[]), &FusionOptions::default());
     for utility in [4.0, 0.0, -4.0] {
         assert_eq!(one.values(&[utility], true, 10.0).0, [utility]);
     }
@@ -284,4 +285,18 @@ fn a_harmful_passage_takes_little_from_the_others() {
     // Where nothing is near zero, least worths say nothing.
     let (values, _) = Fusion::of(&scored).values(&[5.0, 1.0, 0.0], true, 10.0);
     assert!((values[1] - 5.0 * 0.42).abs() < 1e-12, "{values:?}");
+}
+
+/// The first one's cosine is the highest, and says nothing.
+#[test]
+fn a_passage_that_the_embedding_model_cannot_read_counts_as_average() {
+    let scores = [Some(1.0), Some(1.0), Some(1.0), Some(1.0)];
+    let mixed = |cosines: &[f64], unreadable: &[bool]| {
+        Fusion::of(&request(&scores[..cosines.len()])).with_embedding((cosines, unreadable), &FusionOptions::default())
+    };
+    let found = mixed(&[0.9, 0.1, 0.25, 0.3], &[true, false, false, false]);
+    let alone = mixed(&[0.1, 0.25, 0.3], &[]);
+    assert_eq!(found.order(), [3, 2, 0, 1]);
+    assert_eq!(found.scores[1..], alone.scores);
+    assert_eq!((found.comparable, found.scores[0].abs() < 1e-12), (4, true));
 }

@@ -16,10 +16,10 @@ mod placing;
 
 use std::sync::Arc;
 
-use self::placing::complete;
 pub(crate) use self::placing::placed;
 use super::moi::{Moi, MoiOptions, Scheme};
 use super::query_prompt::{QueryPrompt, overhead_with};
+use super::scored::complete;
 use super::{Budget, Interim, Method, Needs, Prompt, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
@@ -328,7 +328,8 @@ impl Ranking for Running {
             // None are there where the model failed.
             if !scores.passages().is_empty() {
                 let options = &self.task.request.fusion;
-                self.fusion = self.fusion.take().map(|fusion| fusion.with_embedding(scores.passages(), options));
+                let cosines = (scores.passages(), scores.unreadable());
+                self.fusion = self.fusion.take().map(|fusion| fusion.with_embedding(cosines, options));
                 self.choose();
             }
             return Ok(());

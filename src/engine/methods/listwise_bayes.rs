@@ -52,6 +52,11 @@ impl Method for ListwiseBayes {
         true
     }
 
+    /// Beside a document that was chosen, its copy adds nothing.
+    fn tells_copies_apart(&self, _: &RerankRequest) -> bool {
+        true
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         Some(PromptShape {
             longest: request.passages.len().min(PLACES),

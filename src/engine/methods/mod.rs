@@ -157,6 +157,12 @@ pub trait Method: Send + Sync {
         None
     }
 
+    /// Whether passages of equal text are different passages for it. For the others they are one document
+    /// (`rerank::copies`).
+    fn tells_copies_apart(&self, _request: &RerankRequest) -> bool {
+        false
+    }
+
     /// A model beside the generator whose scores it mixes in, where there is one.
     fn signal(&self) -> Option<Role> {
         None

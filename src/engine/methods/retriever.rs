@@ -30,6 +30,11 @@ impl Method for Retriever {
         lacks.then_some("needs a retriever_score of every passage: without, the given order is all that it has")
     }
 
+    /// The caller said how good each passage is.
+    fn tells_copies_apart(&self, _: &RerankRequest) -> bool {
+        true
+    }
+
     fn prompts(&self, _: &RerankRequest, _: &Language) -> Option<PromptShape> {
         None
     }

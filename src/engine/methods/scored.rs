@@ -7,13 +7,19 @@ use crate::numeric::{descending, real};
 /// What decided the place of a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
-    /// The retriever's scores, or BM25 in their place: the generator did not read the passage.
+    /// The retriever's scores, BM25 in their place, or the given order: no model read the passage.
     Retriever,
     /// Prompts that hold the passage alone, or the method's own prompts where it has one stage.
     #[default]
     Alone,
     /// Prompts that hold it together with others.
     Together,
+}
+
+/// Utilities with those of passages that were not read at the lowest that was, and not above 0.
+pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
+    let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
+    utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
 }
 
 /// The outcome of a method.

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{Budget, Method, Needs, PromptShape, Ranking, Scored, Scores, Task};
+use super::scored::complete;
+use super::{Budget, Method, Needs, PromptShape, Ranking, Scored, Scores, Stage, Task};
 use crate::call::Call;
 use crate::engine::EngineError;
 use crate::engine::models::Role;
 use crate::engine::prompt::Language;
 use crate::engine::rerank::RerankRequest;
+use crate::numeric::descending;
 
 /// Utility is a logit, so that `score`, its sigmoid, is the probability that the model was trained to give.
 pub(super) const CROSS_ENCODER: ScoredApart = ScoredApart {
@@ -65,11 +67,19 @@ impl Ranking for ByModel {
     }
 
     fn absorb(&mut self, scores: &Scores, _: &Call) -> Result<(), EngineError> {
-        self.utilities = Some(scores.passages().to_vec());
+        let read = |(&score, &unreadable): (&f64, &bool)| if unreadable { f64::NAN } else { score };
+        self.utilities = Some(scores.passages().iter().zip(scores.unreadable()).map(read).collect());
         Ok(())
     }
 
+    /// Passages that the model cannot read come last, in the given order.
     fn finish(&mut self, _: &Call) -> Result<Scored, EngineError> {
-        Ok(Scored::by_utility(self.utilities.take().unwrap_or_default(), 1.0))
+        let known = self.utilities.take().unwrap_or_default();
+        let stage = |utility: &f64| if utility.is_nan() { Stage::Retriever } else { Stage::Alone };
+        let all_read = known.iter().all(|utility| utility.is_finite());
+        let stages = if all_read { Vec::new() } else { known.iter().map(stage).collect() };
+        let place = |utility: &f64| if utility.is_nan() { f64::NEG_INFINITY } else { *utility };
+        let ranking = descending(&known.iter().map(place).collect::<Vec<_>>());
+        Ok(Scored { ranking, stages, ..Scored::by_utility(complete(&known), 1.0) })
     }
 }

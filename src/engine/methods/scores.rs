@@ -20,6 +20,8 @@ pub struct Scores {
     pub(in crate::engine) samples: HashMap<usize, Sample>,
     /// The score of each passage of the request; empty unless these were asked for.
     pub(in crate::engine) passages: Vec<f64>,
+    /// Whether each of them is a passage that the model cannot read, so that its score says nothing.
+    pub(in crate::engine) unreadable: Vec<bool>,
     /// The verdict on each pair of texts; empty unless these were asked for.
     pub(in crate::engine) verdicts: Vec<Verdict>,
 }
@@ -60,6 +62,12 @@ impl Scores {
     #[must_use]
     pub fn passages(&self) -> &[f64] {
         &self.passages
+    }
+
+    /// Whether each of these passages is one that the model cannot read; empty unless scores of passages were asked for.
+    #[must_use]
+    pub fn unreadable(&self) -> &[bool] {
+        &self.unreadable
     }
 
     /// The verdict on each pair of texts, in their order; empty unless these were asked for.

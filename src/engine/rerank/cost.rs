@@ -1,5 +1,6 @@
 //! What a request takes, before it is done.
 
+use super::copies::Copies;
 use super::driver::{Driver, Round, Step, lock};
 use super::{Blanks, Passage, RerankRequest, check};
 use crate::call::Call;
@@ -107,7 +108,9 @@ impl Engine {
         if request.passages.is_empty() {
             return Ok(Cost::default());
         }
+        let copies = Copies::of(&request);
+        let request = copies.without(&request);
         let scorer = self.scoring_model(&request)?.get()?;
-        self.driver(call, &request, &scorer).first_round(request).await
+        self.driver(call, &request, &scorer, copies).first_round(request).await
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::alone::Alone;
+use super::copies::Copies;
 use super::cost::Allowed;
 use super::pending::Pending;
 use super::quota::Quota;
@@ -52,14 +53,16 @@ pub(super) struct Driver<'a> {
     pub rounds: Option<Rounds>,
     /// Log-probabilities of passages that a compression takes from the method's prompts.
     pub alone: Alone,
-    /// Passages of the request: the first interim order comes when so many prompts are scored, or half of them all.
+    /// The passages of each document that is ranked.
+    pub copies: Copies,
+    /// Documents of the request: the first interim order comes when so many prompts are scored, or half of them all.
     pub passages: usize,
 }
 
 /// What a method gave.
 pub(super) struct Driven {
     pub scored: Scored,
-    /// Tokens cut from each passage; empty for a method that asks no model.
+    /// Tokens cut from each document; empty for a method that asks no model.
     pub cut: Vec<usize>,
 }
 
@@ -146,7 +149,8 @@ impl Driver<'_> {
                     }
                     warnings.append(&mut scored.warnings);
                     scored.warnings = warnings;
-                    self.call.tally().add_cut(cut.iter().filter(|dropped| **dropped > 0).count());
+                    let of_passages = self.copies.spread(&cut);
+                    self.call.tally().add_cut(of_passages.iter().filter(|dropped| **dropped > 0).count());
                     return Ok(Driven { scored: *scored, cut });
                 }
                 Step::Score(round) => scores = Some(self.score(&ranking, *round, allowed).await?),
@@ -160,7 +164,7 @@ impl Driver<'_> {
                 Step::ScorePassages(role) => {
                     let scored = self.score_passages(role, &task, allowed.tokens).await?;
                     cut = scored.cut;
-                    warnings.extend(shortened(&cut).into_iter().chain(scored.warning));
+                    warnings.extend(shortened(&self.copies.spread(&cut)).into_iter().chain(scored.warnings));
                     scores = Some(scored.scores);
                 }
             }
@@ -171,8 +175,9 @@ impl Driver<'_> {
     pub(super) async fn begin(&mut self, request: RerankRequest, signal: Option<Role>) -> Result<Begun, EngineError> {
         let started = Instant::now();
         let _timed = self.call.stage(Stage::Tokenise);
-        let (model, limits) = (self.model.clone(), self.limits);
-        let begun = self.call.compute(move |call| begin(call, model.as_deref(), limits, (request, signal))).await?;
+        let (model, limits, copies) = (self.model.clone(), self.limits, self.copies.clone());
+        let work = move |call: &Call| begin(call, model.as_deref(), limits, (request, signal), &copies);
+        let begun = self.call.compute(work).await.map_err(|error| self.copies.named(error))?;
         self.usage.tokenise_ms += milliseconds(started);
         Ok(begun)
     }
@@ -297,6 +302,7 @@ impl Driver<'_> {
                 }} => {
                     interim = None;
                     if let Some(Interim { order, observations }) = order {
+                        let order = self.copies.order(&order);
                         self.tell(RerankEvent::Interim { order, observations });
                     }
                 }
@@ -332,6 +338,7 @@ fn begin(
     model: Option<&ServedGenerator>,
     limits: Limits,
     (mut request, signal): (RerankRequest, Option<Role>),
+    copies: &Copies,
 ) -> Result<Begun, EngineError> {
     let method = request.method();
     method.prepare(&mut request);
@@ -363,7 +370,7 @@ fn begin(
         let form = method.passage_form(&model.language);
         let fitted: FittedPassages = fit_formed(form, &model.language, &task.request.passages, fit, call)?;
         (task.passages, cut) = (fitted.tokens, fitted.cut);
-        warnings.extend(shortened(&cut));
+        warnings.extend(shortened(&copies.spread(&cut)));
     }
     let task = Arc::new(task);
     let ranking = method.begin(Arc::clone(&task))?;

@@ -2,13 +2,14 @@
 //! `passages` asks the models beside the generator, `verdicts` the entailment model, `inline` measures utility and `compress`
 //! (`compressor`) shortens what is returned, by log-probabilities that the ranking read beside its own where it can (`alone`).
 //! `place` mixes, scores, cuts and arranges; `results` is what comes out. `pairs` scores pairs with queries of their own, `quota` bounds lists together, and
-//! `cost` says what a request would take.
+//! `cost` says what a request would take. `copies` has documents of equal text ranked once.
 
 mod alone;
 mod blanks;
 mod check;
 mod compress;
 mod compressor;
+mod copies;
 mod cost;
 mod driver;
 mod inline;
@@ -33,6 +34,7 @@ pub(in crate::engine) use blanks::Blanks;
 pub(crate) use blanks::places_of;
 pub use compress::{CompressedPassage, Compression, CompressionReport};
 use compressor::Compressor;
+pub(crate) use copies::Copies;
 use driver::{Driven, Driver};
 pub use inline::{Inline, InlineReport};
 pub use pairs::{Pair, PairScore, PairScores};
@@ -253,6 +255,12 @@ impl Engine {
         quota: Quota,
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
+        let copies = Copies::of(&request);
+        // What is returned, compressed and measured is the request's passages, with copies.
+        let given = copies.any().then(|| request.clone());
+        if copies.any() {
+            request = copies.without(&request);
+        }
         if let Some(role) = request.method().beside() {
             self.models().scorer(role)?;
         }
@@ -286,13 +294,14 @@ impl Engine {
             return Err(place::not_calibrated(&request, || scorer.calibrations.why_none(&request, sha256.as_deref())));
         }
         request.fusion.learnt = calibrations.learnt();
+        let given = given.as_ref().unwrap_or(&request);
         generator.position_bias.check(request.context_order)?;
         let method = request.method();
         let admitted = self.admit_ranking(call, reading, &request)?;
-        let compressor = self.compressor(call, &reader, &request).await?;
+        let compressor = self.compressor(call, &reader, given).await?;
         let compression_cost = compressor.as_ref().map_or(0, Compressor::cost);
-        let (inline_cost, elsewhere) = self.inline_reserve(call, reading, &request).await?;
-        let mut driver = self.driver(call, &request, &reader);
+        let (inline_cost, elsewhere) = self.inline_reserve(call, reading, given).await?;
+        let mut driver = self.driver(call, &request, &reader, copies.clone());
         driver.reserved = inline_cost + compression_cost;
         driver.elsewhere = elsewhere;
         driver.quota = quota.clone();
@@ -337,16 +346,18 @@ impl Engine {
         let mut placed = if request.auto_k {
             // What it sums takes milliseconds for long lists.
             let (request, generator, scorer) = (request.clone(), Arc::clone(&generator), Arc::clone(&scorer));
-            call.compute(move |_| place::place((&generator, &scorer), &request, calibration.as_ref(), driven, usage))
-                .await?
+            call.compute(move |_| {
+                place::place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies))
+            })
+            .await?
         } else {
-            place::place((&generator, &scorer), &request, calibration.as_ref(), driven, usage)?
+            place::place((&generator, &scorer), &request, calibration.as_ref(), driven, (usage, &copies))?
         };
         // Before the utility, which gives back what the generator no longer has to do while answers are judged.
-        self.compress(call, compressor, (&request, alone), &mut placed).await?;
+        self.compress(call, compressor, (given, alone), &mut placed).await?;
         let read = placed.usage.tokens;
         if !placed.passages.is_empty() {
-            self.measure_inline(call, &request, &mut placed, &quota).await?;
+            self.measure_inline(call, given, &mut placed, &quota).await?;
         }
         let measured = placed.usage.tokens - read;
         // Where nothing is returned no utility is measured, which says nothing of requests for one.
@@ -361,7 +372,13 @@ impl Engine {
         Ok(placed)
     }
 
-    fn driver<'a>(&'a self, call: &'a Call, request: &RerankRequest, scorer: &Arc<ServedGenerator>) -> Driver<'a> {
+    fn driver<'a>(
+        &'a self,
+        call: &'a Call,
+        request: &RerankRequest,
+        scorer: &Arc<ServedGenerator>,
+        copies: Copies,
+    ) -> Driver<'a> {
         let asks_model = request.method().asks_generator();
         Driver {
             call,
@@ -379,6 +396,7 @@ impl Engine {
             quota: Quota::default(),
             rounds: None,
             alone: Alone::default(),
+            copies,
             passages: request.passages.len(),
         }
     }

@@ -11,6 +11,7 @@ use super::driver::shortened;
 use super::quota::Quota;
 use super::{Blanks, Passage, RerankRequest, Usage, check};
 use crate::call::{Call, Place};
+use crate::engine::error::passage_of;
 use crate::engine::estimate::Size;
 use crate::engine::methods::{MethodRef, Stage};
 use crate::engine::prompt::CutSide;
@@ -125,8 +126,8 @@ impl Engine {
             outcome.usage.extend(&ranked.usage, at_once > 1);
             let unread = ranked.passages.iter().filter(|passage| passage.stage == Stage::Retriever).count();
             // Where none was read, the ranking says so itself.
-            if unread > 0 && unread < ranked.passages.len() && !outcome.warnings.iter().any(|warning| warning == UNREAD)
-            {
+            let in_part = asks && unread > 0 && unread < ranked.passages.len();
+            if in_part && !outcome.warnings.iter().any(|warning| warning == UNREAD) {
                 outcome.warnings.push(UNREAD.to_owned());
             }
             // What was cut is told for all lists together.
@@ -186,9 +187,7 @@ impl List {
     fn named(&self, mut error: EngineError) -> EngineError {
         if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
             let first = self.pairs.first().copied().unwrap_or(0);
-            let within = field.strip_prefix("passages[").and_then(|rest| rest.split_once(']'));
-            let of_passage =
-                within.and_then(|(place, rest)| Some((self.pairs.get(place.parse::<usize>().ok()?)?, rest)));
+            let of_passage = passage_of(field).and_then(|(place, rest)| Some((self.pairs.get(place)?, rest)));
             *field = match (of_passage, field.as_str()) {
                 (Some((pair, rest)), _) => format!("pairs[{pair}]{rest}"),
                 (None, "query") => format!("pairs[{first}].query"),

@@ -19,7 +19,7 @@ use crate::numeric::real;
 use crate::plan::{Cost, Token};
 use crate::scheduler::ScheduleError;
 use crate::scheduler::pace::FILL;
-use crate::scheduler::reranker::{List, Progress, ScoreError, Scored};
+use crate::scheduler::reranker::{List, Progress, ScoreError, Scored, Unreadable};
 
 /// How the warning begins that a ranking lacks the scores of a model.
 pub(crate) const RANKED_WITHOUT: &str = "ranked without";
@@ -28,14 +28,32 @@ pub(crate) const RANKED_WITHOUT: &str = "ranked without";
 pub(super) struct PassageScores {
     pub scores: Scores,
     pub cut: Vec<usize>,
-    /// That the query was cut, where it was.
-    pub warning: Option<String>,
+    /// That the query was cut, and which texts the model cannot read.
+    pub warnings: Vec<String>,
 }
 
 /// The warning of a query that lost so many tokens for this model.
 fn query_cut(role: Role, cut: usize) -> Option<String> {
     let words = || format!("the query was cut by {cut} tokens to fit the {} model", role.name());
     (cut > 0).then(words)
+}
+
+/// Which texts a model cannot read, as the end of a sentence that begins with the model; `None` where it can read all.
+fn unread_texts(unreadable: &Unreadable) -> Option<String> {
+    let (all, count) = (unreadable.passages.len(), unreadable.count());
+    let texts = match (unreadable.query, count) {
+        (false, 0) => return None,
+        (true, 0) => "the query".to_owned(),
+        (false, count) => format!("{count} of {all} passages"),
+        (true, count) => format!("the query and {count} of {all} passages"),
+    };
+    Some(format!("cannot read {texts}: most of the text is words that its vocabulary lacks"))
+}
+
+/// Whether the scores of a list say too little to be mixed in: the model cannot read the query, most passages, or more than one.
+fn says_nothing(unreadable: &Unreadable) -> bool {
+    let (all, count) = (unreadable.passages.len(), unreadable.count());
+    unreadable.query || 2 * count > all || all - count < 2
 }
 
 /// The model beside the generator whose scores the method of a request mixes in: the server has it, and the request leaves the
@@ -60,6 +78,15 @@ fn list(request: &RerankRequest, truncate: bool, tokens: usize, until: Option<In
         tokens,
         until,
         preferred: Vec::new(),
+    }
+}
+
+impl From<Scored> for Scores {
+    /// Nothing can be compared with a query that the model cannot read.
+    fn from(scored: Scored) -> Self {
+        let Unreadable { query, passages } = scored.unreadable;
+        let unreadable = passages.into_iter().map(|passage| query || passage).collect();
+        Self { passages: scored.scores, unreadable, ..Self::default() }
     }
 }
 
@@ -113,7 +140,7 @@ impl Driver<'_> {
         };
         let scored = outcome.map_err(|error| match error {
             ScoreError::Budget { needed, .. } => EngineError::Budget { needed: needed + spent, allowed },
-            other => other.into(),
+            other => self.copies.named(other.into()),
         })?;
         Ok(self.account(role, scored))
     }
@@ -159,15 +186,22 @@ impl Driver<'_> {
                     self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
                     warnings.extend(query_cut(role, scored.query_cut));
-                    let (all, left_out) =
-                        (scored.scores.len(), scored.scores.iter().filter(|score| score.is_nan()).count());
-                    if left_out > 0 {
-                        let (name, read) = (role.name(), all - left_out);
-                        warnings.push(format!(
-                            "the {name} model had time for {read} of {all} passages; the others come last"
-                        ));
+                    let (name, unread) = (role.name(), unread_texts(&scored.unreadable));
+                    if let Some(problem) = unread.as_ref().filter(|_| says_nothing(&scored.unreadable)) {
+                        format!("it {problem}")
+                    } else {
+                        let average = |problem| format!("the {name} model {problem}; it counts them as average");
+                        warnings.extend(unread.map(average));
+                        let (all, left_out) =
+                            (scored.scores.len(), scored.scores.iter().filter(|score| score.is_nan()).count());
+                        if left_out > 0 {
+                            let read = all - left_out;
+                            warnings.push(format!(
+                                "the {name} model had time for {read} of {all} passages; the others come last"
+                            ));
+                        }
+                        return Ok(scored.into());
                     }
-                    return Ok(Scores { passages: scored.scores, ..Scores::default() });
                 }
                 // The deadline of the list is not that of the call.
                 Err(_) | Ok(Err(ScoreError::Schedule(ScheduleError::Stopped(Stopped::DeadlineExceeded)))) => {
@@ -220,8 +254,15 @@ impl Driver<'_> {
         self.usage.pairs += scored.scores.len();
         self.usage.queue_ms += milliseconds(scored.queued);
         self.usage.score_ms += milliseconds(scored.running);
-        let scores = Scores { passages: scored.scores, ..Scores::default() };
-        PassageScores { scores, cut: scored.cut, warning: query_cut(role, scored.query_cut) }
+        let Unreadable { query, passages } = &scored.unreadable;
+        let unread = unread_texts(&scored.unreadable).map(|problem| {
+            let all = *query || passages.iter().all(|&unreadable| unreadable);
+            let order =
+                if all { "the given order is kept, and utilities and scores say nothing" } else { "they come last" };
+            format!("the {} model {problem}; {order}", role.name())
+        });
+        let warnings = query_cut(role, scored.query_cut).into_iter().chain(unread).collect();
+        PassageScores { cut: scored.cut.clone(), warnings, scores: scored.into() }
     }
 
     fn tell_of(&self, progress: Progress) {

@@ -1,5 +1,6 @@
 //! From the outcome of a method to results: fusion where the request asks for it, scores, threshold, count, arrangement.
 
+use super::copies::Copies;
 use super::driver::Driven;
 use super::{Ranked, RerankRequest, Reranked, Usage};
 use crate::engine::EngineError;
@@ -24,9 +25,11 @@ pub(super) const fn asks_mix(request: &RerankRequest) -> bool {
     matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25)
 }
 
-/// Whether a method that reads with the generator had no time for one passage. Its values then say nothing.
+/// Whether a method that asks a model has no passage read: the generator had no time for one, or the model cannot read the texts. Its
+/// values then say nothing.
 pub(super) fn is_unread(request: &RerankRequest, scored: &Scored) -> bool {
-    request.method().asks_generator() && !scored.is_measured()
+    let method = request.method();
+    (method.asks_generator() || method.beside().is_some()) && !scored.is_measured()
 }
 
 /// Mixes the retriever's scores into a ranking. Blocking: BM25 reads all passages.
@@ -67,7 +70,7 @@ pub(super) fn place(
     request: &RerankRequest,
     calibration: Option<&Calibration>,
     Driven { mut scored, cut }: Driven,
-    usage: Usage,
+    (usage, copies): (Usage, &Copies),
 ) -> Result<Reranked, EngineError> {
     let values = lowered(scored.values.as_ref().unwrap_or(&scored.utilities), &scored.ranking);
     let unit = scored.unit;
@@ -124,18 +127,21 @@ pub(super) fn place(
     // The model's own utility says what helps. A mixed score can be above one half for a passage that the retriever likes.
     let helps = |index: usize| !scored.has_zero || scored.utilities[index] > 0.0;
     let least = request.score_threshold.filter(|_| !unread).unwrap_or(0.0);
-    let (mut passages, mut places): (Vec<Ranked>, Vec<usize>) = ranked
+    let (mut documents, mut places): (Vec<Ranked>, Vec<usize>) = ranked
         .enumerate()
         .take(cut_at)
         .filter(|(_, passage)| passage.score >= least && (!request.only_helpful || helps(passage.index)))
-        .take(request.top_n.unwrap_or(usize::MAX))
         .map(|(place, passage)| (passage, place))
         .unzip();
     places.push(usize::MAX);
-    for (passage, next) in passages.iter_mut().zip(places.windows(2)) {
+    for (passage, next) in documents.iter_mut().zip(places.windows(2)) {
         // Known for neighbours of the ranking only.
         passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
     }
+    // What is cut so far is cut with all of its copies.
+    let mut passages = copies.ranked(documents, &scored);
+    passages.truncate(request.top_n.unwrap_or(usize::MAX));
+    passages.last_mut().into_iter().for_each(|passage| passage.outranks_next = None);
     // The zero of the best passage rarely says it: passages of the same subject make a query a little likelier.
     let none_helps = none_relevant
         .map(|probability| probability >= 0.5)

@@ -8,16 +8,16 @@
 mod observed;
 mod shares;
 
-use observed::Observed;
+use observed::{Cosines, Observed};
 pub(crate) use shares::TriedMix;
 use shares::{best, built_in, tried};
 
 use super::EvaluationError;
 use crate::call::Call;
 use crate::engine::fusing::{self, Shares};
-use crate::engine::methods::{self, MethodRef};
+use crate::engine::methods::{self, MethodRef, Stage};
 use crate::engine::models::Role;
-use crate::engine::rerank::{MoiOptions, RANKED_WITHOUT, RerankRequest};
+use crate::engine::rerank::{Copies, MoiOptions, RANKED_WITHOUT, RerankRequest};
 use crate::engine::{Engine, EngineError};
 use crate::evaluation::compare::data::Question;
 use crate::fusion::calibration::{Calibration, Mix};
@@ -148,6 +148,9 @@ impl Answers {
             passage_tokens: settings.passage_tokens,
             ..RerankRequest::default()
         };
+        // The server mixes and scores documents of equal text as one.
+        let copies = Copies::of(&request);
+        let (request, labels) = (copies.without(&request), copies.largest(&question.list.labels));
         if let Some(why) = self.method.uncalibrated(&request) {
             return Err(EngineError::invalid("passages", format!("{} {why}", self.method.name())));
         }
@@ -162,13 +165,16 @@ impl Answers {
             let alone = RerankRequest { method, truncate: Some(true), ..request.clone() };
             let mut passages = engine.rerank(call, alone, None).await?.passages;
             passages.sort_by_key(|passage| passage.index);
-            cosines = Some(passages.iter().map(|passage| passage.utility).collect());
+            cosines = Some(Cosines {
+                scores: passages.iter().map(|passage| passage.utility).collect(),
+                unreadable: passages.iter().map(|passage| passage.stage == Stage::Retriever).collect(),
+            });
             let scorer = engine.models().scorer(Role::Embedding)?;
             self.embedding = Some(scorer.scores_sha256());
         } else if let Some(warning) = answer.warnings.iter().find(|warning| warning.starts_with(RANKED_WITHOUT)) {
             self.without.get_or_insert_with(|| warning.clone());
         }
-        self.observed.push(Observed::new(&request, &answer, cosines, &question.list.labels, settings.threshold));
+        self.observed.push(Observed::new(&request, &answer, cosines, &labels, settings.threshold));
         Ok(())
     }
 

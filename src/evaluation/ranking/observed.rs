@@ -7,6 +7,15 @@ use crate::fusion::bm25;
 use crate::metrics::rank::{Grading, Kind, Metric, Ranking};
 use crate::numeric::{lowered, real};
 
+/// Cosines of an embedding model.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cosines {
+    /// One a passage.
+    pub scores: Vec<f64>,
+    /// Whether each passage is one that the model cannot read.
+    pub unreadable: Vec<bool>,
+}
+
 /// A list, its labels, and what the method said of it.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
@@ -24,8 +33,8 @@ pub(super) struct Observed {
     unit: f64,
     /// The retriever's side of the fusion; `None` for a method that does not fuse.
     retriever: Option<Fusion>,
-    /// The cosine of each passage, where the method mixes in those of an embedding model.
-    cosines: Option<Vec<f64>>,
+    /// The cosines, where the method mixes in those of an embedding model.
+    cosines: Option<Cosines>,
     /// Query and texts, for BM25 of a part of the list.
     texts: (String, Vec<String>),
     /// Gains of nDCG.
@@ -39,7 +48,7 @@ impl Observed {
     pub fn new(
         request: &RerankRequest,
         answer: &Reranked,
-        cosines: Option<Vec<f64>>,
+        cosines: Option<Cosines>,
         labels: &[f64],
         threshold: f64,
     ) -> Self {
@@ -99,6 +108,7 @@ impl Observed {
         fusion.report.weight = shares.weight;
         let Some(cosines) = &self.cosines else { return Some(fusion) };
         let learnt = Learnt { beside_embedding: Some(shares), ..Learnt::default() };
+        let cosines = (&*cosines.scores, &*cosines.unreadable);
         Some(fusion.with_embedding(cosines, &FusionOptions { learnt, ..FusionOptions::default() }))
     }
 
@@ -200,7 +210,10 @@ impl Observed {
             stages: kept.iter().map(|&index| self.stages[index]).collect(),
             unit: self.unit,
             retriever,
-            cosines: self.cosines.as_deref().map(of),
+            cosines: self.cosines.as_ref().map(|cosines| Cosines {
+                scores: of(&cosines.scores),
+                unreadable: kept.iter().map(|&index| cosines.unreadable[index]).collect(),
+            }),
             texts: (self.texts.0.clone(), texts),
             labels: of(&self.labels),
             relevant: vec![false; kept.len()],

@@ -1,6 +1,5 @@
 use super::*;
 use crate::engine::fusing::{FusionReport, Source};
-use crate::engine::methods::Stage;
 use crate::engine::position_bias::{Arrangement, ContextOrder, Ground};
 use crate::engine::rerank::{Passage, Ranked, Reranked, Usage};
 use crate::fusion::Scaling;
@@ -59,6 +58,8 @@ fn list_beside(rows: &[(f64, f64, bool)], fuses: bool, cosines: Option<Vec<f64>>
         model: crate::model::GeneratorInfo::default(),
     };
     let labels: Vec<f64> = rows.iter().map(|row| f64::from(u8::from(row.2))).collect();
+    let unreadable = vec![false; rows.len()];
+    let cosines = cosines.map(|scores| Cosines { scores, unreadable });
     Observed::new(&request, &answer, cosines, &labels, 0.5)
 }
 

@@ -3,7 +3,7 @@
 use ort::session::SessionOutputs;
 
 use super::PassageSettings;
-use super::encoder::Encoder;
+use super::encoder::{Encoder, ids};
 use super::labels::in_order;
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError};
@@ -58,17 +58,19 @@ impl Reranker for CrossEncoder {
 
     /// A query may take three quarters of what the special tokens leave.
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
-        let mut ids = self.encoder.tokens(text)?;
+        let mut pieces = self.encoder.tokens(text)?;
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true)) * 3 / 4;
-        let cut = shorten_query(&mut ids, available, truncate)?;
-        Ok(Encoded { ids, cut, ..Encoded::default() })
+        let cut = shorten_query(&mut pieces, available, truncate)?;
+        let unreadable = self.encoder.is_unreadable(text, &pieces);
+        Ok(Encoded { ids: ids(&pieces), cut, unreadable, ..Encoded::default() })
     }
 
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
-        let mut ids = self.encoder.tokens(text)?;
+        let mut pieces = self.encoder.tokens(text)?;
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true) + query.ids.len());
-        let cut = shorten(&mut ids, 0, available, shortening)?;
-        Ok(Encoded { cut, ..self.encoder.frame(&query.ids, Some(&ids))? })
+        let cut = shorten(&mut pieces, 0, available, shortening)?;
+        let unreadable = self.encoder.is_unreadable(text, &pieces);
+        Ok(Encoded { cut, unreadable, ..self.encoder.frame(&query.ids, Some(&ids(&pieces)))? })
     }
 
     fn score(&mut self, _: &Encoded, passages: &[&Encoded]) -> Result<Vec<f64>, ModelError> {

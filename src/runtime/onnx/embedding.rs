@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::PassageSettings;
-use super::encoder::{Encoder, beside, json};
+use super::encoder::{Encoder, Piece, beside, ids, json};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker, RerankerInfo, Shortening, TextError, TokenStates};
 use crate::runtime::passages::{shorten, shorten_query};
@@ -149,6 +149,12 @@ impl Embedder {
         self.encoder.most_tokens.saturating_sub(self.encoder.added(false))
     }
 
+    /// The tokens of a text, of which `prefix` stand before it, as the network reads them.
+    fn framed(&self, text: &str, pieces: &[Piece], prefix: usize, cut: usize) -> Result<Encoded, TextError> {
+        let unreadable = self.encoder.is_unreadable(text, pieces.get(prefix..).unwrap_or_default());
+        Ok(Encoded { cut, unreadable, ..self.encoder.frame(&ids(pieces), None)? })
+    }
+
     /// Embeddings of length 1; of length 0 for a text without a direction. Single precision, so that a vector that was kept is the
     /// one that was computed.
     fn embed(&mut self, texts: &[&Encoded]) -> Result<Vec<Vec<f32>>, ModelError> {
@@ -233,16 +239,17 @@ impl Reranker for Embedder {
     }
 
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
-        let mut ids = self.encoder.tokens(&format!("{}{text}", self.query_prefix))?;
-        let cut = shorten_query(&mut ids, self.available(), truncate)?;
-        Ok(Encoded { cut, ..self.encoder.frame(&ids, None)? })
+        let mut pieces = self.encoder.tokens(&format!("{}{text}", self.query_prefix))?;
+        let cut = shorten_query(&mut pieces, self.available(), truncate)?;
+        let prefix = self.encoder.tokens(&self.query_prefix)?.len();
+        self.framed(text, &pieces, prefix, cut)
     }
 
     fn passage(&self, _: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
-        let mut ids = self.encoder.tokens(&format!("{}{text}", self.passage_prefix))?;
+        let mut pieces = self.encoder.tokens(&format!("{}{text}", self.passage_prefix))?;
         let prefix = self.encoder.tokens(&self.passage_prefix)?.len();
-        let cut = shorten(&mut ids, prefix, self.available(), shortening)?;
-        Ok(Encoded { cut, ..self.encoder.frame(&ids, None)? })
+        let cut = shorten(&mut pieces, prefix, self.available(), shortening)?;
+        self.framed(text, &pieces, prefix, cut)
     }
 
     fn query_cost(&self, query: &Encoded) -> usize {
@@ -285,9 +292,10 @@ impl Reranker for Embedder {
             return Err(ModelError::Unusable { path: self.info.name.clone(), problem });
         }
         let frame = |text: &&str| {
-            let mut ids = self.encoder.tokens(text)?;
-            ids.truncate(self.available());
-            self.encoder.frame_own(&ids)
+            let mut pieces = self.encoder.tokens(text)?;
+            pieces.truncate(self.available());
+            let (encoded, own) = self.encoder.frame_own(&ids(&pieces))?;
+            Ok((Encoded { unreadable: self.encoder.is_unreadable(text, &pieces), ..encoded }, own))
         };
         let framed: Result<Vec<_>, TextError> = texts.iter().map(frame).collect();
         let framed = framed.map_err(|error| ModelError::Decode(format!("a text cannot be tokenised: {error:?}")))?;
@@ -295,12 +303,12 @@ impl Reranker for Embedder {
         let output = self.output;
         let states = self.encoder.run(&encoded, |outputs, batch| {
             let (width, rows) = rows(outputs, output, batch.len())?;
-            Ok(rows.map(|row| TokenStates { width, values: row.to_vec() }).collect())
+            Ok(rows.map(|row| (width, row.to_vec())).collect())
         })?;
-        let own = |(TokenStates { width, values }, (_, own)): (TokenStates, &(Encoded, std::ops::Range<usize>))| {
+        let own = |((width, values), (encoded, own)): ((usize, Vec<f32>), &(Encoded, std::ops::Range<usize>))| {
             let values = values.get(own.start * width..own.end * width).map(<[f32]>::to_vec);
             let missing = || ModelError::Decode("the output has fewer vectors than tokens".into());
-            Ok(TokenStates { width, values: values.ok_or_else(missing)? })
+            Ok(TokenStates { width, values: values.ok_or_else(missing)?, unreadable: encoded.unreadable })
         };
         states.into_iter().zip(&framed).map(own).collect()
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ort::session::{Session, SessionOutputs};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokenizers::{Encoding, Token, Tokenizer};
+use tokenizers::{Encoding, ModelWrapper, Token, Tokenizer};
 
 use super::session::{self, Row, Source};
 use super::{PassageSettings, environment};
@@ -76,9 +76,35 @@ pub(super) fn json<T: DeserializeOwned + Default>(path: &Path) -> Result<T, Mode
     }
 }
 
+/// A token of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub id: u32,
+    /// Characters of the text that it stands for; counted in texts with unknown words only.
+    length: usize,
+}
+
+/// Token numbers of pieces.
+pub(super) fn ids(pieces: &[Piece]) -> Vec<u32> {
+    pieces.iter().map(|piece| piece.id).collect()
+}
+
+/// Whether more than half of the characters of a text stand in unknown words, or none of them is a token. Characters are counted and
+/// not tokens: a sentence of a script without spaces is one unknown token.
+fn is_unreadable(text: &str, pieces: &[Piece], unknown: Option<u32>) -> bool {
+    if pieces.is_empty() {
+        return !text.trim().is_empty();
+    }
+    let all: usize = pieces.iter().map(|piece| piece.length).sum();
+    let unread: usize = pieces.iter().filter(|piece| Some(piece.id) == unknown).map(|piece| piece.length).sum();
+    2 * unread > all
+}
+
 pub(super) struct Encoder {
     session: Session,
     tokenizer: Tokenizer,
+    /// The token of words that the tokenizer does not know.
+    unknown: Option<u32>,
     pub config: ModelConfig,
     pub most_tokens: usize,
     batch: usize,
@@ -99,6 +125,7 @@ impl Encoder {
         let config: ModelConfig = json(&beside(&settings.network, "config.json"))?;
         let limits: TokenizerConfig = json(&beside(&settings.network, "tokenizer_config.json"))?;
         let (tokenizer, pad) = tokenizer(&beside(&settings.network, "tokenizer.json"))?;
+        let unknown = unknown_token(&tokenizer);
         let stated = limits.model_max_length.filter(|length| *length < 1e6).map(crate::numeric::count);
         let most_tokens = [config.positions(), stated].into_iter().flatten().fold(settings.most_tokens, usize::min);
         if most_tokens < LEAST_TOKENS {
@@ -109,7 +136,7 @@ impl Encoder {
             0 => BATCH,
             given => given,
         };
-        Ok(Self { session, tokenizer, config, most_tokens, batch, pad, typed })
+        Ok(Self { session, tokenizer, unknown, config, most_tokens, batch, pad, typed })
     }
 
     /// Names of the outputs.
@@ -121,14 +148,18 @@ impl Encoder {
     ///
     /// # Errors
     /// [`TextError::Tokenizer`].
-    pub fn tokens(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        let encoding = self.tokenizer.encode_fast(text, false);
-        encoding.map(|encoding| encoding.get_ids().to_vec()).map_err(|error| TextError::Tokenizer(error.to_string()))
+    pub fn tokens(&self, text: &str) -> Result<Vec<Piece>, TextError> {
+        pieces(&self.tokenizer, text, self.unknown).map_err(|error| TextError::Tokenizer(error.to_string()))
+    }
+
+    /// Whether the model cannot read a text of these tokens.
+    pub fn is_unreadable(&self, text: &str, pieces: &[Piece]) -> bool {
+        is_unreadable(text, pieces, self.unknown)
     }
 
     /// A short text, or pair of texts, to try the network with. A tokenizer may not know its words.
     pub fn probe(&self, pair: bool) -> Encoded {
-        let [first, second] = ["a", "b"].map(|text| self.tokens(text).unwrap_or_else(|_| vec![0]));
+        let [first, second] = ["a", "b"].map(|text| self.tokens(text).map_or_else(|_| vec![0], |pieces| ids(&pieces)));
         let plain = || Encoded { ids: first.clone(), ..Encoded::default() };
         self.frame(&first, pair.then_some(second.as_slice())).unwrap_or_else(|_| plain())
     }
@@ -190,7 +221,31 @@ impl Encoder {
 }
 
 fn encoded(framed: &Encoding) -> Encoded {
-    Encoded { ids: framed.get_ids().to_vec(), types: framed.get_type_ids().to_vec(), cut: 0 }
+    Encoded { ids: framed.get_ids().to_vec(), types: framed.get_type_ids().to_vec(), ..Encoded::default() }
+}
+
+/// Tokens of a text. Offsets take time, and only those of unknown words are needed.
+fn pieces(tokenizer: &Tokenizer, text: &str, unknown: Option<u32>) -> tokenizers::Result<Vec<Piece>> {
+    let encoding = tokenizer.encode_fast(text, false)?;
+    let ids = encoding.get_ids();
+    if !ids.iter().any(|&id| Some(id) == unknown) {
+        return Ok(ids.iter().map(|&id| Piece { id, length: 1 }).collect());
+    }
+    let encoding = tokenizer.encode_char_offsets(text, false)?;
+    let lengths = encoding.get_offsets().iter().map(|(start, end)| end.saturating_sub(*start));
+    Ok(encoding.get_ids().iter().zip(lengths).map(|(&id, length)| Piece { id, length }).collect())
+}
+
+/// The token that a tokenizer gives for what it does not know; `None` for one that knows every byte.
+fn unknown_token(tokenizer: &Tokenizer) -> Option<u32> {
+    let name = match tokenizer.get_model() {
+        ModelWrapper::WordPiece(model) => Some(&*model.unk_token),
+        ModelWrapper::WordLevel(model) => Some(&*model.unk_token),
+        ModelWrapper::BPE(model) => model.unk_token.as_deref(),
+        // It does not tell its token. Published files have one of these names.
+        ModelWrapper::Unigram(_) => ["<unk>", "[UNK]"].into_iter().find(|name| tokenizer.token_to_id(name).is_some()),
+    };
+    name.and_then(|name| tokenizer.token_to_id(name))
 }
 
 fn tokenizer(path: &Path) -> Result<(Tokenizer, i64), ModelError> {
@@ -207,6 +262,55 @@ fn tokenizer(path: &Path) -> Result<(Tokenizer, i64), ModelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn bundled(words: &[&str]) -> (Tokenizer, Option<u32>) {
+        let vocabulary: Vec<String> =
+            words.iter().enumerate().map(|(number, word)| format!("{word:?}: {number}")).collect();
+        let text = format!(
+            r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {{"type": "BertPreTokenizer"}}, "post_processor": null, "decoder": null,
+            "model": {{"type": "WordPiece", "vocab": {{{}}}, "unk_token": "[UNK]", "continuing_subword_prefix": "\u0023\u0023",
+            "max_input_chars_per_word": 100}}}}"#,
+            vocabulary.join(", ")
+        );
+        let tokenizer: Tokenizer = text.parse().unwrap();
+        let unknown = unknown_token(&tokenizer);
+        (tokenizer, unknown)
+    }
+
+    #[test]
+    fn a_text_of_unknown_words_cannot_be_read() {
+        let (tokenizer, unknown) = bundled(&["[UNK]", "when", "does", "it", "open", "?", "."]);
+        assert_eq!(unknown, Some(0));
+        let unreadable = |text: &str| is_unreadable(text, &pieces(&tokenizer, text, unknown).unwrap(), unknown);
+        for text in [
+            "ห้องสมุดเปิดกี่โมง?",
+            "បណ្ណាល័យ បើក ?",
+            "ቤተ መጻሕፍት መቼ ይከፈታል ?",
+            "🔧💡 👨",
+            // One token of six is unknown. It stands for most of the text.
+            "it does open ? . ห้องสมุดเปิดกี่โมงห้องสมุดเปิดกี่โมง",
+            &"a".repeat(101),
+        ] {
+            assert!(unreadable(text), "{text}");
+        }
+        for text in ["when does it open ?", "when does it open 🔧 ?", "when does Kell open it ?", "", " "] {
+            assert!(!unreadable(text), "{text}");
+        }
+        // Nothing is left of it.
+        assert!(is_unreadable("\u{e000}", &[], None) && !is_unreadable(" ", &[], None));
+    }
+
+    #[test]
+    fn a_tokenizer_without_an_unknown_token_reads_everything() {
+        let text = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": null, "post_processor": null, "decoder": null,
+            "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}"#;
+        let tokenizer: Tokenizer = text.parse().unwrap();
+        assert_eq!(unknown_token(&tokenizer), None);
+        let read = pieces(&tokenizer, "aa", None).unwrap();
+        assert!(!is_unreadable("aa", &read, None));
+    }
 
     #[test]
     fn positions_before_the_first_token_do_not_count() {

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::{Asked, List, Progress, ScoreError, Scored};
+use super::{Asked, List, Progress, ScoreError, Scored, Unreadable};
 use crate::model::ModelError;
 use crate::model::reranker::{Encoded, Reranker};
 
@@ -100,6 +100,10 @@ pub(super) fn turn(
         scores: std::mem::take(&mut work.scores),
         cut: work.passages.iter().map(|passage| passage.cut).collect(),
         query_cut: work.query.cut,
+        unreadable: Unreadable {
+            query: work.query.unreadable,
+            passages: work.passages.iter().map(|passage| passage.unreadable).collect(),
+        },
         tokens: work.progress.total - work.known,
         known: work.known,
         steps: work.steps,

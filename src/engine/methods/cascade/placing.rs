@@ -1,12 +1,7 @@
 //! Values and places of passages that different stages of the cascade have placed.
 
 use crate::engine::methods::Stage;
-
-/// Utilities with those of passages that were not read at the lowest that was, and not above 0.
-pub(super) fn complete(utilities: &[f64]) -> Vec<f64> {
-    let least = utilities.iter().copied().filter(|utility| utility.is_finite()).fold(0.0, f64::min);
-    utilities.iter().map(|utility| if utility.is_finite() { *utility } else { least }).collect()
-}
+use crate::engine::methods::scored::complete;
 
 /// The value of each passage and the order of all, from the values after stage 2 and after stage 3. A passage has the value of the
 /// stage that placed it: refined utilities of the first places say nothing of the others. One that stage 3 puts below the best of the

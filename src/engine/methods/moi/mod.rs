@@ -61,6 +61,11 @@ impl Method for Moi {
         design.asks_for_moi().then_some("is calibrated with its default options, and this request sets others")
     }
 
+    /// A prior has a weight for each passage.
+    fn tells_copies_apart(&self, request: &RerankRequest) -> bool {
+        request.moi.position_prior.is_some()
+    }
+
     fn prompts(&self, request: &RerankRequest, language: &Language) -> Option<PromptShape> {
         let longest = request.moi.longest(&request.passages);
         Some(PromptShape { longest, overhead: overhead_with(&request.opening, language) })
