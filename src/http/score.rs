@@ -94,8 +94,7 @@ impl Reader {
         // A caller of a causal reranker would take the scores for those of its instruction.
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
         let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
-        let warnings =
-            choice.warning.iter().cloned().chain(warning).chain(repaired.into_iter().flatten()).collect();
+        let warnings = choice.warning.iter().cloned().chain(warning).chain(repaired.into_iter().flatten()).collect();
         let details = own::details(&object)?;
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
     }
