@@ -44,26 +44,27 @@ fn spelling(path: &str) -> Option<(String, Option<String>)> {
     if is_served(path) {
         return None;
     }
-    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    // A base that ends in a version, and a client that adds its own.
-    let is_version = |part: &&str| matches!(*part, "v1" | "v2");
-    while let [first, second, ..] = parts.as_slice()
-        && is_version(first)
-        && is_version(second)
-    {
-        parts.remove(0);
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    // A base URL may end in a part of a served path, to which its client adds the whole.
+    let is_base = |part: &&str| all().any(|(_, served)| served.split('/').any(|word| word == *part));
+    for start in 0..parts.len().max(1) {
+        let rest = &parts[start..];
+        if let ["v1", "retrieval", model @ .., "reranking"] = rest
+            && !model.is_empty()
+        {
+            let model = percent_encoding::percent_decode_str(&model.join("/")).decode_utf8_lossy().into_owned();
+            return Some(("/v1/ranking".to_owned(), Some(model)));
+        }
+        let version = if let ["models", _, ..] = rest { "/v1/" } else { "/" };
+        let path = format!("{version}{}", rest.join("/"));
+        if is_served(&path) {
+            return Some((path, None));
+        }
+        if !rest.first().is_some_and(is_base) {
+            break;
+        }
     }
-    if let ["v1", "retrieval", model @ .., "reranking"] = parts.as_slice()
-        && !model.is_empty()
-    {
-        let model = percent_encoding::percent_decode_str(&model.join("/")).decode_utf8_lossy().into_owned();
-        return Some(("/v1/ranking".to_owned(), Some(model)));
-    }
-    if let ["models", _, ..] = parts.as_slice() {
-        parts.insert(0, "v1");
-    }
-    let path = format!("/{}", parts.join("/"));
-    is_served(&path).then_some((path, None))
+    None
 }
 
 /// The method that a served path has, for a request with another one.
@@ -112,6 +113,12 @@ mod tests {
             ("/v1/retrieval/nvidia/rerank-v2/reranking", Some(("/v1/ranking", Some("nvidia/rerank-v2")))),
             ("/v1/v1/retrieval/a%2Fb/reranking/", Some(("/v1/ranking", Some("a/b")))),
             ("/v1/retrieval/reranking", None),
+            ("/v1/rerank/v1/rerank", Some(("/v1/rerank", None))),
+            ("/v1/rerank/v2/rerank", Some(("/v2/rerank", None))),
+            ("/rerank/rerank", Some(("/rerank", None))),
+            ("/v1/health", Some(("/health", None))),
+            ("/api/v1/rerank", None),
+            ("/v1/embeddings", None),
             ("/v3/rerank", None),
             ("/v1", None),
             ("/v1/v1", None),
