@@ -14,6 +14,7 @@ mod json;
 mod model;
 mod openapi;
 mod own;
+mod paths;
 mod problem;
 mod record;
 mod request;
@@ -28,13 +29,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
-use axum::http::header;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::http::{Uri, header};
+use axum::middleware::{from_fn, from_fn_with_state, map_request};
 use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
+use tower_layer::Layer;
 
 use crate::call::{Admission, Call, LARGE, Terms, beside_the_reactor};
 use crate::engine::Engine;
@@ -43,6 +45,7 @@ use crate::engine::rerank::RerankRequest;
 use crate::transport::{Authenticate, Refused, SLOWEST, Tokens};
 use answer::Envelope;
 use model::{Choice, Names};
+use paths::ModelOfPath;
 use problem::{Problem, Shape};
 use record::{Received, Recorder};
 
@@ -145,16 +148,19 @@ fn shape_of(path: &str) -> Shape {
     }
 }
 
-/// The paths and their handlers. Where `tokens` are required, every path but those of health answers 401 without a valid one.
+/// The paths and their handlers, also under [other spellings](paths). Where `tokens` are required, every path but those of health answers 401 without a valid one.
 pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens: Arc<Tokens>) -> Router {
     let recorder = Recorder::new(admission.observer());
     let mut router = Router::new()
         .route(state::HEALTH, get(state::health))
         .route(state::PING, get(state::health))
+        .route(state::READY, get(state::ready))
+        .route(state::LIVE, get(state::live))
         .route(state::MODELS, get(state::models))
+        .route(state::INFINITY_MODELS, get(state::infinity_models))
         .route(state::MODEL, get(state::model))
         .route(state::INFO, get(state::info))
-        .route("/openapi.json", get(openapi::document));
+        .route(state::OPENAPI, get(openapi::document));
     for route in &ROUTES {
         let handler = move |State(http): State<Arc<Http>>, received: Extension<Received>, request: Request| {
             handle(http, route, received.0, request)
@@ -163,15 +169,19 @@ pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens
     }
     let most = options.body_bytes;
     let refuse = |refused: Refused| Problem::Unauthenticated(refused.to_string()).unshaped();
-    router
-        .fallback(|| async { Problem::NoPath.unshaped() })
-        .method_not_allowed_fallback(|| async { Problem::NoMethod.unshaped() })
+    let router = router
+        .fallback(|uri: Uri| async move { Problem::NoPath(paths::nearest(uri.path())).unshaped() })
+        .method_not_allowed_fallback(
+            |uri: Uri| async move { Problem::NoMethod(paths::method_of(uri.path())).unshaped() },
+        )
         .with_state(Arc::new(Http { engine, admission, options, tokens: Arc::clone(&tokens) }))
         .layer(from_fn(record::named))
         .layer(Authenticate::new(tokens, state::is_open, refuse))
         // Outside of it, so that what the check of tokens refuses is counted, too.
         .layer(from_fn_with_state(recorder, record::recorded))
-        .layer(from_fn_with_state(most, unread::heard))
+        .layer(from_fn_with_state(most, unread::heard));
+    // Outside of all layers, so that they see the served path alone.
+    router.clone().fallback_service(map_request(paths::respelt).layer(router))
 }
 
 /// The router whose `/health` also follows `ready`.
@@ -193,32 +203,42 @@ async fn handle(http: Arc<Http>, route: &'static Route, received: Received, requ
     match terms::of(&parts, route.path, http.options.timeout) {
         Ok(terms) => {
             let terms = Terms { request: Some(received.tally), id: Some(received.id), ..terms };
-            admitted(http, route, terms, body).await
+            let named = parts.extensions.get::<ModelOfPath>().map(|model| model.0.clone());
+            admitted(http, route, named, terms, body).await
         }
         Err(problem) => problem.response(route.shape(), &received.id),
     }
 }
 
-async fn admitted(http: Arc<Http>, route: &'static Route, terms: Terms, body: Body) -> Response {
+/// `named` is the model that the path names.
+async fn admitted(http: Arc<Http>, route: &'static Route, named: Option<String>, terms: Terms, body: Body) -> Response {
     let id = terms.id.clone().unwrap_or_default();
     // The body says whether the generator is needed.
     let Ok(call) = http.admission.admit_unread(terms) else {
         return Problem::from(http.engine.queue_full()).response(route.shape(), &id);
     };
     let mut shape = route.shape();
-    let outcome = call.run(Box::pin(answered(&http, route, &call, body, &mut shape))).await;
+    let outcome = call.run(Box::pin(answered(&http, route, named, &call, body, &mut shape))).await;
     // In the span of the call: what is logged of a fault has its id.
     outcome.unwrap_or_else(|problem| call.in_span(|| problem.response(shape, call.id())))
 }
 
 /// Reads the body and does what it asks for. `shape` becomes that of the body.
-async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &mut Shape) -> Result<Response, Problem> {
+async fn answered(
+    http: &Http,
+    route: &Route,
+    named: Option<String>,
+    call: &Call,
+    body: Body,
+    shape: &mut Shape,
+) -> Result<Response, Problem> {
     let body = receive(body, http.options.body_bytes, BODY).await?;
     // Without a generator the request is read all the same, and refused by the engine.
     let served = |scorer| Some((scorer, http.engine.models().scoring(scorer).ok()?.get().ok()?));
     let generators = ["", "generator"].into_iter().filter_map(served).collect();
     let (limits, options) = (*http.engine.limits(), http.options.clone());
-    let reader = request::Reader { own: *shape, options, limits, names: http.names(), generators };
+    let reader =
+        request::Reader { own: *shape, options, limits, names: Names { of_path: named, ..http.names() }, generators };
     match route.kind {
         Kind::Rerank { echo, version, envelope } => {
             let (asked_in, asked) = call.compute(move |_| Ok::<_, Problem>(reader.rerank(&body, echo))).await?;
@@ -241,7 +261,7 @@ async fn answered(http: &Http, route: &Route, call: &Call, body: Body, shape: &m
         }
         Kind::Score => {
             let asked = call.compute(move |_| reader.score(&body)).await?;
-            let Choice { method, scorer } = asked.choice.clone();
+            let Choice { method, scorer, .. } = asked.choice;
             let scored = http.engine.score_pairs(call, asked.pairs.clone(), method, scorer).await;
             let scored = scored.map_err(|error| asked.named(error))?;
             tracing::debug!(

@@ -24,6 +24,8 @@ pub(super) struct Names {
     pub beside: Vec<(String, MethodRef)>,
     /// The method of bodies that name none; `None` for the engine's default.
     pub configured: Option<MethodRef>,
+    /// The model of the path, for a body that names none.
+    pub of_path: Option<String>,
 }
 
 /// The alias that every name is which no model has: some clients always send one of their own.
@@ -31,6 +33,9 @@ const ANY: &str = "*";
 
 /// What infinity's client sends as the model of a request that names none.
 const UNNAMED: &str = "default/not-specified";
+
+/// Most letters of a name that a warning repeats.
+const MOST_REPEATED: usize = 100;
 
 /// Most names that an error lists.
 const MOST_LISTED: usize = 10;
@@ -42,6 +47,8 @@ pub(super) struct Choice {
     pub method: Option<MethodRef>,
     /// As [`crate::engine::rerank::RerankRequest::scorer`].
     pub scorer: &'static str,
+    /// Tells the caller that the named model is not one of this server's.
+    pub warning: Option<String>,
 }
 
 impl Names {
@@ -65,7 +72,7 @@ impl Names {
         let loading = generators.iter().any(|model| model.get().is_err());
         let asking = methods::all().filter(|method| method.beside().is_some());
         let beside = asking.filter_map(|method| Some((engine.model_of(method)?, method))).collect();
-        Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured }
+        Self { scoring, answering, loading, aliases: aliases.to_vec(), beside, configured, of_path: None }
     }
 
     /// All of them, each once with the name of the model that it stands for.
@@ -114,16 +121,19 @@ impl Names {
             return Ok(own);
         }
         match self.alias(name) {
-            Some((_, method)) => Ok(self.stands_for(*method)),
+            Some((method, _)) => Ok(self.stands_for(method)),
             None if self.loading => Err(EngineError::Unavailable.into()),
             None => Err(self.unknown(name.to_owned())),
         }
     }
 
-    /// The alias of this name. While a file is not read, a model of the name may be its own, and [`ANY`] is none.
-    fn alias(&self, name: &str) -> Option<&(String, Option<MethodRef>)> {
-        let of = |name: &str| self.aliases.iter().find(|(alias, _)| alias == name);
-        of(name).or_else(|| of(ANY).filter(|_| !self.loading))
+    /// The method of an alias, and whether it has this very name: [`ANY`] has not. A method is an alias of its own name. While a file
+    /// is not read, a model of the name may be its own, and [`ANY`] is none.
+    fn alias(&self, name: &str) -> Option<(Option<MethodRef>, bool)> {
+        let of = |name: &str| self.aliases.iter().find(|(alias, _)| alias == name).map(|(_, method)| *method);
+        let itself = || methods::find(name).map(Some);
+        let any = || of(ANY).filter(|_| !self.loading);
+        of(name).or_else(itself).map(|method| (method, true)).or_else(|| any().map(|method| (method, false)))
     }
 
     /// What a body chooses.
@@ -137,8 +147,9 @@ impl Names {
         let named = given(METHOD)?
             .map(|name| methods::find(&name).ok_or_else(|| invalid(format!("unknown method {name:?}"))))
             .transpose()?;
-        let model = given("model")?.filter(|name| name != UNNAMED || self.alias(UNNAMED).is_some());
-        let Some(model) = model else { return Ok(Choice { method: named.or(configured), scorer: "" }) };
+        let model = given("model")?.or_else(|| self.of_path.clone());
+        let model = model.filter(|name| name != UNNAMED || self.alias(UNNAMED).is_some());
+        let Some(model) = model else { return Ok(Choice { method: named.or(configured), ..Choice::default() }) };
         let is = |names: &[String]| names.contains(&model);
         if let Some((_, own)) = self.beside.iter().find(|(name, _)| *name == model) {
             let other = named.filter(|named| named != own);
@@ -149,12 +160,15 @@ impl Names {
                     own.name()
                 ))
                 .into()),
-                None => Ok(Choice { method: Some(*own), scorer: "" }),
+                None => Ok(Choice { method: Some(*own), ..Choice::default() }),
             };
         }
         if !is(&self.scoring) && !is(&self.answering) {
-            if let Some((_, own)) = self.alias(&model) {
-                return Ok(Choice { method: named.or(*own).or(configured), scorer: "" });
+            if let Some((own, is_own)) = self.alias(&model) {
+                let method = named.or(own).or(configured);
+                let is_strange = !is_own && model != UNNAMED;
+                let warning = is_strange.then(|| strange(&model, self.stands_for(method)));
+                return Ok(Choice { method, warning, ..Choice::default() });
             }
             return Err(if self.loading { EngineError::Unavailable.into() } else { self.unknown(model) });
         }
@@ -167,7 +181,7 @@ impl Names {
             return Err(invalid(format!("{} does not ask this model", other.name())).into());
         }
         let method = named.or(configured.filter(|method| !elsewhere(method)));
-        Ok(Choice { method, scorer: if scores { "" } else { "generator" } })
+        Ok(Choice { method, scorer: if scores { "" } else { "generator" }, warning: None })
     }
 }
 
@@ -177,6 +191,12 @@ impl Names {
         let served = self.all().into_iter().map(|(name, _)| name.to_owned()).take(MOST_LISTED).collect();
         Problem::NoModel { asked, served }
     }
+}
+
+/// The warning of a request whose model this server takes under any name.
+fn strange(asked: &str, ranked: &str) -> String {
+    let asked: String = asked.chars().take(MOST_REPEATED).collect();
+    format!("model: {asked:?} is not a model of this server: {ranked} ranked; http.model_aliases can list the name")
 }
 
 fn invalid(problem: String) -> EngineError {
@@ -196,6 +216,7 @@ mod tests {
             beside: vec![("bge".into(), methods::find("cross-encoder").unwrap())],
             loading: false,
             configured: None,
+            of_path: None,
         }
     }
 
@@ -203,7 +224,7 @@ mod tests {
         let object = Object::read(body, "", &["model", METHOD]).unwrap();
         let names = Names { configured: methods::find(configured), ..names() };
         match names.choose(&object) {
-            Ok(Choice { method, scorer }) => Ok((method.map_or("", |method| method.name()), scorer)),
+            Ok(Choice { method, scorer, .. }) => Ok((method.map_or("", |method| method.name()), scorer)),
             Err(Problem::NoModel { asked, served }) => Err(format!("no model {asked} of {}", served.join(", "))),
             Err(Problem::Engine(error)) => Err(error.to_string()),
             Err(other) => Err(format!("{other:?}")),
@@ -222,6 +243,9 @@ mod tests {
             (r#"{"model": "bge", "rerankd_method": "cross-encoder"}"#, "", Ok(("cross-encoder", ""))),
             (r#"{"model": "small"}"#, "moi", Ok(("moi", ""))),
             (r#"{"model": "small.gguf", "rerankd_method": "retriever"}"#, "", Ok(("retriever", ""))),
+            // A method by its own name, for clients that can choose nothing but a model.
+            (r#"{"model": "query-generation"}"#, "moi", Ok(("query-generation", ""))),
+            (r#"{"model": "moi", "rerankd_method": "embedding"}"#, "", Ok(("embedding", ""))),
             // The configured method asks another model than the named one.
             (r#"{"model": "small"}"#, "cross-encoder", Ok(("", ""))),
             (r#"{"model": "small"}"#, "answer-likelihood", Ok(("", ""))),

@@ -51,10 +51,10 @@ pub(super) enum Problem {
     Encoded(String),
     /// The request is that of a page in a browser.
     FromPage,
-    /// Nothing is served at this path.
-    NoPath,
-    /// The path is served, with another method.
-    NoMethod,
+    /// Nothing is served at this path. The method and path of the nearest one that is served.
+    NoPath((&'static str, &'static str)),
+    /// The path is served with this method alone.
+    NoMethod(&'static str),
 }
 
 impl From<EngineError> for Problem {
@@ -120,7 +120,7 @@ impl Problem {
             Self::TooLarge(_) => ("OutOfRange", None),
             Self::Unauthenticated(_) => (Outcome::UNAUTHENTICATED, None),
             Self::FromPage => ("PermissionDenied", None),
-            Self::NoPath | Self::NoMethod => ("Unimplemented", None),
+            Self::NoPath(_) | Self::NoMethod(_) => ("Unimplemented", None),
         };
         Outcome { code, refusal }
     }
@@ -152,11 +152,11 @@ impl Problem {
                     "origin: pages in a browser may not call a server without tokens (auth.tokens_file)".to_owned();
                 plain(403, "PermissionDeniedError", "Validation", message)
             }
-            Self::NoPath => plain(404, "NotFoundError", "Validation", "nothing is served at this path".to_owned()),
-            Self::NoMethod => {
-                let message = "the path is served with another method".to_owned();
-                plain(405, "MethodNotAllowedError", "Validation", message)
+            Self::NoPath((method, path)) => {
+                let message = format!("nothing is served at this path; the nearest is {method} {path}");
+                plain(404, "NotFoundError", "Validation", message)
             }
+            Self::NoMethod(method) => plain(405, "MethodNotAllowedError", "Validation", format!("use {method}")),
         }
     }
 
@@ -275,7 +275,7 @@ mod tests {
     fn a_refused_token_is_answered_with_the_scheme() {
         let response = Problem::Unauthenticated("no token".into()).response(Shape::Nested, "id-1");
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
-        assert!(Problem::NoPath.response(Shape::Nested, "id-1").headers().get("www-authenticate").is_none());
+        assert!(Problem::NoMethod("POST").response(Shape::Nested, "id-1").headers().get("www-authenticate").is_none());
     }
 
     #[test]

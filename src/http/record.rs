@@ -14,7 +14,7 @@ use axum::response::Response;
 use tracing::Instrument;
 
 use super::problem::{Outcome, Problem};
-use super::state::{HEALTH, INFO, MODEL, MODELS, OF_MODEL, PING};
+use super::state::{HEALTH, INFINITY_MODELS, INFO, LIVE, MODEL, MODELS, OF_MODEL, OPENAPI, PING, READY};
 use super::{ROUTES, Ready, shape_of};
 use crate::call::{self, Observer, Operation, Refusal, Tally, Terms};
 use crate::observe::traces;
@@ -24,7 +24,7 @@ use crate::transport::{Caller, Peer};
 const REQUEST_ID: &str = "x-request-id";
 
 /// Paths whose requests are not recorded, as health and reflection are not over gRPC.
-const UNRECORDED: [&str; 3] = [HEALTH, PING, "/openapi.json"];
+const UNRECORDED: [&str; 5] = [HEALTH, PING, READY, LIVE, OPENAPI];
 
 /// Stands for every path that the server does not have, because their text is the caller's.
 const UNKNOWN: &str = "unknown";
@@ -89,7 +89,7 @@ impl Received {
 
 /// The paths whose requests are recorded.
 fn served() -> impl Iterator<Item = &'static str> {
-    ROUTES.iter().map(|route| route.path).chain([MODELS, MODEL, INFO])
+    ROUTES.iter().map(|route| route.path).chain([MODELS, INFINITY_MODELS, MODEL, INFO])
 }
 
 fn operation(path: &str) -> Operation {

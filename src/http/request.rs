@@ -140,7 +140,7 @@ impl Reader {
         } else {
             object.flag("return_documents")?.unwrap_or(echo)
         };
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = choice.warning.iter().cloned().collect();
         if object.has("max_chunks_per_doc") {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
         }

@@ -93,7 +93,7 @@ impl Reader {
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
         let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
         let blanks = Blanks::take(&mut pairs, |pair| &pair.text);
-        let warnings = warning.into_iter().chain(blanks.warning(sides.1)).collect();
+        let warnings = choice.warning.iter().cloned().chain(warning).chain(blanks.warning(sides.1)).collect();
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, warnings, blanks, sides, one_query })
     }
 }

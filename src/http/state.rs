@@ -16,28 +16,79 @@ use crate::peers::{self, ServedModel};
 pub(super) const HEALTH: &str = "/health";
 /// Health as text-embeddings-inference and vLLM call it, too.
 pub(super) const PING: &str = "/ping";
+/// Health at NVIDIA NIM's path.
+pub(super) const READY: &str = "/v1/health/ready";
+/// NVIDIA NIM's path for liveness: 200 while the process answers.
+pub(super) const LIVE: &str = "/v1/health/live";
+pub(super) const OPENAPI: &str = "/openapi.json";
 pub(super) const MODELS: &str = "/v1/models";
+/// The same in infinity's shape.
+pub(super) const INFINITY_MODELS: &str = "/models";
 /// One of them; its name may hold slashes.
 pub(super) const MODEL: &str = "/v1/models/{*name}";
 /// What the paths of all names begin with.
 pub(super) const OF_MODEL: &str = "/v1/models/";
 pub(super) const INFO: &str = "/info";
 
+/// The paths to which nothing is posted, without that of one model.
+pub(super) const PATHS: [&str; 8] = [HEALTH, PING, MODELS, INFINITY_MODELS, INFO, READY, LIVE, OPENAPI];
+
 /// Whether a path is answered without a token.
 pub(super) fn is_open(path: &str) -> bool {
-    matches!(path, HEALTH | PING)
+    matches!(path, HEALTH | PING | READY | LIVE)
 }
 
 pub(super) async fn health(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) -> Response {
-    if http.engine.models().serve() && ready.is_none_or(|Extension(ready)| ready.is()) {
+    if serves(&http, ready) {
         return json_response(StatusCode::OK, &json!({ "status": "ok" }));
     }
+    unavailable()
+}
+
+fn serves(http: &Http, ready: Option<Extension<Ready>>) -> bool {
+    http.engine.models().serve() && ready.is_none_or(|Extension(ready)| ready.is())
+}
+
+fn unavailable() -> Response {
     let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({ "status": "unavailable" }));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
     response
 }
 
+pub(super) async fn ready(State(http): State<Arc<Http>>, ready: Option<Extension<Ready>>) -> Response {
+    if serves(&http, ready) { nim("ready") } else { unavailable() }
+}
+
+pub(super) async fn live() -> Response {
+    nim("live")
+}
+
+/// Health in NVIDIA NIM's words.
+fn nim(state: &str) -> Response {
+    let body = json!({ "object": "health.response", "message": format!("Service is {state}."), "status": state });
+    json_response(StatusCode::OK, &body)
+}
+
 pub(super) async fn models(State(http): State<Arc<Http>>) -> Response {
+    listed(&http, entry)
+}
+
+/// The names as infinity's client reads them: it wants `stats`, and no other owner.
+pub(super) async fn infinity_models(State(http): State<Arc<Http>>) -> Response {
+    listed(&http, |name, _| {
+        json!({
+            "id": name,
+            "stats": {},
+            "object": "model",
+            "owned_by": "infinity",
+            "created": seconds(),
+            "backend": "rerankd",
+            "capabilities": ["rerank"],
+        })
+    })
+}
+
+fn listed(http: &Http, entry: impl Fn(&str, &str) -> Value) -> Response {
     let names = http.names();
     let data: Vec<_> = names.all().into_iter().map(|(name, root)| entry(name, root)).collect();
     json_response(StatusCode::OK, &json!({ "object": "list", "data": data }))

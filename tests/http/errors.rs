@@ -15,6 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+/// What an error of a path that is not served begins with.
+const NOWHERE: &str = "nothing is served at this path; the nearest is ";
+
 fn plain() -> Value {
     json!({ "query": "question", "documents": ["a question", "b"] })
 }
@@ -167,8 +170,11 @@ async fn other_models_paths_and_methods_are_not_found() {
         )
     );
     assert_eq!(server.post("/score", &json!({ "model": "gpt", "text_1": "q", "text_2": "a" })).await.status, 404);
-    assert_eq!(nested(&server.get("/nothing").await, 404), "nothing is served at this path");
-    assert_eq!(nested(&server.get("/rerank").await, 405), "the path is served with another method");
+    assert_eq!(nested(&server.post("/v1/rerankings", &plain()).await, 404), format!("{NOWHERE}POST /v1/reranking"));
+    assert_eq!(nested(&server.get("/rerank").await, 405), "use POST");
+    assert_eq!(nested(&server.post("/v1/models", &plain()).await, 405), "use GET");
+    let long = server.get(&format!("/{}", "x".repeat(4_000))).await;
+    assert!(nested(&long, 404).len() < 200, "{}", long.body);
     server.stop().await;
 }
 
@@ -193,11 +199,11 @@ async fn refusals_before_a_handler_have_the_shape_of_their_path() {
     assert_eq!(answer.body["detail"]["request_id"], "a-1");
     let given = [id, ("authorization", bearer.as_str())];
     let wrong = server.get_with("/v2/rerank", &given).await;
-    flat(&wrong, 405, "the path is served with another method");
-    let nothing = server.get_with("/nothing", &given).await;
+    flat(&wrong, 405, "use POST");
+    let nothing = server.get_with("/v1/modles", &given).await;
     assert_eq!(
         (nested(&nothing, 404).as_str(), nothing.header("x-request-id")),
-        ("nothing is served at this path", "a-1")
+        (format!("{NOWHERE}GET /v1/models").as_str(), "a-1")
     );
     assert_eq!(server.send("/v2/rerank", &given, plain().to_string()).await.status, 200);
     assert_eq!(server.get("/health").await.status, 200);

@@ -93,3 +93,106 @@ async fn the_configuration_stands_for_what_clients_cannot_say() {
     assert_eq!((named.order(), &named.body["model"]), (vec![3, 2, 1, 0], &json!("retriever")));
     server.stop().await;
 }
+
+/// Base URLs end in a slash or in a version, and clients add their own. Each of these was 404.
+#[tokio::test]
+async fn a_path_may_be_spelt_otherwise() {
+    let server = serve(Scripted::default()).await;
+    let body = json!({ "query": "question", "documents": DOCUMENTS });
+    let plain = ok(&server, "/v1/rerank", &body).await;
+    for path in ["/v1/rerank/", "//v1/rerank", "/v1//rerank", "/v1/v1/rerank", "/v1/rerank/?a=b"] {
+        assert_eq!(ok(&server, path, &body).await.order(), plain.order(), "{path}");
+    }
+    // A version of the path decides as before.
+    let second = ok(&server, "/v1/v2/rerank", &body).await;
+    assert_eq!(second.body["meta"]["api_version"]["version"], "2");
+    for path in ["/v1/models/", "/v1/v1/models"] {
+        assert_eq!(server.get(path).await.body["data"][0]["owned_by"], "rerankd", "{path}");
+    }
+    // infinity's client reads this owner alone, and wants statistics.
+    let first = &server.get("/models").await.body["data"][0];
+    assert_eq!(
+        (&first["id"], &first["owned_by"], &first["stats"]),
+        (&json!("scripted"), &json!("infinity"), &json!({}))
+    );
+    assert_eq!(server.get("/models/scripted").await.body["id"], "scripted");
+    for (path, status) in [("/v1/health/ready", "ready"), ("/v1/health/live", "live"), ("/health/", "ok")] {
+        let answer = server.get(path).await;
+        assert_eq!((answer.status, &answer.body["status"]), (200, &json!(status)), "{path}");
+    }
+    server.stop().await;
+}
+
+/// The hosted API of NVIDIA NIM has the model in the path.
+#[tokio::test]
+async fn a_model_may_stand_in_the_path() {
+    let method = methods::find("retriever");
+    let server =
+        serve_with(Scripted::default(), HttpOptions { aliases: vec![("org/given".into(), method)], ..options() }).await;
+    let mut body = json!({ "query": { "text": "question" }, "passages": DOCUMENTS, "rerankd_scores": [1, 2, 3, 4] });
+    for path in ["/v1/retrieval/org/given/reranking", "/v1/v1/retrieval/org%2Fgiven/reranking/"] {
+        let answer = ok(&server, path, &body).await;
+        assert_eq!((&answer.body["rankings"][0]["index"], &answer.body["model"]), (&json!(3), &json!("retriever")));
+    }
+    let unknown = server.post("/v1/retrieval/org/other/reranking", &body).await;
+    assert_eq!((unknown.status, &unknown.body["error"]["param"]), (404, &json!("model")));
+    // The body has the last word.
+    body["model"] = "scripted".into();
+    let answer = ok(&server, "/v1/retrieval/org/other/reranking", &body).await;
+    assert_eq!(answer.body["model"], "scripted");
+    server.stop().await;
+}
+
+/// Most clients send a model name of their own, and the first contact was a 404.
+#[tokio::test]
+async fn any_model_is_taken_with_a_warning_where_any_may_come() {
+    let server = serve_with(Scripted::default(), HttpOptions { aliases: vec![("*".into(), None)], ..options() }).await;
+    let warnings = |answer: &Value| {
+        let warnings = if answer["meta"].is_null() { &answer["warnings"] } else { &answer["meta"]["warnings"] };
+        let of_models = |text: &&Value| text.as_str().unwrap().starts_with("model: ");
+        warnings.as_array().unwrap().iter().filter(of_models).map(Value::to_string).collect::<Vec<_>>()
+    };
+    let mut body = json!({ "query": "question", "documents": DOCUMENTS, "model": "rerank-v3.5" });
+    for path in ["/v1/rerank", "/v2/rerank", "/rerank", "/v1/ranking"] {
+        let answer = ok(&server, path, &body).await.body;
+        let told = warnings(&answer);
+        assert!(told.len() == 1 && told[0].contains("rerank-v3.5") && told[0].contains("scripted ranked"), "{told:?}");
+    }
+    let pair = json!({ "text_1": "question", "text_2": "a", "model": "rerank-v3.5" });
+    assert_eq!(warnings(&ok(&server, "/score", &pair).await.body).len(), 1);
+    let bare = json!({ "query": "question", "texts": DOCUMENTS, "model": "rerank-v3.5" });
+    let bare = ok(&server, "/rerank", &bare).await;
+    assert!(bare.header("x-rerankd-warning").contains("rerank-v3.5"));
+    body["model"] = "n".repeat(1_000).into();
+    let told = warnings(&ok(&server, "/v1/rerank", &body).await.body);
+    assert!(told[0].len() < 300, "{told:?}");
+    // The server's own names, its methods, and no name at all are what the caller means.
+    for (model, ran) in
+        [("scripted", "scripted"), ("query-generation", "scripted"), ("retriever", "retriever"), ("", "scripted")]
+    {
+        body["model"] = model.into();
+        let answer = ok(&server, "/v1/rerank", &body).await.body;
+        assert_eq!((warnings(&answer), &answer["model"]), (vec![], &json!(ran)), "{model}");
+    }
+    server.stop().await;
+}
+
+/// A client that sends its documents in batches sorts all scores together.
+#[tokio::test]
+async fn a_method_by_its_name_gives_scores_that_batches_share() {
+    let server = serve(Scripted::default()).await;
+    let body = |documents: &[&str]| json!({ "query": "question", "documents": documents, "model": "query-generation" });
+    let scores = async |documents: &[&str]| {
+        let answer = ok(&server, "/v1/rerank", &body(documents)).await;
+        let mut scores: Vec<_> = answer.order().into_iter().zip(answer.scores()).collect();
+        scores.sort_by_key(|(index, _)| *index);
+        scores.into_iter().map(|(_, score)| score).collect::<Vec<f64>>()
+    };
+    let (first, second) = DOCUMENTS.split_at(2);
+    let batched = [scores(first).await, scores(second).await].concat();
+    for (whole, part) in scores(&DOCUMENTS).await.into_iter().zip(batched) {
+        assert!((whole - part).abs() < 1e-6, "{whole} {part}");
+    }
+    assert_eq!(server.get("/v1/models/query-generation").await.body["root"], "scripted");
+    server.stop().await;
+}

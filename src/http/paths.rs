@@ -1,0 +1,149 @@
+//! Other spellings of the served paths. Clients add a path to a base URL that ends in a slash or a version, and NVIDIA's hosted API has
+//! the model in the path.
+
+use axum::extract::Request;
+use axum::http::Uri;
+use axum::http::uri::PathAndQuery;
+
+use super::ROUTES;
+use super::state::{self, OF_MODEL};
+
+/// Most bytes of a path that are compared with the served ones.
+const COMPARED: usize = 64;
+
+/// The model that a path names, in the extensions of its request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ModelOfPath(pub String);
+
+/// The paths that a client can be pointed to: a method and a path each.
+fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ROUTES.iter().map(|route| ("POST", route.path)).chain(state::PATHS.into_iter().map(|path| ("GET", path)))
+}
+
+fn is_served(path: &str) -> bool {
+    all().any(|(_, served)| served == path) || path.strip_prefix(OF_MODEL).is_some_and(|name| !name.is_empty())
+}
+
+/// Gives a request the served path that its own is another spelling of, if there is one.
+pub(super) async fn respelt(mut request: Request) -> Request {
+    let Some((path, model)) = spelling(request.uri().path()) else { return request };
+    let whole = request.uri().query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = PathAndQuery::try_from(whole).ok();
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+        if let Some(model) = model {
+            request.extensions_mut().insert(ModelOfPath(model));
+        }
+    }
+    request
+}
+
+/// The served path that `path` means, and the model that it names. `None` for a path that is served as it stands, or not at all.
+fn spelling(path: &str) -> Option<(String, Option<String>)> {
+    if is_served(path) {
+        return None;
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    // A base URL may end in a part of a served path, to which its client adds the whole.
+    let is_base = |part: &&str| all().any(|(_, served)| served.split('/').any(|word| word == *part));
+    for start in 0..parts.len().max(1) {
+        let rest = &parts[start..];
+        if let ["v1", "retrieval", model @ .., "reranking"] = rest
+            && !model.is_empty()
+        {
+            let model = percent_encoding::percent_decode_str(&model.join("/")).decode_utf8_lossy().into_owned();
+            return Some(("/v1/ranking".to_owned(), Some(model)));
+        }
+        let version = if let ["models", _, ..] = rest { "/v1/" } else { "/" };
+        let path = format!("{version}{}", rest.join("/"));
+        if is_served(&path) {
+            return Some((path, None));
+        }
+        if !rest.first().is_some_and(is_base) {
+            break;
+        }
+    }
+    None
+}
+
+/// The method that a served path has, for a request with another one.
+pub(super) fn method_of(path: &str) -> &'static str {
+    all().find(|(_, served)| *served == path).map_or("GET", |(method, _)| method)
+}
+
+/// The served path that is spelt most like `path`, with its method.
+pub(super) fn nearest(path: &str) -> (&'static str, &'static str) {
+    let path = &path.as_bytes()[..path.len().min(COMPARED)];
+    all().min_by_key(|(_, served)| distance(path, served.as_bytes())).unwrap_or(("POST", "/v1/rerank"))
+}
+
+/// Number of letters to insert, remove or replace (Levenshtein).
+fn distance(left: &[u8], right: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (above, letter) in left.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], above + 1);
+        for (at, other) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(diagonal + 1).min(row[at] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_found_under_its_other_spellings() {
+        for path in all().map(|(_, path)| path) {
+            assert_eq!(spelling(path), None);
+            for other in [format!("{path}/"), format!("/{path}"), format!("//{}//", path.replace('/', "//"))] {
+                assert_eq!(spelling(&other), Some((path.to_owned(), None)), "{other}");
+            }
+            for version in path.starts_with("/v").then_some(["/v1", "/v2", "/v1/v1/"]).into_iter().flatten() {
+                assert_eq!(spelling(&format!("{version}{path}")), Some((path.to_owned(), None)), "{version}{path}");
+            }
+        }
+        let rows = [
+            ("/models/org/name", Some(("/v1/models/org/name", None))),
+            ("/v1/models//data/model.gguf", None),
+            ("/v1/retrieval/nvidia/rerank-v2/reranking", Some(("/v1/ranking", Some("nvidia/rerank-v2")))),
+            ("/v1/v1/retrieval/a%2Fb/reranking/", Some(("/v1/ranking", Some("a/b")))),
+            ("/v1/retrieval/reranking", None),
+            ("/v1/rerank/v1/rerank", Some(("/v1/rerank", None))),
+            ("/v1/rerank/v2/rerank", Some(("/v2/rerank", None))),
+            ("/rerank/rerank", Some(("/rerank", None))),
+            ("/v1/health", Some(("/health", None))),
+            ("/api/v1/rerank", None),
+            ("/v1/embeddings", None),
+            ("/v3/rerank", None),
+            ("/v1", None),
+            ("/v1/v1", None),
+        ];
+        for (path, expected) in rows {
+            let expected = expected.map(|(path, model)| (path.to_owned(), model.map(str::to_owned)));
+            assert_eq!(spelling(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_path_is_the_one_with_the_fewest_changes() {
+        let rows = [
+            ("/v1/reranks", ("POST", "/v1/rerank")),
+            ("/v3/rerank", ("POST", "/v1/rerank")),
+            ("/api/v2/rerank", ("POST", "/v2/rerank")),
+            ("/healthz", ("GET", "/health")),
+            ("/v1/scores", ("POST", "/v1/score")),
+            ("/openapi.yaml", ("GET", "/openapi.json")),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(nearest(path), expected, "{path}");
+        }
+        assert_eq!(distance(b"kitten", b"sitting"), 3);
+        let long = "/é".repeat(100_000);
+        assert!(nearest(&long).1.starts_with('/'));
+    }
+}
