@@ -1,15 +1,26 @@
 #!/usr/bin/env bash
-# Runs public Python clients against the release binary: makes an environment with the pinned clients once, then tests/clients.
+# Runs public Python clients against the release binary: makes an environment for each file of pinned clients once, all at the same
+# time, then runs tests/clients.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=${RERANKD:-target/release/rerankd}
 python=${PYTHON:-python3}
-environment=target/clients
+environments=target/clients
 
-stamp=$environment/requirements.txt
-if ! cmp -s tests/clients/requirements.txt "$stamp" || ! "$environment/bin/python" -c 'import grpc_tools' 2>/dev/null; then
+make_environment() {
+  local wanted=$1 environment=$environments/$2
+  # The file is copied last: without it the environment is not complete.
+  cmp -s "$wanted" "$environment/requirements.txt" && "$environment/bin/python" -c '' 2>/dev/null && return
   "$python" -m venv --clear "$environment"
-  "$environment/bin/pip" install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
-  cp tests/clients/requirements.txt "$stamp"
-fi
-exec "$environment/bin/python" tests/clients/run.py "$binary"
+  "$environment/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$wanted"
+  cp "$wanted" "$environment/requirements.txt"
+}
+
+mkdir -p "$environments"
+making=()
+for wanted in tests/clients/*.txt; do
+  make_environment "$wanted" "$(basename "$wanted" .txt)" &
+  making+=($!)
+done
+for pid in "${making[@]}"; do wait "$pid"; done
+exec "$python" tests/clients/run.py "$binary" "$environments"

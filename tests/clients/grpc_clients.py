@@ -50,7 +50,8 @@ def refused(code, call):
     raise AssertionError(f"{code} expected")
 
 
-def run(checks, address, token):
+def run(checks, servers):
+    address, token = servers.grpc, servers.token
     plain = grpc.insecure_channel(address)
     recorder = Recorder(token)
     channel = grpc.intercept_channel(plain, recorder)

@@ -1,9 +1,13 @@
-"""Public Python clients against a release binary with the default models: every method of rerankd.v1 and tei.v1 over grpcio, and
-the SDKs of other rerankers over HTTP. Prints a line a check; the exit code is 1 if one fails.
+"""Public Python clients against a release binary with the default models and settings: every method of rerankd.v1 and tei.v1 over
+grpcio, and the clients of other rerankers over HTTP, each with its own defaults but URL, token and model. Prints a line a check; the
+exit code is 1 if one fails.
 
-    python tests/clients/run.py [BINARY]
+    python tests/clients/run.py BINARY ENVIRONMENTS
+
+ENVIRONMENTS is a folder with a virtual environment for each file of requirements here.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -13,32 +17,44 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
+import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-ALIASES = "rerank-v3.5, jina-reranker-v2-base-multilingual"
+from common import QUESTION, Checks, Servers, same
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROTOCOL = HERE.parents[1] / "proto"
 START_SECONDS = 120
+
+# Scores of equal requests differ by less (docs/warm.md).
+ROUNDING = 0.01
+
+# The scripts of each environment. Versions of cohere, httpx and protobuf keep the clients apart.
+ENVIRONMENTS = {
+    "protobuf5": ["stub_clients", "infinity_clients"],
+    "protobuf6": ["stub_clients", "cohere_clients", "langchain_clients", "llama_index_cohere_clients", "haystack_clients"],
+    "protobuf7": [
+        "stub_clients",
+        "grpc_clients",
+        "cohere_clients",
+        "llama_index_clients",
+        "litellm_clients",
+        "rerankers_clients",
+    ],
+}
 
 
 class Server:
-    """The binary on free loopback ports, with a token. Stopped by its process id."""
+    """The binary on free loopback ports. Stopped by its process id."""
 
-    def __init__(self, binary, folder):
+    def __init__(self, binary, **settings):
         self.binary, self.lines = binary, []
-        token, line = subprocess.run([binary, "token", "new", "clients"], check=True, capture_output=True, text=True).stdout.split()
-        self.token = token
-        tokens = folder / "tokens"
-        tokens.write_text(line + "\n")
-        tokens.chmod(0o600)
-        settings = {
-            "auth.tokens_file": tokens,
-            "http.model_aliases": ALIASES,
+        command = [binary, "serve", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
+        settings |= {
             # Patient on a busy machine: clients that retry a refusal wait longer than the work takes.
             "limits.queue_seconds": 0,
             "log.format": "json",
             "position_bias.learn": "false",
         }
-        command = [binary, "serve", "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -59,79 +75,97 @@ class Server:
             time.sleep(0.05)
         raise RuntimeError("the server does not listen:\n" + "".join(self.lines))
 
-    def wait(self, address):
-        subprocess.run(
-            [self.binary, "health", "--server", address, "--wait", str(START_SECONDS)], check=True, stdout=subprocess.DEVNULL
-        )
+    def ready(self):
+        """Its addresses for gRPC and HTTP, once it serves."""
+        grpc, http = self.address("listening"), self.address("listening for HTTP")
+        command = [self.binary, "health", "--server", grpc, "--wait", str(START_SECONDS)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return grpc, f"http://{http}"
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
 
-
-class Checks:
-    """Runs checks and counts the failed ones."""
-
-    def __init__(self):
-        self.passed = self.failed = 0
-
-    def __call__(self, name, check):
-        began = time.monotonic()
-        try:
-            check()
-        except Exception:  # noqa: BLE001: every failure is one of the check
-            self.failed += 1
-            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
-        else:
-            self.passed += 1
-            print(f"ok      {name} ({time.monotonic() - began:.1f} s)", flush=True)
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
 
-def stubs(folder):
-    """Makes stubs of the protocol and puts them on the path."""
-    from grpc_tools import protoc
+class Asked(Servers):
+    """The servers, and the order that one gives to a whole list."""
 
-    files = [str(path) for path in sorted((ROOT / "proto").rglob("*.proto"))]
-    arguments = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}", f"--grpc_python_out={folder}", *files]
-    if protoc.main(arguments) != 0:
-        raise RuntimeError("the stubs cannot be made")
-    sys.path.insert(0, str(folder))
+    def check_order(self, found, model=""):
+        """Texts are in the order of the whole list. Two may change places whose scores differ by rounding."""
+        assert len(set(found)) == len(found), found
+        body = json.dumps({"query": QUESTION, "documents": sorted(found), "model": model}).encode()
+        headers = {"authorization": f"Bearer {self.token}"}
+        with urllib.request.urlopen(urllib.request.Request(f"{self.http}/v1/rerank", body, headers)) as answer:
+            results = json.load(answer)["results"]
+        scores = {result["document"]["text"]: result["relevance_score"] for result in results}
+        for before, after in itertools.combinations(found, 2):
+            assert scores[before] > scores[after] - ROUNDING, f"{before} {scores[before]}, {after} {scores[after]}"
 
 
-def main():
+def token(binary, folder):
+    """A new token, and the file that a server reads."""
+    command = [binary, "token", "new", "clients"]
+    new, line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    tokens = folder / "tokens"
+    tokens.write_text(line + "\n")
+    tokens.chmod(0o600)
+    return new, tokens
+
+
+def main(binary, environments):
     # A proxy has no way to the loopback address.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
-    binary = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "target/release/rerankd")
-    checks = Checks()
+    checks, failed = Checks(), 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        (folder / "stubs").mkdir()
-        stubs(folder / "stubs")
-        import grpc_clients
-        import http_clients
-
-        server = Server(binary, folder)
+        new, tokens = token(binary, folder)
+        # Without a token, and with the settings of docs/compatibility.md for clients that split a list or wait five seconds.
+        settings = {"http.latency_budget_ms": 2000, "http.model_aliases": "*, alone=query-generation"}
+        servers = [Server(binary, **{"auth.tokens_file": tokens}), Server(binary, **settings)]
         try:
-            grpc, http = server.address("listening"), server.address("listening for HTTP")
-            server.wait(grpc)
-            grpc_clients.run(checks, grpc, server.token)
-            http_clients.run(checks, f"http://{http}", server.token)
-            code = server.stop()
-            checks("the server stops with 0", lambda: same(code, 0))
+            (grpc, http), (open_grpc, open_http) = (server.ready() for server in servers)
+            stubs = folder / "stubs"
+            stubs.mkdir()
+            python = {name: str(environments / name / "bin/python") for name in ENVIRONMENTS}
+            # As docs/calling.md makes them, and those of tei.v1.
+            files = [str(path) for path in sorted(PROTOCOL.rglob("*.proto"))]
+            made = [f"-I{PROTOCOL}", f"--python_out={stubs}", f"--grpc_python_out={stubs}", *files]
+            subprocess.run([python["protobuf5"], "-m", "grpc_tools.protoc", *made], check=True)
+            given = {"grpc": grpc, "http": http, "token": new, "open_grpc": open_grpc, "open_http": open_http}
+            # No client needs another address than the server's.
+            quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HAYSTACK_TELEMETRY_ENABLED": "False"}
+            environment = os.environ | quiet | {"PYTHONPATH": str(stubs)}
+            for name, modules in ENVIRONMENTS.items():
+                command = [python[name], __file__, "--inside", json.dumps(given), *modules]
+                failed += subprocess.run(command, env=environment).returncode != 0
+            for server in servers:
+                checks("a server stops with 0", lambda server=server: same(server.stop(), 0))
         finally:
-            if server.process.poll() is None:
-                server.process.kill()
-                server.process.wait()
-        if checks.failed:
-            print("".join(server.lines[-40:]), file=sys.stderr)
+            for server in servers:
+                server.kill()
+        if failed or checks.failed:
+            print("".join(line for server in servers for line in server.lines[-40:]), file=sys.stderr)
+    return failed or checks.failed
+
+
+def inside(given, modules):
+    """Runs the checks of this environment."""
+    checks, servers = Checks(), Asked(**json.loads(given))
+    for name in modules:
+        # A client that cannot be imported fails alone.
+        checks(f"{name}: import", lambda name=name: __import__(name))
+        if name in sys.modules:
+            sys.modules[name].run(checks, servers)
     print(f"{checks.passed} checks passed, {checks.failed} failed")
-    return 1 if checks.failed else 0
-
-
-def same(found, expected):
-    if found != expected:
-        raise AssertionError(f"{found!r}, expected {expected!r}")
+    return checks.failed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1] == "--inside":
+        sys.exit(bool(inside(sys.argv[2], sys.argv[3:])))
+    sys.exit(bool(main(sys.argv[1], pathlib.Path(sys.argv[2]))))
