@@ -22,6 +22,16 @@ fn request() -> v1::RerankRequest {
     request
 }
 
+/// The same in words that the tiny embedding model knows.
+fn readable() -> v1::RerankRequest {
+    let mut request = request();
+    request.query = "what makes the tide".into();
+    for (passage, text) in request.passages.iter_mut().zip(["the sea", "the moon makes the tide", "salt", "bread"]) {
+        passage.text = text.into();
+    }
+    request
+}
+
 fn calibration(method: &str, mix: Option<Mix>) -> Calibration {
     let score = Platt { intercept: -2.0, slope: 3.0 };
     Calibration {
@@ -214,6 +224,7 @@ async fn wait_until(done: impl Fn() -> bool) {
 /// What an embedding model or a cross-encoder scores alone becomes a probability, too, and belongs to its file.
 #[tokio::test]
 async fn a_method_of_a_model_beside_the_generator_has_a_calibration() {
+    let request = readable;
     let server = serve_model("embedding", &folder("embedding")).await;
     let own = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
     let generator = server.engine.generator().unwrap();
@@ -272,6 +283,7 @@ async fn a_calibration_of_another_mixture_is_passed_over() {
 /// settings.
 #[tokio::test]
 async fn beside_an_embedding_model_its_own_calibration_applies() {
+    let request = readable;
     let server = serve_model("embedding", &folder("embedding")).await;
     let sha256 = server.engine.models().scorer(Role::Embedding).unwrap().scores_sha256();
     assert_eq!(sha256.len(), 64);

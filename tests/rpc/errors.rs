@@ -121,9 +121,9 @@ async fn what_does_not_fit_is_cut_or_refused_with_numbers() {
     assert!(numbers["tokens_available"].parse::<usize>().unwrap() < 4_096);
     // Each fits alone, all together do not.
     let off = Some(v1::Truncation { mode: v1::TruncationMode::Off.into(), max_passage_tokens: 0 });
-    let half = "lorem ipsum ".repeat(200);
+    let [half, other] = ["lorem ipsum ", "dolor sit am"].map(|text| text.repeat(200));
     let moi = Some(v1::MoiOptions { design: v1::Design::Random.into(), ..v1::MoiOptions::default() });
-    let request = v1::RerankRequest { truncation: off, moi, ..wire("who?", &[&half, &half]) };
+    let request = v1::RerankRequest { truncation: off, moi, ..wire("who?", &[&half, &other]) };
     assert_eq!(field(&refused(&server, request).await), "passages");
     server.stop().await;
 }

@@ -80,7 +80,7 @@ pub(super) fn json<T: DeserializeOwned + Default>(path: &Path) -> Result<T, Mode
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub id: u32,
-    /// Characters of the text that it stands for; counted in texts with unknown words only.
+    /// Characters of the text that it stands for; 0 for punctuation. Counted in texts with unknown words only.
     length: usize,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn ids(pieces: &[Piece]) -> Vec<u32> {
 }
 
 /// Whether more than half of the characters of a text stand in unknown words, or none of them is a token. Characters are counted and
-/// not tokens: a sentence of a script without spaces is one unknown token.
+/// not tokens: a sentence of a script without spaces is one unknown token. Punctuation does not count.
 fn is_unreadable(text: &str, pieces: &[Piece], unknown: Option<u32>) -> bool {
     if pieces.is_empty() {
         return !text.trim().is_empty();
@@ -231,9 +231,13 @@ fn pieces(tokenizer: &Tokenizer, text: &str, unknown: Option<u32>) -> tokenizers
     if !ids.iter().any(|&id| Some(id) == unknown) {
         return Ok(ids.iter().map(|&id| Piece { id, length: 1 }).collect());
     }
-    let encoding = tokenizer.encode_char_offsets(text, false)?;
-    let lengths = encoding.get_offsets().iter().map(|(start, end)| end.saturating_sub(*start));
-    Ok(encoding.get_ids().iter().zip(lengths).map(|(&id, length)| Piece { id, length }).collect())
+    let encoding = tokenizer.encode(text, false)?;
+    let piece = |(&id, &(start, end)): (&u32, &(usize, usize))| {
+        let part = text.get(start..end).unwrap_or_default();
+        let counts = Some(id) == unknown || part.chars().any(char::is_alphanumeric);
+        Piece { id, length: if counts { part.chars().count() } else { 0 } }
+    };
+    Ok(encoding.get_ids().iter().zip(encoding.get_offsets()).map(piece).collect())
 }
 
 /// The token that a tokenizer gives for what it does not know; `None` for one that knows every byte.
@@ -288,6 +292,7 @@ mod tests {
             "បណ្ណាល័យ បើក ?",
             "ቤተ መጻሕፍት መቼ ይከፈታል ?",
             "🔧💡 👨",
+            "🔧 ???...",
             // One token of six is unknown. It stands for most of the text.
             "it does open ? . ห้องสมุดเปิดกี่โมงห้องสมุดเปิดกี่โมง",
             &"a".repeat(101),
