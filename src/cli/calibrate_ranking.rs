@@ -29,7 +29,7 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
         skip: args.skip,
         questions: args.questions,
         threshold,
-        empty: Empty::Ranked,
+        empty: Empty::LeftOut,
     };
     let data = sources.load()?;
     output::warn(&data.warnings);

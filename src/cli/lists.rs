@@ -15,7 +15,8 @@ use crate::evaluation::data::{Data, Query, Sources};
 /// `evaluate`, `analyse` and `warm` read. Labels come from the judgements; a document that nobody judged has 0. A document without
 /// a text has its title for one, and one without either is left out.
 ///
-/// A query whose text, or one of whose documents, is missing is reported and left out; the command then ends with 1.
+/// A query whose text, or one of whose documents, is missing is reported and left out; the command then ends with 1. A line that cannot
+/// be read costs its document only. docs/files.md describes the files.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd lists scifact/ --run bm25.run > scifact.jsonl\n  \
                         rerankd lists --run bm25.run --queries queries.tsv --corpus corpus.jsonl.gz --qrels qrels.txt > lists.jsonl\n  \

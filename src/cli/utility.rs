@@ -21,8 +21,9 @@ use crate::telemetry;
 /// Measure how far passages move the generator's belief toward the reference answers.
 ///
 /// Each input line is a JSON object with "question", "passages" (objects with "text" and optional "id" and "title")
-/// and optional "references". Prints a table on a terminal, and one JSON object for each question in a pipe. A
-/// question that cannot be measured is reported and skipped; the command then exits with status 1.
+/// and optional "references"; docs/files.md has other names that are read. Prints a table on a terminal, and one JSON object for each
+/// question in a pipe. A question that cannot be measured, such as one without passages, is reported and skipped; the command then
+/// exits with status 1.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd utility questions.jsonl --each --samples --score-references\n  \
                         rerankd utility claims.jsonl --task fact-verification\n  \

@@ -131,9 +131,8 @@ impl Sources {
         let mut warnings = Warnings::default();
         // Nothing can be measured of a passage without text.
         let read = files::questions(file, Empty::LeftOut, &mut warnings)?;
-        if let Some((line, fault)) = files::without_passages(&read) {
-            return Err(EvaluationError::Input(format!("{}:{line}: {fault}", files::name(file))));
-        }
+        let unusable =
+            files::without_passages(&read).map(|(line, fault)| format!("{}:{line}: {fault}", files::name(file)));
         let labelled = read.iter().any(|question| question.labels.iter().any(|label| *label > 0.0));
         // Where only relevant passages are marked, a question without a mark has none. Where others are labelled as well, nobody judged it.
         let negatives = read.iter().any(|question| question.given.iter().any(|label| *label <= 0.0));
@@ -159,7 +158,10 @@ impl Sources {
                 ..Query::default()
             });
         }
-        Ok(Data { queries, systems: vec![GIVEN.to_owned()], judged: labelled, unlisted: 0, warnings })
+        match unusable {
+            Some(problem) => Err(EvaluationError::Input(problem)),
+            None => Ok(Data { queries, systems: vec![GIVEN.to_owned()], judged: labelled, unlisted: 0, warnings }),
+        }
     }
 
     fn file(&self, given: Option<&PathBuf>, what: &str, within: &str) -> Result<PathBuf, EvaluationError> {

@@ -140,7 +140,11 @@ impl<'a> Layout<'a> {
     fn row(&self, line: &'a str, format: &Format) -> Result<Option<Row<'a>>, Fault<'a>> {
         let (columns, count) = split(line, self.separator);
         let [query, document, at] = (format.places)(self.count);
-        let fault = if count != self.count {
+        let by_tabs = if line.contains('\t') { split(line, Separator::Tabs) } else { (columns, 0) };
+        let fault = if self.separator == Separator::Spaces && by_tabs.1 > 2 && by_tabs != (columns, count) {
+            // Between tabs it has columns that hold spaces, but not as many as a row has.
+            Fault::new(line, format!("is separated by tabs, and has {} columns; it {}", by_tabs.1, format.wanted))
+        } else if count != self.count {
             let spaces = self.separator == Separator::Spaces;
             let problem = match self.separator {
                 Separator::Spaces if format.counts.len() == 1 => format.wanted.to_owned(),

@@ -351,6 +351,8 @@ mod tests {
         let told = "must have 3 columns with tabs between them, as line";
         assert_eq!(mixed("q1\tannual report.pdf\t1\nq1 0 b 0\n"), format!("f.txt:2: {told} 1 has"));
         assert_eq!(mixed("q1 0 b 0\nq1\tannual report.pdf\t1\n"), format!("f.txt:1: {told} 2 has"));
+        let short = run("q\tQ0\ta b\t1\t0.5\n", path()).unwrap_err().to_string();
+        assert!(short.starts_with("f.txt:1: is separated by tabs, and has 5 columns; it must have six"), "{short}");
         let spaced = run("q 1\tQ0\ta b\t1\t0.5\tmy run\n", path()).unwrap();
         assert_eq!((spaced.tag.as_str(), &spaced.queries), ("my run", &vec![("q 1", vec![("a b", 0.5)])]));
         let commented = run("# made by us\n\nq Q0 a 1 0.5 t\n# the last line of the run\n", path()).unwrap();
