@@ -19,3 +19,5 @@ mod common;
 mod methods;
 mod metrics;
 mod moi;
+mod sentences;
+mod zz_tmp;

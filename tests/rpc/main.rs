@@ -31,6 +31,7 @@ mod concurrency;
 mod contexts;
 mod copies;
 mod cut;
+mod domains;
 mod errors;
 mod evaluate;
 #[path = "../common/gguf.rs"]
