@@ -20,4 +20,3 @@ mod methods;
 mod metrics;
 mod moi;
 mod sentences;
-mod zz_tmp;
