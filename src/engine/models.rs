@@ -14,7 +14,7 @@ use super::calibrations::Calibrations;
 use super::position_bias::PositionBias;
 use super::prompt::Language;
 pub use super::role::Role;
-use super::{EngineError, no_judge};
+use super::{EngineError, no_judge, quoted};
 use crate::fusion::calibration::Calibration;
 use crate::model::{GeneratorInfo, Tokenizer};
 use crate::scheduler::Status;
@@ -236,7 +236,7 @@ impl Models {
         found.ok_or_else(|| {
             let known = scorer.map(|model| format!(", scorer or {:?}", model.name));
             let known = known.unwrap_or_else(|| "; no scorer is configured (scorer.model)".to_owned());
-            EngineError::invalid("scorer", format!("is {name:?}, must be generator{known}"))
+            EngineError::invalid("scorer", format!("is {}, must be generator{known}", quoted(name)))
         })
     }
 

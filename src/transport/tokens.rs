@@ -174,7 +174,7 @@ impl NewToken {
     /// `name` cannot be the name of a token, or there are no random bytes; in words.
     pub fn new(name: &str) -> Result<Self, String> {
         if !is_name(name) {
-            return Err(format!("the name must be 1 to 64 letters, digits, dots, dashes or underscores, is {name:?}"));
+            return Err("the name must be 1 to 64 letters, digits, dots, dashes or underscores".to_owned());
         }
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(|error| format!("no random bytes: {error}"))?;

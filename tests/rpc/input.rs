@@ -161,7 +161,7 @@ async fn measurements_read_nothing_of_an_empty_passage() {
     let delta = |answer: &v1::MeasureUtilityResponse, at: usize| answer.utilities[at].delta_seper_soft;
     assert_eq!(delta(&answer, 0), delta(&without, 0), "the list");
     assert_eq!((delta(&answer, 1), delta(&answer, 3)), (delta(&without, 1), delta(&without, 2)));
-    assert_eq!(answer.utilities[2].belief, answer.context_free, "the empty one alone");
+    assert_eq!(answer.utilities[2].belief, answer.without_context, "the empty one alone");
 
     let labels = v1::EvaluateRetrievalRequest {
         question: "which".into(),

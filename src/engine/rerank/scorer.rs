@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::engine::estimate::{Admitted, Size};
 use crate::engine::methods::MethodRef;
 use crate::engine::models::{GeneratorModel, Role};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, quoted};
 
 impl Engine {
     /// The generator that scores the passages of a request: the one it names, or the scorer where one is configured. What is
@@ -29,7 +29,7 @@ impl Engine {
                 }
                 None => format!("the method {} asks no generator", method.name()),
             };
-            return Err(EngineError::invalid("scorer", format!("is {:?}, but {problem}", request.scorer)));
+            return Err(EngineError::invalid("scorer", format!("is {}, but {problem}", quoted(&request.scorer))));
         }
         self.models().generator(None)
     }
