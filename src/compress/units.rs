@@ -2,8 +2,8 @@
 //!
 //! Borders of units are borders of tokens that are also borders in the text:
 //!
-//! - `Sentence`: a sentence of Unicode (UAX #29), but not after an abbreviation or an initial. It
-//!   also ends where 64 characters follow one another without a letter or a digit.
+//! - `Sentence`: ends at a stop with white space behind it, but not after an abbreviation, an initial or the mark of a list item, and at
+//!   a line end ([`sentences`]).
 //! - `Phrase`: ends at punctuation that ends a clause, and before a function word that follows another word ("The looms | of
 //!   Harrowgate | were driven | by water"). The function words are English; elsewhere only punctuation ends a phrase.
 //! - `Token`: ends where a word of Unicode ends. Words joined by hyphens, dots, slashes, carets and the like are one; so are a
@@ -19,7 +19,7 @@ use std::ops::Range;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::Unit;
-pub use sentences::sentences;
+pub use sentences::{is_item_mark, item_text, sentences};
 
 /// Where each of the first tokens of a text ends, in bytes, by the tokens' own bytes; the last one takes the white space at the
 /// end. White space that a tokeniser adds, drops or puts elsewhere is allowed for. `None` where the tokens do not spell the text,
@@ -171,13 +171,15 @@ fn phrases(text: &str) -> Vec<Range<usize>> {
         .map(|(start, end)| text[start..end].trim_end())
         .collect();
     let is_mark = |atom: &str| !atom.contains(char::is_alphanumeric);
+    let spaced = |at: usize| text[..breaks[at - 1]].ends_with(char::is_whitespace);
     // A mark after white space opens, another one closes.
-    let opens = |at: usize| at == 0 || text[..breaks[at - 1]].ends_with(char::is_whitespace);
+    let opens = |at: usize| at == 0 || spaced(at);
     let chosen = (1..atoms.len()).filter(|&at| {
         let (before, here) = (atoms[at - 1].trim_start(), atoms[at].trim_start());
         match (is_mark(before), is_mark(here)) {
             (_, true) => opens(at),
-            (true, false) => !opens(at - 1),
+            // "Yahoo!Mail" and "a=b" are no clauses.
+            (true, false) => !opens(at - 1) && (spaced(at) || !before.ends_with(is_inner)),
             (false, false) => is_function_word(here) && !is_function_word(before),
         }
     });
@@ -212,9 +214,12 @@ fn words(text: &str) -> Vec<usize> {
     breaks
 }
 
-/// Whether a piece is the first behind `://`.
+/// Whether a piece is the first behind `://`, behind `www.example.org`, or behind the slash of `example.org/`.
 fn begins_address(pieces: &[(usize, &str)], at: usize) -> bool {
-    at >= 4 && is_word(pieces[at - 4].1) && (1..=3).all(|back| pieces[at - back].1 == [":", "/", "/"][3 - back])
+    let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
+    let scheme = is_word(piece(4)) && (1..=3).all(|back| piece(back) == [":", "/", "/"][3 - back]);
+    let domain = || piece(1) == "/" && piece(2).contains('.') && piece(2).ends_with(char::is_alphabetic);
+    scheme || piece(1).starts_with("www.") || domain()
 }
 
 /// The piece behind an address: white space, quotes, brackets and letters that are not ASCII end it, and the marks before that are
@@ -276,6 +281,11 @@ fn is_joiner(piece: &str) -> bool {
     )
 }
 
+/// Marks that end a clause or join two words of a name or a formula: `Yahoo!Mail`, `x!=y`, `a=b`.
+fn is_inner(mark: char) -> bool {
+    matches!(mark, '!' | '?' | '=' | '&')
+}
+
 fn is_currency(piece: &str) -> bool {
     matches!(piece, "$" | "\u{20ac}" | "\u{a3}" | "\u{a5}" | "\u{20b9}")
 }
@@ -330,7 +340,11 @@ fn is_joined(pieces: &[(usize, &str)], at: usize) -> bool {
         "#" => before.ends_with(char::is_alphabetic),
         _ => false,
     };
+    let inner = |piece: &str| piece.starts_with(is_inner);
+    let both = |left: &str, right: &str| [left, right].iter().all(|word| is_word(word) && word.is_ascii());
     (is_raised(here) && is_word(before))
+        || (inner(here) && both(behind(inner), ahead(inner)))
+        || (inner(before) && both(behind(inner), here))
         || (is_raised(before) && is_word(here))
         || (is_joiner(here) && word_before() && is_word(ahead(is_joiner)))
         || (is_word(here) && is_joiner(before) && word_before())

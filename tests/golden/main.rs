@@ -19,3 +19,4 @@ mod common;
 mod methods;
 mod metrics;
 mod moi;
+mod sentences;

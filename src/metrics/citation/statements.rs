@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use crate::compress::units::sentences;
+use crate::compress::units::{is_item_mark, item_text, sentences};
 
 /// Most numbers that a range may stand for: `[1-9999]` is no citation.
 const LONGEST_RANGE: usize = 16;
@@ -73,62 +73,24 @@ pub fn statements(answer: &str) -> Vec<Statement> {
 
 /// Where the statements lie in a text without citations.
 fn places(text: &str) -> Vec<Range<usize>> {
-    let (mut pieces, mut start): (Vec<Range<usize>>, usize) = (Vec::new(), 0);
-    for border in sentences(text).into_iter().chain(std::iter::once(text.trim_end().len()..text.len())) {
-        if border.start > start {
-            let rest = with_its_end(text, &mut pieces, start..border.start);
-            pieces.extend((!rest.is_empty()).then_some(rest));
-        }
-        start = border.end;
-    }
-    // Marks alone, as a line of dashes, and the marks of list items are no statements.
-    pieces.retain(|piece| text[piece.clone()].contains(char::is_alphanumeric));
+    let borders = sentences(text);
+    let starts = std::iter::once(0).chain(borders.iter().map(|border| border.end));
+    let ends = borders.iter().map(|border| border.start).chain(std::iter::once(text.trim_end().len()));
     let (mut places, mut mark, mut is_list): (Vec<Range<usize>>, Option<Range<usize>>, bool) =
         (Vec::new(), None, false);
-    for piece in pieces {
-        // What stands behind a mark on its line is the item, though it may look like a mark: "1. A."
-        let is_item = mark.take().is_some_and(|mark| !text[mark.start..piece.start].contains(['\n', '\r']));
-        is_list |= is_item;
-        if !is_item && is_item_mark(&text[piece.clone()]) {
-            mark = Some(piece);
-        } else {
-            places.push(piece);
+    // Marks alone, such as a line of dashes, are no statements.
+    for (start, end) in starts.zip(ends).filter(|(start, end)| text[*start..*end].contains(char::is_alphanumeric)) {
+        let sentence = &text[start..end];
+        let item = item_text(sentence);
+        is_list |= item.is_some();
+        mark = (item.is_none() && is_item_mark(sentence)).then_some(start..end);
+        if mark.is_none() {
+            places.push(start + item.unwrap_or(0)..end);
         }
     }
     // A number on the last line may be the answer, unless it stands in a list: then it is an item that was cut.
     places.extend(mark.filter(|_| !is_list));
     places
-}
-
-/// What is left of a piece of a text without the marks at its beginning that end the piece before: those that touch it ("…mill.**
-/// It"), and those behind which the line ends. UAX #29 breaks between a full stop and an asterisk.
-fn with_its_end(text: &str, pieces: &mut [Range<usize>], piece: Range<usize>) -> Range<usize> {
-    let Some(before) = pieces.last_mut() else { return piece };
-    let part = &text[piece.clone()];
-    let marks = part.find(|letter: char| letter.is_alphanumeric() || letter.is_whitespace()).unwrap_or(part.len());
-    let gap = &text[before.end..piece.start];
-    let ends = gap.is_empty() || (marks == part.len() && !gap.contains(['\n', '\r']));
-    let alone = part[marks..].starts_with(char::is_whitespace) || marks == part.len();
-    if marks == 0 || !ends || !alone {
-        return piece;
-    }
-    before.end = piece.start + marks;
-    let rest = part[marks..].trim_start();
-    piece.end - rest.len()..piece.end
-}
-
-/// Whether a text is the mark of a list item: "2.", "2)", "a.", "iv)", maybe in Markdown's bold or behind its signs.
-fn is_item_mark(text: &str) -> bool {
-    let bare = text.trim().trim_matches(['*', '_', '#', '>', '-', '+', '\u{2022}', ' ']);
-    let Some(mark) = bare.strip_suffix(['.', ')']) else { return false };
-    let mark = mark.strip_prefix('(').unwrap_or(mark);
-    let all = |kind: fn(&u8) -> bool| mark.bytes().all(|byte| kind(&byte));
-    match mark.len() {
-        1 => all(u8::is_ascii_alphanumeric),
-        2..=3 if all(u8::is_ascii_digit) => true,
-        2..=4 => all(|byte| b"ivxlIVXL".contains(byte)),
-        _ => false,
-    }
 }
 
 /// A text without its citations and the white space before them, and the citations.

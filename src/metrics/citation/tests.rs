@@ -57,6 +57,29 @@ fn abbreviations_lines_and_lists() {
     is("Es regnete [1]。雨が降った[2]。", &[("Es regnete。", &[1]), ("雨が降った。", &[2])]);
 }
 
+/// A statement was cut at a question mark inside an address, and its first part had no citation.
+#[test]
+fn addresses_names_and_abbreviations_are_within_a_statement() {
+    for sentence in [
+        "The ferry leaves at noon, says https://example.org/find?line=7",
+        "The ferry leaves at noon, says https://example.org/find?line=7&day=Mon in No. 5",
+        "Yahoo!Mail holds that x!=y",
+        "Some mills, e.g. the one of p. 12, run for 3.14 h",
+        "Brown v. Board was decided by J. R. R. Low et al. in the U.S. Senate",
+        "\u{201c}Why?\u{201d} he asked",
+        "Yahoo! is old",
+    ] {
+        let text = format!("{sentence}.");
+        is(&format!("{sentence} [1]. It stopped [2]."), &[(&text, &[1]), ("It stopped.", &[2])]);
+        is(&format!("{sentence}.[1] It stopped. [2]"), &[(&text, &[1]), ("It stopped.", &[2])]);
+    }
+    is(
+        "The steps are: 1. It rained [1]. 2. It stopped [2].",
+        &[("The steps are: 1. It rained.", &[1]), ("It stopped.", &[2])],
+    );
+    is("A. Rowe wrote it [1].\nB. The mill is old [2].", &[("A. Rowe wrote it.", &[1]), ("The mill is old.", &[2])]);
+}
+
 /// The end of an emphasis was taken for the beginning of the next sentence, which then had the citation.
 #[test]
 fn citations_behind_emphasis_and_dashes() {
