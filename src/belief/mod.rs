@@ -80,6 +80,18 @@ pub struct Likelihood {
     pub tokens: usize,
 }
 
+/// Most that rounding may lift the log-probability of a token above 0.
+pub const ROUNDING: f64 = 1e-6;
+
+impl Likelihood {
+    /// A sum that only rounding lifted above 0 counts as 0.
+    #[must_use]
+    pub fn new(sum: f64, tokens: usize) -> Self {
+        let rounded = sum > 0.0 && sum <= ROUNDING * real(tokens);
+        Self { sum: if rounded { 0.0 } else { sum }, tokens }
+    }
+}
+
 /// How responses are weighted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Weighting {

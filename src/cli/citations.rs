@@ -36,7 +36,7 @@ pub(super) struct CitationsArgs {
     input: PathBuf,
     /// Least probability of entailment at which passages support a statement; by default entailment must be the likeliest
     /// verdict.
-    #[arg(long, value_name = "PROBABILITY")]
+    #[arg(long, value_name = "PROBABILITY", value_parser = super::probability)]
     threshold: Option<f64>,
     /// Leave the citations of a statement that cites a number without a passage out of the precision, as the authors' program
     /// does; by default they are imprecise.

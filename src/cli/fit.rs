@@ -14,7 +14,7 @@ use crate::fit::{FitError, Observation, Orientation};
 /// Fit utilities and position bias to given scores.
 ///
 /// The input is a JSON object. Required: n (passages), permutations (rows of passage indices from 0) and scores (one per
-/// row, in nats). Optional: l (positions per row, default n); problem, P1 (regularised, default) or P0 (the paper's
+/// row; any finite numbers, since the fit is the same for scores that are all shifted). Optional: l (positions per row, default n); problem, P1 (regularised, default) or P0 (the paper's
 /// objective); a0 (prior position weights); lam and rho (strengths of the two penalties); sigma2 (share of noise, default
 /// 0.5); monotone; anchor (score of each passage alone, which settles the direction and, for l < n under P1, is fitted too);
 /// domain (`as_is`, `log_z`, `log_winsor_z`, `rank_normal`). The default domain is `as_is` for P0 and if lam or rho is given,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Failure, SettingsArgs, input, output};
 use crate::app;
 use crate::belief::seper::Aggregate;
-use crate::belief::{Estimate, Likelihood, Measured, Pairing, Rule, Verdict, Weighting};
+use crate::belief::{Estimate, Likelihood, Measured, Pairing, ROUNDING, Rule, Verdict, Weighting};
 use crate::engine::belief::MeasureOptions;
 use crate::engine::belief::report::{BeliefReport, MeasureInput, Response, measure_answers};
 
@@ -17,7 +17,8 @@ use crate::engine::belief::report::{BeliefReport, MeasureInput, Response, measur
 /// by context.
 ///
 /// The input is a JSON object. "with" is a list of answers given with context, "without" an optional list of answers given
-/// without it. An answer is an object with "text" and either "token_log_probabilities" or "log_likelihood" and "tokens".
+/// without it. An answer is an object with "text" and either "token_log_probabilities" or "log_likelihood" and "tokens". These are
+/// natural logarithms, so none may be above 0.
 ///
 /// Optional: "question"; "references", a list of texts; "verdicts", a list of objects with "premise", "hypothesis",
 /// "entailment", "neutral" and "contradiction". The entailment model judges the pairs that are needed and not listed. The
@@ -46,7 +47,7 @@ pub(super) struct OptionArgs {
     #[arg(long, value_enum, default_value_t = RuleName::Strict)]
     rule: RuleName,
     /// For --rule threshold: least probability of entailment in both directions.
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, value_parser = super::probability)]
     threshold: f64,
     /// Soft SePer takes the larger entailment of the two directions instead of answer to reference.
     #[arg(long)]
@@ -140,11 +141,18 @@ struct VerdictEntry {
 impl AnswerEntry {
     fn response(self, field: &str) -> Result<Response, Failure> {
         let likelihood = match (self.log_likelihood, self.tokens, &self.token_log_probabilities) {
-            (Some(sum), Some(tokens), None) => Likelihood { sum, tokens },
+            (Some(sum), Some(tokens), None) => Likelihood::new(sum, tokens),
             (None, None, Some(tokens)) if tokens.is_empty() => {
                 return Err(Failure::Input(format!("{field}: token_log_probabilities: must not be empty")));
             }
-            (None, None, Some(tokens)) => Likelihood { sum: tokens.iter().sum(), tokens: tokens.len() },
+            (None, None, Some(tokens)) => {
+                if let Some(at) = tokens.iter().position(|log| *log > ROUNDING) {
+                    let problem = "but a log-probability is at most 0: give the logarithms of the probabilities";
+                    let field = format!("{field}.token_log_probabilities[{at}]");
+                    return Err(Failure::Input(format!("{field}: is {}, {problem}", tokens[at])));
+                }
+                Likelihood::new(tokens.iter().sum(), tokens.len())
+            }
             _ => {
                 let problem = "needs either log_likelihood and tokens, or token_log_probabilities";
                 return Err(Failure::Input(format!("{field}: {problem}")));

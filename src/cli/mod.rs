@@ -200,6 +200,11 @@ fn above_zero(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "must be a number above 0".to_owned())
 }
 
+/// A least probability, for an argument.
+fn probability(text: &str) -> Result<f64, String> {
+    above_zero(text).ok().filter(|number| *number <= 1.0).ok_or_else(|| "must be above 0 and at most 1".to_owned())
+}
+
 /// A number of things, for an argument. 0 would be "not given" on the way to a server, and none in this process.
 fn count(text: &str) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|number| *number > 0);

@@ -13,6 +13,7 @@ use super::rerank::{Passage, RerankRequest};
 use crate::fusion::bm25::{self, Background};
 pub use crate::fusion::calibration::Source;
 use crate::fusion::{Scaling, Side, applied, centre_and_spread, fuse, standardised, standardised_among};
+use crate::metrics::quoted;
 use crate::numeric::{descending, real};
 pub use signals::Signals;
 
@@ -128,13 +129,21 @@ impl FusionOptions {
     }
 
     pub(super) fn check(&self) -> Result<(), EngineError> {
-        if self.background.as_ref().is_some_and(|background| background.frequencies.len() > MOST_FREQUENCIES) {
-            let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
-            return Err(EngineError::invalid("fusion.background.frequencies", problem));
-        }
-        // Of no documents every word says the same.
-        if self.background.as_ref().is_some_and(|background| background.documents == 0) {
-            return Err(EngineError::invalid("fusion.background.documents", "must be above 0"));
+        if let Some(background) = &self.background {
+            let (field, documents) = ("fusion.background.frequencies", background.documents);
+            if background.frequencies.len() > MOST_FREQUENCIES {
+                let problem = format!("more than {MOST_FREQUENCIES} given: only the words of the query are needed");
+                return Err(EngineError::invalid(field, problem));
+            }
+            // Of no documents every word says the same.
+            if documents == 0 {
+                return Err(EngineError::invalid("fusion.background.documents", "must be above 0"));
+            }
+            let most = background.frequencies.iter().max_by_key(|(word, holding)| (**holding, *word));
+            if let Some((word, holding)) = most.filter(|(_, holding)| **holding > documents) {
+                let problem = format!("is {holding}, but the collection has {documents} documents");
+                return Err(EngineError::invalid(format!("{field}[{}]", quoted(word)), problem));
+            }
         }
         for (field, share) in [("fusion.weight", self.weight), ("fusion.embedding_weight", self.embedding)] {
             if share.is_some_and(|share| !(0.0..=1.0).contains(&share)) {

@@ -19,7 +19,7 @@ const B: f64 = 0.75;
 pub struct Background {
     /// Documents in the collection.
     pub documents: u64,
-    /// Documents that hold a word, by the word in lower case. A word that is absent is in none.
+    /// Documents that hold a word, by the word in lower case; at most all of them. A word that is absent is in none.
     pub frequencies: HashMap<String, u64>,
 }
 
@@ -38,7 +38,7 @@ pub fn scores(query: &str, passages: &[String], background: Option<&Background>)
     let weight = |word: &str| {
         let (documents, holding) = match background {
             Some(background) => {
-                let holding = background.frequencies.get(word).copied().unwrap_or(0).min(background.documents);
+                let holding = background.frequencies.get(word).copied().unwrap_or(0);
                 (as_real(background.documents), as_real(holding))
             }
             None => {

@@ -42,7 +42,11 @@ pub(super) fn sampling_to_wire(options: &SampleOptions) -> v1::SamplingOptions {
     }
 }
 
+/// Converts a rule. The threshold is checked even if the rule does not use it.
 pub(super) fn rule(wire: i32, threshold: Option<f64>, field: &str) -> Result<Rule, EngineError> {
+    if threshold.is_some_and(|least| !(least > 0.0 && least <= 1.0)) {
+        return Err(EngineError::invalid(field.replace("rule", "threshold"), "must be above 0 and at most 1"));
+    }
     Ok(match known(field, wire)? {
         v1::EquivalenceRule::Unspecified | v1::EquivalenceRule::Strict => Rule::Strict,
         v1::EquivalenceRule::Loose => Rule::Loose,

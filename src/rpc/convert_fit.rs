@@ -8,8 +8,13 @@ use crate::fit::domain::Domain;
 use crate::fit::uncertainty::Diagnostics;
 use crate::fit::{Estimate, Orientation};
 
-/// Converts a score domain. `None` if unspecified: objective and design then determine the default.
+/// Converts a score domain. `None` if unspecified: objective and design then determine the default. The temperature is checked even
+/// if the domain does not use it.
 pub(super) fn domain(field: &str, wire: i32, temperature: Option<f64>) -> Result<Option<Domain>, EngineError> {
+    if temperature.is_some_and(|temperature| !(temperature.is_finite() && temperature > 0.0)) {
+        let field = field.replace("score_domain", "softmax_temperature");
+        return Err(EngineError::invalid(field, "must be a finite number above 0"));
+    }
     Ok(match known(field, wire)? {
         v1::ScoreDomain::Unspecified => None,
         v1::ScoreDomain::LogWinsorZ => Some(Domain::LogWinsorZ),

@@ -339,6 +339,22 @@ fn utility_and_measure_print_json_and_name_what_is_wrong() {
         (r#"{"with":[],"references":["x"]}"#, "with: must hold"),
         (r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"references":["y"]}"#, "entailment.model"),
         (r#"{"unheard":1,"with":[]}"#, "unheard"),
+        // Probabilities in the place of their logarithms: the entropy was negative.
+        (
+            r#"{"with":[{"text":"x","token_log_probabilities":[-0.1,0.8]}]}"#,
+            "with[0].token_log_probabilities[1]: is 0.8, but a log-probability is at most 0",
+        ),
+        (
+            r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],"without":[{"text":"x","log_likelihood":0.5,"tokens":2}]}"#,
+            "without[0].log_likelihood: is 0.5",
+        ),
+        (r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":0}]}"#, "with[0].tokens: must be at least 1"),
+        (r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":-1}]}"#, "invalid value"),
+        (
+            r#"{"with":[{"text":"x","log_likelihood":-1,"tokens":1}],
+                "verdicts":[{"premise":"x","hypothesis":"y","entailment":1.2,"neutral":-0.2,"contradiction":0}]}"#,
+            "verdicts[0]: must be three probabilities",
+        ),
     ] {
         let output = rerankd(&["measure", "--set", "entailment.model="], document);
         assert_eq!((output.status.code(), error(&output).contains(expected)), (Some(2), true), "{}", error(&output));

@@ -30,6 +30,7 @@ mod compression_bounds;
 mod concurrency;
 mod contexts;
 mod cut;
+mod domains;
 mod errors;
 mod evaluate;
 #[path = "../common/gguf.rs"]

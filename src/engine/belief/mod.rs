@@ -172,6 +172,9 @@ pub(super) fn check_passages(passages: &[Passage], limits: &Limits) -> Result<()
         if bytes > limits.passage_bytes {
             return invalid(field, format!("{bytes} bytes given, at most {} allowed", limits.passage_bytes));
         }
+        if passage.retriever_score.is_some_and(|score| !score.is_finite()) {
+            return invalid(format!("passages[{index}].retriever_score"), "must be a finite number".into());
+        }
     }
     Ok(())
 }

@@ -93,9 +93,10 @@ impl MeasureInput {
         }
         for (field, responses) in [("with", &self.with_context), ("without", &self.context_free)] {
             for (index, response) in responses.iter().enumerate() {
-                if !response.likelihood.sum.is_finite() {
-                    let field = format!("{field}[{index}].log_likelihood");
-                    return Err(EngineError::invalid(field, "must be a finite number"));
+                let sum = response.likelihood.sum;
+                if !(sum.is_finite() && sum <= 0.0) {
+                    let problem = format!("is {sum}, but a log-likelihood is a finite number of at most 0");
+                    return Err(EngineError::invalid(format!("{field}[{index}].log_likelihood"), problem));
                 }
                 if response.likelihood.tokens == 0 {
                     return Err(EngineError::invalid(format!("{field}[{index}].tokens"), "must be at least 1"));

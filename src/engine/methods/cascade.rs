@@ -59,7 +59,7 @@ impl Method for Cascade {
             let problem = "only token_budget, seed and settle_probability apply to this method: leave the method out, or take moi";
             return Err(EngineError::invalid("moi", problem));
         }
-        request.moi.check_settled()
+        Ok(())
     }
 
     fn takes_opening(&self) -> bool {

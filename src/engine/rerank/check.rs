@@ -74,6 +74,7 @@ impl RerankRequest {
             return invalid(self.opening.field(), problem);
         }
         self.fusion.check()?;
+        self.moi.check_options()?;
         method.check_options(self)?;
         self.inline.as_ref().map_or(Ok(()), Inline::check_options)?;
         self.compression.map_or(Ok(()), |compression| compression.check())

@@ -47,10 +47,6 @@ impl Method for Moi {
         request.moi.check(&request.passages, limits)
     }
 
-    fn check_options(&self, request: &RerankRequest) -> Result<(), EngineError> {
-        request.moi.check_options()
-    }
-
     fn takes_opening(&self) -> bool {
         true
     }

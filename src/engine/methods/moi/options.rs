@@ -162,11 +162,6 @@ impl MoiOptions {
         self.depth(passages.len()).is_none() && !varies && self.longest(passages) == passages.len()
     }
 
-    /// Refuses a probability of a settled place that is none.
-    pub(in crate::engine) fn check_settled(&self) -> Result<(), EngineError> {
-        open("moi.settle_probability", self.settle_probability)
-    }
-
     pub(in crate::engine) fn check(&self, list: &[Passage], limits: &Limits) -> Result<(), EngineError> {
         let passages = list.len();
         if self.copies.is_some_and(|copies| copies > limits.orders) {
@@ -184,10 +179,8 @@ impl MoiOptions {
             return Err(EngineError::invalid("moi.orders", problem));
         }
         if let Some(prior) = &self.position_prior {
-            let sum: f64 = prior.iter().sum();
-            let proper = prior.iter().all(|weight| weight.is_finite() && *weight >= 0.0) && (sum - 1.0).abs() < 1e-6;
-            if prior.len() != passages || !proper {
-                let problem = format!("must be {passages} weights of 0 or more that sum to 1");
+            if prior.len() != passages {
+                let problem = format!("{} weights given for {passages} passages", prior.len());
                 return Err(EngineError::invalid("moi.position_prior", problem));
             }
             // The fit would refuse it, too, but after all prompts were scored.
@@ -202,10 +195,16 @@ impl MoiOptions {
         Ok(())
     }
 
-    /// Refuses values that are wrong for any list.
-    pub(super) fn check_options(&self) -> Result<(), EngineError> {
+    /// Refuses values that are wrong for any list and method, used or not.
+    pub(in crate::engine) fn check_options(&self) -> Result<(), EngineError> {
         open("moi.sigma2", self.sigma2)?;
-        self.check_settled()?;
+        open("moi.settle_probability", self.settle_probability)?;
+        if let Some(prior) = &self.position_prior {
+            let sum: f64 = prior.iter().sum();
+            if prior.iter().any(|weight| !weight.is_finite() || *weight < 0.0) || (sum - 1.0).abs() >= 1e-6 {
+                return Err(EngineError::invalid("moi.position_prior", "must be weights of 0 or more that sum to 1"));
+            }
+        }
         if let Some(Domain::Softmax { temperature }) = self.domain
             && !(temperature.is_finite() && temperature > 0.0)
         {
