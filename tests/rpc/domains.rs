@@ -141,7 +141,7 @@ async fn of_samples_and_measures() {
             };
             named(beliefs.cluster(request).await, "threshold");
             let measure = v1::MeasureOptions { rule: rule.into(), threshold: Some(wrong), ..Default::default() };
-            let request = v1::MeasureUtilityRequest { measure: Some(measure.clone()), ..super::belief::request() };
+            let request = v1::MeasureUtilityRequest { measure: Some(measure), ..super::belief::request() };
             named(utilities.measure_utility(request).await, "measure.threshold");
             let request = v1::EvaluateRetrievalRequest { measure: Some(measure), ..evaluate() };
             named(utilities.evaluate_retrieval(request).await, "measure.threshold");
@@ -219,7 +219,7 @@ async fn of_metrics() {
     }
     for wrong in [-0.1, 0.0, 1.0, NAN] {
         let resampling = Some(v1::Resampling { confidence: Some(wrong), ..v1::Resampling::default() });
-        let request = v1::EvaluateRankingRequest { resampling: resampling.clone(), ..ranking(labelled()) };
+        let request = v1::EvaluateRankingRequest { resampling, ..ranking(labelled()) };
         named(client.evaluate_ranking(request).await, "resampling.confidence");
         named(client.correlate(v1::CorrelateRequest { resampling, ..correlate() }).await, "resampling.confidence");
     }

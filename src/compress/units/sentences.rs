@@ -174,7 +174,7 @@ impl Ending {
         let colon = near.find(|(_, sign)| *sign == ':').map(|(at, _)| start + at + 1);
         let colon = colon.filter(|at| text[*at..].starts_with(char::is_whitespace)).unwrap_or(start);
         let is_mark = [start, colon].iter().any(|from| is_item_mark(&text[*from..self.end]));
-        !goes_on && !is_mark && !(self.bare && is_abbreviated(&before[start..], rest, next))
+        !(goes_on || is_mark || (self.bare && is_abbreviated(&before[start..], rest, next)))
     }
 }
 
@@ -190,10 +190,9 @@ fn next_sentence(rest: &str) -> Option<&str> {
     let decides =
         |(_, sign): &(usize, char)| sign.is_alphanumeric() || is_line_end(*sign) || is_soft(*sign) || is_firm(*sign);
     let (at, _) = rest.char_indices().find(decides)?;
-    let next = &rest[at..];
-    let fraction =
-        next.strip_prefix('.').is_some_and(|digits| digits.starts_with(|digit: char| digit.is_ascii_digit()));
-    (fraction || next.starts_with(char::is_alphanumeric)).then_some(next)
+    // ".5" and "...and" begin with stops.
+    let word = rest[at..].trim_start_matches(['.', '\u{2026}']);
+    word.starts_with(char::is_alphanumeric).then_some(word)
 }
 
 /// If the first word is in lower case ("iPhone" is not) and is not the mark of a list item before a capital ("b. Then").
