@@ -100,7 +100,8 @@ pub(super) fn list(value: &RawValue, path: &str, rank_fields: Option<&[String]>)
             }
         }
     }
-    match missing.filter(|_| documents.iter().all(|document| document.text.trim().is_empty())) {
+    let is_blank = |document: &Document| document.text.trim_start_matches('\u{feff}').trim().is_empty();
+    match missing.filter(|_| documents.iter().all(is_blank)) {
         Some(problem) => Err(problem),
         None => Ok(documents),
     }
