@@ -204,12 +204,12 @@ mod tests {
             let task = Task { kind, labels: Vec::new() };
             AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages, Vec::new())
         };
-        for prompts in [of(TaskKind::default()), of(TaskKind::LongAnswer)] {
-            assert_eq!(prompts.prompt(&[0]), prompts.prompt(&[]));
+        let shown = |kind: TaskKind, order: &[usize]| text(&language, &of(kind).prompt(order));
+        for kind in [TaskKind::default(), TaskKind::LongAnswer] {
+            assert_eq!(shown(kind, &[0]), shown(kind, &[]));
         }
-        let short = of(TaskKind::default());
-        assert_eq!(short.prompt(&[0, 1]), short.prompt(&[1]));
-        let long = text(&language, &of(TaskKind::LongAnswer).prompt(&[0, 1]));
+        assert_eq!(shown(TaskKind::default(), &[0, 1]), shown(TaskKind::default(), &[1]));
+        let long = shown(TaskKind::LongAnswer, &[0, 1]);
         assert!(long.contains("[2] Document: a") && !long.contains("[1]"), "{long}");
     }
 
