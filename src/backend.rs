@@ -278,12 +278,17 @@ impl Backend {
     }
 
     /// BERTScore of texts against their best reference. `None` where it cannot be computed: over a server, whose protocol has it for
-    /// answers of its generator only, without an embedding model that gives states of tokens, and for more tokens than are compared.
+    /// answers of its generator only, without an embedding model that gives states of tokens, for more tokens than are compared, and for
+    /// texts that the model cannot read. The last two are logged.
     pub async fn bert_scores(&self, texts: &[String], references: &[String]) -> Result<Option<Vec<f64>>, Refusal> {
         let Self::Local(engine) = self else { return Ok(None) };
         match engine.bert_scores(&Call::local(), texts, references).await {
             Ok(scores) => Ok(Some(scores)),
-            Err(EngineError::Precondition(_) | EngineError::Invalid { .. }) => Ok(None),
+            Err(EngineError::Precondition(_)) => Ok(None),
+            Err(error @ EngineError::Invalid { .. }) => {
+                tracing::warn!(%error, "one question has no BERTScore");
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -138,14 +138,15 @@ impl AnswerPrompts {
         &self.passages[index]
     }
 
-    /// The segments of a prompt with these passages, in this order.
+    /// The segments of a prompt with these passages, in this order. A passage without text is not read, but its number is taken.
     pub fn prompt(&self, order: &[usize]) -> Vec<Segment> {
-        let opening = if order.is_empty() { &self.context_free_opening } else { &self.opening };
+        let is_read = |index: &usize| !self.passages[*index].tokens.is_empty();
+        let opening = if order.iter().any(is_read) { &self.opening } else { &self.context_free_opening };
         let passage = |(position, &index): (usize, &usize)| match self.numbers.get(position) {
             Some(number) => Segment::context([&number[..], &self.passages[index].tokens].concat()),
             None => self.passages[index].clone(),
         };
-        let passages = order.iter().enumerate().map(passage);
+        let passages = order.iter().enumerate().filter(|(_, index)| is_read(index)).map(passage);
         std::iter::once(opening.clone()).chain(passages).chain(std::iter::once(self.cue.clone())).collect()
     }
 
@@ -193,6 +194,23 @@ mod tests {
         assert!(!text(&[]).to_lowercase().contains("document"), "{}", text(&[]));
         assert!(text(&[0]).contains("from the documents"));
         assert!(text(&[]).ends_with("Question: who?\nShort answer:"));
+    }
+
+    #[test]
+    fn a_passage_without_text_leaves_the_prompt_as_it_is_without_it() {
+        let language = Language::new(Arc::new(ByteTokenizer::default()), Frame::Plain);
+        let of = |kind: TaskKind| {
+            let passages = ["", "Document: a\n\n"].map(|passage| language.text(passage).into());
+            let task = Task { kind, labels: Vec::new() };
+            AnswerPrompts::for_task(&language, &task, &language.query("who?"), passages, Vec::new())
+        };
+        let shown = |kind: TaskKind, order: &[usize]| text(&language, &of(kind).prompt(order));
+        for kind in [TaskKind::default(), TaskKind::LongAnswer] {
+            assert_eq!(shown(kind, &[0]), shown(kind, &[]));
+        }
+        assert_eq!(shown(TaskKind::default(), &[0, 1]), shown(TaskKind::default(), &[1]));
+        let long = shown(TaskKind::LongAnswer, &[0, 1]);
+        assert!(long.contains("[2] Document: a") && !long.contains("[1]"), "{long}");
     }
 
     /// Everything that is stored depends on these texts: they change with `TEMPLATE_VERSION` only.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::belief::report::Verdicts;
 use super::belief::texts::Texts;
 use super::belief::{check_passages, check_question};
-use super::rerank::{Blanks, Passage};
+use super::rerank::{Blanks, Passage, read_as, unmarked};
 use super::{EngineError, Limits};
 use crate::belief::{Rule, Verdict};
 use crate::call::Call;
@@ -94,11 +94,11 @@ impl CitationRequest {
             if !joined.is_empty() {
                 joined.push('\n');
             }
-            let (title, text) = (self.passages[index].title.trim(), self.passages[index].text.trim());
-            if !title.is_empty() {
-                joined.extend(["Title: ", title, "\n"]);
+            let (title, text) = read_as(&self.passages[index].title, &self.passages[index].text);
+            if !title.trim().is_empty() {
+                joined.extend(["Title: ", title.trim(), "\n"]);
             }
-            joined.push_str(text);
+            joined.push_str(text.trim());
         }
         let end = (0..=PREMISE_BYTES.min(joined.len())).rev().find(|&at| joined.is_char_boundary(at));
         joined.truncate(end.unwrap_or(0));
@@ -117,7 +117,7 @@ impl CitationRequest {
 
     /// A statement as it is judged, after the end of the question: a model that reads a few hundred tokens cuts what follows a long one.
     fn hypothesis(&self, statement: &Statement) -> String {
-        let question = self.question.trim();
+        let question = unmarked(&self.question).trim();
         let from = question.len().saturating_sub(QUESTION_BYTES);
         let begins = |at: &usize| *at == 0 || question[..*at].ends_with(char::is_whitespace);
         let bounds = || (from..=question.len()).filter(|at| question.is_char_boundary(*at));
@@ -129,7 +129,7 @@ impl CitationRequest {
 
 /// The statements of an answer, within the bounds.
 fn read(answer: &str) -> Result<Vec<Statement>, EngineError> {
-    let statements = statements(answer);
+    let statements = statements(unmarked(answer));
     let invalid = |problem: String| Err(EngineError::invalid("answer", problem));
     if statements.is_empty() {
         return invalid("must hold a statement".into());
@@ -220,7 +220,7 @@ pub async fn check_citations(
         verdicts.judge(judged.filter_map(numbered).collect(), Rule::Strict).await?;
         for pair in needed {
             if request.is_blank(&pair.passages) {
-                // No text supports nothing, and no model is asked.
+                // An empty passage supports nothing, and no model is asked.
                 probabilities.insert(pair.clone(), 0.0);
                 check.absorb(pair, false);
                 continue;
@@ -281,6 +281,23 @@ impl super::Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_premise_is_read_as_every_passage_is() {
+        let rows = [
+            ("T", "a", "Title: T\na"),
+            ("", "a", "a"),
+            ("T", " ", "T"),
+            ("\u{feff}T", "\u{feff}a", "Title: T\na"),
+            ("\u{feff}", "\u{feff}a", "a"),
+        ];
+        for (title, text, premise) in rows {
+            let passage = Passage { title: title.into(), text: text.into(), ..Passage::default() };
+            let request = CitationRequest { passages: vec![passage], ..CitationRequest::default() };
+            assert_eq!(request.premise(&[0]), premise, "{title:?} {text:?}");
+        }
+        assert_eq!(read("\u{feff}It was [1].").unwrap(), read("It was [1].").unwrap());
+    }
 
     /// Behind a question of 600 tokens the statement was cut off, and all of them had one verdict.
     #[test]

@@ -207,14 +207,14 @@ impl Fusion {
             let texts: Vec<String> = request.passages.iter().map(Passage::whole_text).collect();
             let scores = bm25::scores(&request.query, &texts, options.background.as_deref());
             let warning = (missing > 0 && !given.is_empty() && options.mode != FusionMode::Bm25)
-                .then(|| format!("{missing} passages have no retriever_score: BM25 inside the list took its place"));
+                .then(|| "some passages have no retriever_score: BM25 inside the list took its place".to_owned());
             let report = report(Source::Bm25);
             return Self { scores, report, warning, has_floor: true, comparable, parts: None };
         }
         let least = given.iter().copied().fold(f64::INFINITY, f64::min);
         let scores = request.passages.iter().map(|passage| passage.retriever_score.unwrap_or(least)).collect();
         let warning =
-            (missing > 0).then(|| format!("{missing} passages have no retriever_score and count as the list's lowest"));
+            (missing > 0).then(|| "some passages have no retriever_score and count as the list's lowest".to_owned());
         let report = report(Source::Retriever);
         Self { scores, report, warning, has_floor: least >= 0.0, comparable, parts: None }
     }

@@ -75,7 +75,7 @@ impl Engine {
             let missing = call
                 .compute_in(Lane::Disk, move |call| {
                     let tokens = tokens(&model, &all[range.clone()], truncate, call)
-                        .map_err(|error| shifted(error, range.start))?;
+                        .map_err(|error| error.at_passage(|index| Some(index + range.start)))?;
                     Ok::<_, EngineError>(missing(&model, &tokens))
                 })
                 .await?;
@@ -144,20 +144,6 @@ fn tokens(
     let available = model.context()?.saturating_sub(overhead(&model.language) + 1);
     let fit = Fit { available, longest: 1, passage_tokens: None, truncate, side: CutSide::End };
     Ok(fit_passages(&model.language, passages, fit, call)?.tokens)
-}
-
-/// An error of a passage of a group, named by its place in the request.
-fn shifted(error: EngineError, start: usize) -> EngineError {
-    match error {
-        EngineError::TooLong { field, needed, available } => {
-            let place = field.strip_prefix("passages[").and_then(|rest| rest.split_once(']'));
-            let moved = place.and_then(|(index, rest)| {
-                index.parse::<usize>().ok().map(|index| format!("passages[{}]{rest}", index + start))
-            });
-            EngineError::TooLong { field: moved.unwrap_or(field), needed, available }
-        }
-        other => other,
-    }
 }
 
 /// A prompt a passage.

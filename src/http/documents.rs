@@ -16,6 +16,8 @@ pub(super) struct Document {
     pub text: String,
     /// Whether half a surrogate pair was replaced in them.
     pub repaired: bool,
+    /// Whether no field with a text was found.
+    pub missing: bool,
 }
 
 /// A document, or why a value has no text at all.
@@ -35,7 +37,7 @@ impl Document {
 
 impl From<Text> for Document {
     fn from(Text { text, repaired }: Text) -> Self {
-        Self { title: String::new(), text, repaired }
+        Self { text, repaired, ..Self::default() }
     }
 }
 
@@ -69,10 +71,14 @@ pub(super) fn rank_fields(object: &Object<'_, '_>) -> Result<Option<Vec<String>>
     Ok(Some(fields).filter(|fields| !fields.is_empty()))
 }
 
-/// The warning about texts in which half a surrogate pair was replaced.
-pub(super) fn repaired(list: &str, documents: &[Document]) -> Option<String> {
-    let places: Vec<usize> = (0..documents.len()).filter(|index| documents[*index].repaired).collect();
-    (!places.is_empty()).then(|| mended(&places_of(list, &places)))
+/// The warnings about documents without a field that is read, and about texts in which half a surrogate pair was replaced.
+pub(super) fn warnings(list: &str, documents: &[Document]) -> impl Iterator<Item = String> {
+    let of = |is: fn(&Document) -> bool| {
+        let places: Vec<usize> = (0..documents.len()).filter(|index| is(&documents[*index])).collect();
+        (!places.is_empty()).then(|| places_of(list, &places))
+    };
+    let missing = of(|document| document.missing).map(|places| format!("{places}: no text field was found"));
+    missing.into_iter().chain(of(|document| document.repaired).map(|places| mended(&places)))
 }
 
 /// The same of a text with this name.
@@ -80,23 +86,24 @@ pub(super) fn mended(name: &str) -> String {
     format!("{name}: half a surrogate pair was read as U+FFFD")
 }
 
-/// A list of documents, or a single one. A document without a text is an empty one, unless none has a text: then the body is
-/// another program's, and the error says what is missing.
+/// A list of documents, or a single one. A document without a text field is an empty one, unless no document has a text: then the
+/// body is another program's, and the error says what is missing.
 pub(super) fn list(value: &RawValue, path: &str, rank_fields: Option<&[String]>) -> Result<Vec<Document>, EngineError> {
     let Some(elements) = elements(value, path)? else { return Ok(vec![document(value, path, rank_fields)?]) };
-    let (mut documents, mut missing) = (Vec::with_capacity(elements.len()), Vec::new());
+    let (mut documents, mut missing) = (Vec::with_capacity(elements.len()), None);
     for (index, value) in elements.into_iter().enumerate() {
         match read(value, &format!("{path}[{index}]"), rank_fields)? {
             Ok(document) => documents.push(document),
             Err(problem) => {
-                missing.push(problem);
-                documents.push(Document::default());
+                missing.get_or_insert(problem);
+                documents.push(Document { missing: true, ..Document::default() });
             }
         }
     }
-    match missing.len() == documents.len() {
-        true => missing.into_iter().next().map_or(Ok(documents), Err),
-        false => Ok(documents),
+    let is_blank = |document: &Document| document.text.trim_start_matches('\u{feff}').trim().is_empty();
+    match missing.filter(|_| documents.iter().all(is_blank)) {
+        Some(problem) => Err(problem),
+        None => Ok(documents),
     }
 }
 
@@ -142,7 +149,7 @@ fn of_object(value: &RawValue, path: &str) -> Result<Read, EngineError> {
         }
     };
     let repaired = title.repaired || text.repaired;
-    Ok(Ok(Document { title: title.text, text: text.text, repaired }.settled()))
+    Ok(Ok(Document { title: title.text, text: text.text, repaired, missing: false }.settled()))
 }
 
 /// The text of a message: a string, or a list of parts. Beside text other parts are not read.
@@ -194,7 +201,7 @@ fn of_fields(value: &RawValue, path: &str, fields: &[String]) -> Result<Read, En
     if !wanted.iter().any(|field| object.names(field)) {
         return Ok(Err(EngineError::invalid(path, "has none of the fields of rank_fields")));
     }
-    Ok(Ok(Document { title, text: texts.join("\n"), repaired }.settled()))
+    Ok(Ok(Document { title, text: texts.join("\n"), repaired, missing: false }.settled()))
 }
 
 #[cfg(test)]
@@ -267,7 +274,7 @@ mod tests {
         assert_eq!(list(&raw(r#"["a", {"text": "b"}]"#), "documents", None).unwrap()[1].text, "b");
         let error = list(&raw(r#"["a", ["b"]]"#), "documents", None).unwrap_err();
         assert!(error.to_string().starts_with("documents[1]: must be"));
-        assert_eq!(Document { title: "T".into(), text: "a".into(), repaired: false }.joined(), "T\na");
+        assert_eq!(Document { title: "T".into(), text: "a".into(), ..Document::default() }.joined(), "T\na");
     }
 
     /// One of these cost the whole list.
@@ -294,14 +301,25 @@ mod tests {
         for (json, text) in rows {
             let documents = list(&raw(&format!(r#"["a", {json}]"#)), "documents", None).unwrap();
             assert_eq!(documents[1].text, text, "{json}");
-            assert_eq!(repaired("documents", &documents).is_some(), text.contains('\u{fffd}'), "{json}");
+            let said: Vec<String> = warnings("documents", &documents).collect();
+            let repaired =
+                said.iter().any(|warning| warning == "documents[1]: half a surrogate pair was read as U+FFFD");
+            let missing = said.iter().any(|warning| warning == "documents[1]: no text field was found");
+            let lacks = json == "{}" || json.contains("image");
+            assert_eq!((repaired, missing), (text.contains('\u{fffd}'), lacks), "{json}");
         }
         // If no document has a text, the names of the fields are another program's.
         let error = list(&raw(r#"[{"body": "a"}, {}]"#), "documents", None).unwrap_err();
         assert_eq!(error.to_string(), "documents[0].text: must be set");
-        assert_eq!(list(&raw("[null, {}]"), "documents", None).unwrap().len(), 2);
+        for others in [r#"[null, {}]"#, r#"[null, {"body": "a"}]"#, r#"["\ufeff", {"body": "a"}, {"text": " "}]"#] {
+            let error = list(&raw(others), "documents", None).unwrap_err();
+            assert_eq!(error.to_string(), "documents[1].text: must be set", "{others}");
+        }
+        assert_eq!(list(&raw(r#"[null, {"text": ""}]"#), "documents", None).unwrap().len(), 2);
         let fields = ["body".to_owned()];
-        let documents = list(&raw(r#"[{"body": "a"}, {"other": 1}, {"body": null}]"#), "documents", Some(&fields));
-        assert_eq!(documents.unwrap().len(), 3);
+        let documents =
+            list(&raw(r#"[{"body": "a"}, {"other": 1}, {"body": null}]"#), "documents", Some(&fields)).unwrap();
+        let said: Vec<String> = warnings("documents", &documents).collect();
+        assert_eq!((documents.len(), said), (3, vec!["documents[1]: no text field was found".to_owned()]));
     }
 }

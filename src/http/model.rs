@@ -34,12 +34,6 @@ const ANY: &str = "*";
 /// What infinity's client sends as the model of a request that names none.
 const UNNAMED: &str = "default/not-specified";
 
-/// Most letters of a name that a warning repeats.
-const MOST_REPEATED: usize = 100;
-
-/// Most names that an error lists.
-const MOST_LISTED: usize = 10;
-
 /// What a body chooses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Choice {
@@ -188,15 +182,15 @@ impl Names {
 impl Names {
     /// The error for a name that is none of these.
     fn unknown(&self, asked: String) -> Problem {
-        let served = self.all().into_iter().map(|(name, _)| name.to_owned()).take(MOST_LISTED).collect();
+        let served = self.all().into_iter().map(|(name, _)| name.to_owned()).collect();
         Problem::NoModel { asked, served }
     }
 }
 
 /// The warning of a request whose model this server takes under any name.
 fn strange(asked: &str, ranked: &str) -> String {
-    let asked: String = asked.chars().take(MOST_REPEATED).collect();
-    format!("model: {asked:?} is not a model of this server: {ranked} ranked; http.model_aliases can list the name")
+    let asked = quoted(asked);
+    format!("model: {asked} is not a model of this server: {ranked} ranked; http.model_aliases can list the name")
 }
 
 fn invalid(problem: String) -> EngineError {

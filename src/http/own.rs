@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(called("method").unwrap(), "rerankd_method");
         assert_eq!(called("moi.token_budget").unwrap(), "rerankd_token_budget");
         assert_eq!(said("latency_budget_ms does not suffice"), "rerankd_latency_budget_ms does not suffice");
-        assert_eq!(said("1 passages have no retriever_score"), "1 passages have no rerankd_scores");
+        assert_eq!(said("some passages have no retriever_score"), "some passages have no rerankd_scores");
         assert_eq!(said("auto_k had no effect"), "rerankd_auto_k had no effect");
     }
 }

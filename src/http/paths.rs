@@ -11,6 +11,9 @@ use super::state::{self, OF_MODEL};
 /// Most bytes of a path that are compared with the served ones.
 const COMPARED: usize = 64;
 
+/// Most parts of a path at which a served one may begin, the first included.
+const MOST_STARTS: usize = 4;
+
 /// The model that a path names, in the extensions of its request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ModelOfPath(pub String);
@@ -29,7 +32,8 @@ pub(super) async fn respelt(mut request: Request) -> Request {
     let Some((path, model)) = spelling(request.uri().path()) else { return request };
     let whole = request.uri().query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
     let mut parts = request.uri().clone().into_parts();
-    parts.path_and_query = PathAndQuery::try_from(whole).ok();
+    let Ok(whole) = PathAndQuery::try_from(whole) else { return request };
+    parts.path_and_query = Some(whole);
     if let Ok(uri) = Uri::from_parts(parts) {
         *request.uri_mut() = uri;
         if let Some(model) = model {
@@ -47,7 +51,7 @@ fn spelling(path: &str) -> Option<(String, Option<String>)> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     // A base URL may end in a part of a served path, to which its client adds the whole.
     let is_base = |part: &&str| all().any(|(_, served)| served.split('/').any(|word| word == *part));
-    for start in 0..parts.len().max(1) {
+    for start in 0..parts.len().clamp(1, MOST_STARTS) {
         let rest = &parts[start..];
         if let ["v1", "retrieval", model @ .., "reranking"] = rest
             && !model.is_empty()
@@ -122,6 +126,9 @@ mod tests {
             ("/v3/rerank", None),
             ("/v1", None),
             ("/v1/v1", None),
+            ("/v1/v1/v1/v1/rerank", Some(("/v1/rerank", None))),
+            ("/v1/v1/v1/v1/v1/rerank", None),
+            (&"/v1".repeat(5_000), None),
         ];
         for (path, expected) in rows {
             let expected = expected.map(|(path, model)| (path.to_owned(), model.map(str::to_owned)));

@@ -15,6 +15,9 @@ use crate::engine::{EngineError, MOST_REPEATED, brief, clipped, quoted};
 /// Delay suggested to the caller while the model loads or its worker restarts.
 const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
 
+/// Most bytes of the served names in an error.
+const MOST_LISTED: usize = 400;
+
 /// The body of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
@@ -142,7 +145,7 @@ impl Problem {
             }
             Self::Slow => plain(408, "RequestTimeoutError", "Timeout", "body: was not received in time".to_owned()),
             Self::NoModel { asked, served } => {
-                let (asked, served) = (quoted(&asked), served.join(", "));
+                let (asked, served) = (quoted(&asked), listed(&served));
                 let message =
                     format!("model: {asked} is not served here; served: {served}; http.model_aliases adds names");
                 Facts { field: Some("model".into()), ..plain(404, "NotFoundError", "Validation", message) }
@@ -186,6 +189,23 @@ impl Problem {
         response.extensions_mut().insert(outcome);
         response
     }
+}
+
+/// Names for a message, as many as leave it short: [`brief`] would cut the list out of a longer one.
+fn listed(names: &[String]) -> String {
+    let (mut said, mut left) = (String::new(), names.len());
+    for name in names {
+        let name = clipped(name, MOST_REPEATED);
+        if said.len() + name.len() > MOST_LISTED {
+            break;
+        }
+        if !said.is_empty() {
+            said.push_str(", ");
+        }
+        said.push_str(&name);
+        left -= 1;
+    }
+    if left == 0 { said } else { format!("{said} and {left} more") }
 }
 
 fn of_engine(error: EngineError, shape: Shape) -> Facts {
@@ -338,6 +358,17 @@ mod tests {
             let response = problem.response(Shape::Flat, "id-1");
             assert_eq!(response.extensions().get(), Some(&outcome));
         }
+    }
+
+    /// The whole message was shortened, and lost the names.
+    #[test]
+    fn an_unknown_model_is_told_served_names_however_many_there_are() {
+        for served in [vec!["own".to_owned(); 500], vec!["n".repeat(5_000); 3]] {
+            let message = Problem::NoModel { asked: "\u{7f}".repeat(1_000), served }.facts(Shape::Flat).brief().message;
+            assert!(message.contains("served: own, own, ") || message.contains("served: nnn"), "{message}");
+            assert!(message.contains(" more; ") && message.ends_with("adds names"), "{message}");
+        }
+        assert_eq!(listed(&["a".to_owned(), "b".to_owned()]), "a, b");
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Reader {
             object.flag("return_documents")?.unwrap_or(echo)
         };
         warnings.extend(choice.warning.iter().cloned());
-        warnings.extend(documents::repaired(list, &documents));
+        warnings.extend(documents::warnings(list, &documents));
         if object.has("max_chunks_per_doc") {
             warnings.push("max_chunks_per_doc has no effect: a document is read as a whole".to_owned());
         }

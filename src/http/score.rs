@@ -75,7 +75,10 @@ impl Reader {
         }
         self.check_count(sides.1, second.len())?;
         let one_query = first.len() == 1;
-        let repaired = [(sides.0, &first), (sides.1, &second)].map(|(name, side)| documents::repaired(name, side));
+        let told: Vec<String> = [(sides.0, &first), (sides.1, &second)]
+            .into_iter()
+            .flat_map(|(name, side)| documents::warnings(name, side))
+            .collect();
         let queries: Vec<String> = first.into_iter().map(Document::joined).collect();
         for (index, query) in queries.iter().enumerate() {
             let field = if one_query { sides.0.to_owned() } else { format!("{}[{index}]", sides.0) };
@@ -94,7 +97,7 @@ impl Reader {
         // A caller of a causal reranker would take the scores for those of its instruction.
         let given = instruction::given(&object).or(object.has(own::INSTRUCTION).then_some(own::INSTRUCTION));
         let warning = given.map(|name| format!("{name} has no effect on scores of pairs: /rerank takes it"));
-        let warnings = choice.warning.iter().cloned().chain(warning).chain(repaired.into_iter().flatten()).collect();
+        let warnings = choice.warning.iter().cloned().chain(warning).chain(told).collect();
         let details = own::details(&object)?;
         Ok(AskedScores { pairs, choice, raw_scores: raw_scores(&object)?, details, warnings, sides, one_query })
     }

@@ -100,8 +100,9 @@ pub(super) async fn model(
     Extension(received): Extension<Received>,
     Path(name): Path<String>,
 ) -> Response {
-    match http.names().root(&name) {
-        Ok(root) => json_response(StatusCode::OK, &entry(&name, root)),
+    let name = name.trim_end_matches('/');
+    match http.names().root(name) {
+        Ok(root) => json_response(StatusCode::OK, &entry(name, root)),
         Err(problem) => problem.response(Shape::Nested, &received.id),
     }
 }

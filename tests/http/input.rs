@@ -79,7 +79,8 @@ async fn a_list_of_empty_documents_has_the_score_0() {
         assert!(warnings.contains(&format!("{list}[0], {list}[1], {list}[2] are empty")), "{path}: {warnings}");
         let chosen = json!({ query: "question", list: ["", null], "rerankd_score_threshold": 0.5 });
         if path != "/score" {
-            assert!(told(&server.post(path, &chosen).await).0.is_empty(), "{path}");
+            let (scores, warnings) = told(&server.post(path, &chosen).await);
+            assert!(scores.is_empty() && warnings.contains("are empty: left out"), "{path}: {warnings}");
         }
     }
     server.stop().await;
@@ -125,8 +126,11 @@ async fn a_list_in_the_place_of_a_text_is_refused_by_name() {
     }
     for (path, list) in ENTRANCES {
         let query = if path == "/score" { "text_1" } else { "query" };
-        let answer = server.post(path, &json!({ query: "question", list: [{ "body": "a" }, { "body": "b" }] })).await;
+        let answer =
+            server.post(path, &json!({ query: "question", list: [{ "body": "a" }, { "body": "b" }, null] })).await;
         assert!(answer.status == 422 && answer.body.to_string().contains(&format!("{list}[0].text: must be set")));
+        let (_, warnings) = told(&ask(&server, (path, list), r#"{"body": "b"}"#).await);
+        assert!(warnings.contains(&format!("{list}[1]: no text field was found")), "{path}: {warnings}");
     }
     server.stop().await;
 }

@@ -67,7 +67,7 @@ async fn an_empty_passage_comes_last_by_every_method() {
                 assert_eq!((one.score, one.utility, one.stage()), (0.0, lowest, v1::Stage::Retriever), "{method:?}");
                 assert_eq!(one.passage.as_ref().unwrap().text, blank);
             }
-            let warned = "passages[0], passages[3] are empty: it comes last with the score 0";
+            let warned = "passages[0], passages[3] are empty: ranked last with the score 0";
             assert!(answer.warnings.iter().any(|warning| warning == warned), "{:?}", answer.warnings);
             let mut context = answer.context_order.unwrap().original_indices;
             context.sort_unstable();
@@ -89,7 +89,10 @@ async fn thresholds_leave_empty_passages_out_and_counts_take_them_last() {
         v1::RerankRequest { only_helpful: true, ..asked.clone() },
     ];
     for request in chosen {
-        assert!(!order(&rank(&server, request).await).contains(&0));
+        let answer = rank(&server, request).await;
+        assert!(!order(&answer).contains(&0));
+        let warned = "passages[0] is empty: left out";
+        assert!(answer.warnings.iter().any(|warning| warning == warned), "{:?}", answer.warnings);
     }
     let none = rank(&server, by(v1::Method::Cascade, "question", &["", " "])).await;
     assert!(none.results.iter().all(|result| result.score == 0.0) && order(&none) == [0, 1], "{none:?}");
@@ -144,7 +147,7 @@ async fn streams_follow_the_same_rules() {
 async fn measurements_read_nothing_of_an_empty_passage() {
     let server = server().await;
     let sampling = Some(v1::SamplingOptions { samples: 3, max_tokens: 6, seed: 4, ..Default::default() });
-    let warned = "passages[1] is empty: prompts read nothing of it";
+    let warned = "passages[1] is empty: left out of prompts";
     let utility = |texts: &[&str]| v1::MeasureUtilityRequest {
         question: "which".into(),
         passages: wire("q", texts).passages,

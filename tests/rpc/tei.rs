@@ -198,7 +198,7 @@ async fn empty_texts_come_last() {
     assert_eq!((answer.ranks[3].score.to_bits(), answer.ranks[3].text.as_deref()), (0, Some(" ")));
     let warned = client(&server).await.rerank(request("query", &["a", "\u{feff}"])).await.unwrap();
     let warning = warned.metadata().get("x-rerankd-warning").unwrap();
-    assert_eq!(warning, "texts[1] is empty: it comes last with the score 0");
+    assert_eq!(warning, "texts[1] is empty: ranked last with the score 0");
     let none = rank(&server, request("query", &["", " "])).await;
     assert!(none.ranks.len() == 2 && none.ranks.iter().all(|rank| rank.score == 0.0));
     let none = stream(&server, vec![message("query", ""), message("which", " ")]).await.unwrap();

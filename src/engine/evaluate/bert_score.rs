@@ -57,7 +57,8 @@ impl References {
         let left_out = all - states.len();
         if states.is_empty() && left_out > 0 {
             let problem = format!(
-                "the embedding model cannot read them, {LACKS}: name another annotator than BERTScore, or set embedding.model to a                  model of their language"
+                "the embedding model cannot read them, {LACKS}: name another annotator than BERTScore, or set \
+                 embedding.model to a model of their language"
             );
             return Err(EngineError::invalid("references", problem));
         }
@@ -111,7 +112,11 @@ impl Engine {
         let states = self.models().scorer(Role::Embedding)?.states(references.into(), call).await?;
         let references = References::new(states)?;
         let scores = scores(self, call, texts.to_vec(), references.clone()).await?;
-        if let Some(problem) = references.warning.or_else(|| scores.warning()) {
+        if let Some(warning) = &references.warning {
+            tracing::warn!("{warning}");
+        }
+        if scores.unreadable > 0 {
+            let problem = format!("the embedding model cannot read {} of them, {LACKS}", scores.unreadable);
             return Err(EngineError::invalid("texts", problem));
         }
         let missing = || EngineError::Internal("a BERTScore is missing".into());

@@ -1,6 +1,6 @@
 //! Passages without text. Stores hold such chunks and clients send them; one must not cost the others their ranking.
 //!
-//! No model reads them. They come last with the score 0, and a warning names them.
+//! No model reads them. They are ranked last with the score 0, or left out if the request chooses by score. A warning names them.
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -53,17 +53,8 @@ impl Blanks {
     }
 
     /// The error with its field in terms of the caller's list, which is called `passages`.
-    pub fn named(&self, mut error: EngineError) -> EngineError {
-        if let EngineError::Invalid { field, .. } | EngineError::TooLong { field, .. } = &mut error {
-            let placed = || {
-                let (index, rest) = field.strip_prefix("passages[")?.split_once(']')?;
-                Some(format!("passages[{}]{rest}", self.place(index.parse().ok()?)))
-            };
-            if let Some(placed) = placed() {
-                *field = placed;
-            }
-        }
-        error
+    pub fn named(&self, error: EngineError) -> EngineError {
+        error.at_passage(|index| Some(self.place(index)))
     }
 
     /// The warning about the blank elements; `list` is the caller's name of the list, and `then` says what becomes of them.
@@ -75,7 +66,7 @@ impl Blanks {
 
     /// The warning of a measurement, whose prompts read nothing of a blank passage.
     pub fn unread(passages: &[Passage]) -> Option<String> {
-        Self::of(passages, Passage::is_blank).warning("passages", "prompts read nothing of it")
+        Self::of(passages, Passage::is_blank).warning("passages", "left out of prompts")
     }
 
     /// Puts the blank passages back into an answer about the others: behind them, until there are `most` results.
@@ -95,7 +86,8 @@ impl Blanks {
                 *index = self.place(*index);
             }
         }
-        answer.warnings.extend(self.warning("passages", "it comes last with the score 0"));
+        let then = if most == 0 { "left out" } else { "ranked last with the score 0" };
+        answer.warnings.extend(self.warning("passages", then));
         let lowest = answer.passages.iter().map(|passage| passage.utility).fold(0.0, f64::min);
         let left = most.saturating_sub(answer.passages.len());
         answer.passages.extend(self.blank.iter().take(left).map(|&index| Ranked {

@@ -60,8 +60,8 @@ impl Copies {
     }
 
     /// The value of each passage, from that of each document.
-    pub fn spread(&self, of_documents: &[usize]) -> Vec<usize> {
-        let mut of_passages = vec![0; self.passages];
+    pub fn spread<T: Copy + Default>(&self, of_documents: &[T]) -> Vec<T> {
+        let mut of_passages = vec![T::default(); self.passages];
         for (copies, &value) in self.documents.iter().zip(of_documents) {
             copies.iter().for_each(|&copy| of_passages[copy] = value);
         }

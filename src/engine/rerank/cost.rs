@@ -104,13 +104,14 @@ impl Engine {
     pub async fn cost(&self, call: &Call, mut request: RerankRequest) -> Result<Cost, EngineError> {
         check::check(&request, self.limits())?;
         request.tidy();
-        Blanks::take(&mut request.passages, Passage::is_blank);
+        let blanks = Blanks::take(&mut request.passages, Passage::is_blank);
         if request.passages.is_empty() {
             return Ok(Cost::default());
         }
         let copies = Copies::of(&request);
         let request = copies.without(&request);
         let scorer = self.scoring_model(&request)?.get()?;
-        self.driver(call, &request, &scorer, copies).first_round(request).await
+        let cost = self.driver(call, &request, &scorer, copies).first_round(request).await;
+        cost.map_err(|error| blanks.named(error))
     }
 }

@@ -97,7 +97,7 @@ impl Engine {
         }
         let blanks = Blanks::at(lists.iter_mut().flat_map(List::take_blank).collect());
         lists.retain(|list| !list.pairs.is_empty());
-        outcome.warnings.extend(blanks.warning("pairs", "it has the score 0"));
+        outcome.warnings.extend(blanks.warning("pairs", "the score is 0"));
         let asking = lists.first().map(|list| &list.request).filter(|request| request.method().asks_generator());
         let asks = asking.is_some();
         if let Some(request) = asking {

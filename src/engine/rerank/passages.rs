@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::copies::Copies;
 use super::driver::Driver;
 use super::{RerankEvent, RerankRequest};
 use crate::call::Stopped;
@@ -38,9 +39,10 @@ fn query_cut(role: Role, cut: usize) -> Option<String> {
     (cut > 0).then(words)
 }
 
-/// Which texts a model cannot read, as the end of a sentence that begins with the model; `None` where it can read all.
-fn unread_texts(unreadable: &Unreadable) -> Option<String> {
-    let (all, count) = (unreadable.passages.len(), unreadable.count());
+/// Which texts a model cannot read, as the end of a sentence that begins with the model; `None` if it can read all. Copies count.
+fn unread_texts(unreadable: &Unreadable, copies: &Copies) -> Option<String> {
+    let of_passages = copies.spread(&unreadable.passages);
+    let (all, count) = (of_passages.len(), of_passages.iter().filter(|unreadable| **unreadable).count());
     let texts = match (unreadable.query, count) {
         (false, 0) => return None,
         (true, 0) => "the query".to_owned(),
@@ -186,14 +188,14 @@ impl Driver<'_> {
                     self.usage.queue_ms += scored.queued.as_secs_f64() * 1e3;
                     self.usage.score_ms += scored.running.as_secs_f64() * 1e3;
                     warnings.extend(query_cut(role, scored.query_cut));
-                    let (name, unread) = (role.name(), unread_texts(&scored.unreadable));
+                    let (name, unread) = (role.name(), unread_texts(&scored.unreadable, &self.copies));
                     if let Some(problem) = unread.as_ref().filter(|_| says_nothing(&scored.unreadable)) {
                         format!("it {problem}")
                     } else {
                         let average = |problem| format!("the {name} model {problem}; it counts them as average");
                         warnings.extend(unread.map(average));
-                        let (all, left_out) =
-                            (scored.scores.len(), scored.scores.iter().filter(|score| score.is_nan()).count());
+                        let scores = self.copies.spread(&scored.scores);
+                        let (all, left_out) = (scores.len(), scores.iter().filter(|score| score.is_nan()).count());
                         if left_out > 0 {
                             let read = all - left_out;
                             warnings.push(format!(
@@ -255,7 +257,7 @@ impl Driver<'_> {
         self.usage.queue_ms += milliseconds(scored.queued);
         self.usage.score_ms += milliseconds(scored.running);
         let Unreadable { query, passages } = &scored.unreadable;
-        let unread = unread_texts(&scored.unreadable).map(|problem| {
+        let unread = unread_texts(&scored.unreadable, &self.copies).map(|problem| {
             let all = *query || passages.iter().all(|&unreadable| unreadable);
             let order =
                 if all { "the given order is kept, and utilities and scores say nothing" } else { "they come last" };

@@ -59,17 +59,17 @@ impl Reranker for CrossEncoder {
     /// A query may take three quarters of what the special tokens leave.
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
         let mut pieces = self.encoder.tokens(text)?;
+        let unreadable = self.encoder.is_unreadable(text, &pieces);
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true)) * 3 / 4;
         let cut = shorten_query(&mut pieces, available, truncate)?;
-        let unreadable = self.encoder.is_unreadable(text, &pieces);
         Ok(Encoded { ids: ids(&pieces), cut, unreadable, ..Encoded::default() })
     }
 
     fn passage(&self, query: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
         let mut pieces = self.encoder.tokens(text)?;
+        let unreadable = self.encoder.is_unreadable(text, &pieces);
         let available = self.encoder.most_tokens.saturating_sub(self.encoder.added(true) + query.ids.len());
         let cut = shorten(&mut pieces, 0, available, shortening)?;
-        let unreadable = self.encoder.is_unreadable(text, &pieces);
         Ok(Encoded { cut, unreadable, ..self.encoder.frame(&query.ids, Some(&ids(&pieces)))? })
     }
 

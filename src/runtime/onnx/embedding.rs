@@ -149,10 +149,13 @@ impl Embedder {
         self.encoder.most_tokens.saturating_sub(self.encoder.added(false))
     }
 
-    /// The tokens of a text, of which `prefix` stand before it, as the network reads them.
-    fn framed(&self, text: &str, pieces: &[Piece], prefix: usize, cut: usize) -> Result<Encoded, TextError> {
-        let unreadable = self.encoder.is_unreadable(text, pieces.get(prefix..).unwrap_or_default());
-        Ok(Encoded { cut, unreadable, ..self.encoder.frame(&ids(pieces), None)? })
+    /// The tokens of a text behind a prefix, the number of the prefix's, and whether the model cannot read the text. A bound does not
+    /// change that.
+    fn behind(&self, prefix: &str, text: &str) -> Result<(Vec<Piece>, usize, bool), TextError> {
+        let pieces = self.encoder.tokens(&format!("{prefix}{text}"))?;
+        let before = self.encoder.tokens(prefix)?.len();
+        let unreadable = self.encoder.is_unreadable(text, pieces.get(before..).unwrap_or_default());
+        Ok((pieces, before, unreadable))
     }
 
     /// Embeddings of length 1; of length 0 for a text without a direction. Single precision, so that a vector that was kept is the
@@ -239,17 +242,15 @@ impl Reranker for Embedder {
     }
 
     fn query(&self, text: &str, truncate: bool) -> Result<Encoded, TextError> {
-        let mut pieces = self.encoder.tokens(&format!("{}{text}", self.query_prefix))?;
+        let (mut pieces, _, unreadable) = self.behind(&self.query_prefix, text)?;
         let cut = shorten_query(&mut pieces, self.available(), truncate)?;
-        let prefix = self.encoder.tokens(&self.query_prefix)?.len();
-        self.framed(text, &pieces, prefix, cut)
+        Ok(Encoded { cut, unreadable, ..self.encoder.frame(&ids(&pieces), None)? })
     }
 
     fn passage(&self, _: &Encoded, text: &str, shortening: Shortening) -> Result<Encoded, TextError> {
-        let mut pieces = self.encoder.tokens(&format!("{}{text}", self.passage_prefix))?;
-        let prefix = self.encoder.tokens(&self.passage_prefix)?.len();
+        let (mut pieces, prefix, unreadable) = self.behind(&self.passage_prefix, text)?;
         let cut = shorten(&mut pieces, prefix, self.available(), shortening)?;
-        self.framed(text, &pieces, prefix, cut)
+        Ok(Encoded { cut, unreadable, ..self.encoder.frame(&ids(&pieces), None)? })
     }
 
     fn query_cost(&self, query: &Encoded) -> usize {
@@ -293,9 +294,10 @@ impl Reranker for Embedder {
         }
         let frame = |text: &&str| {
             let mut pieces = self.encoder.tokens(text)?;
+            let unreadable = self.encoder.is_unreadable(text, &pieces);
             pieces.truncate(self.available());
             let (encoded, own) = self.encoder.frame_own(&ids(&pieces))?;
-            Ok((Encoded { unreadable: self.encoder.is_unreadable(text, &pieces), ..encoded }, own))
+            Ok((Encoded { unreadable, ..encoded }, own))
         };
         let framed: Result<Vec<_>, TextError> = texts.iter().map(frame).collect();
         let framed = framed.map_err(|error| ModelError::Decode(format!("a text cannot be tokenised: {error:?}")))?;
