@@ -62,7 +62,7 @@ mod tests {
         /// Any sequence of UTF-16 units, all escaped, is read as a lossy decoder reads it.
         #[test]
         fn as_a_lossy_decoder(units in prop::collection::vec(prop_oneof![0xd800_u16..0xe000, any::<u16>()], 0..20)) {
-            let escaped: String = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+            let escaped = units.iter().map(|unit| format!("\\u{unit:04x}")).collect::<Vec<_>>().concat();
             let read: String = serde_json::from_str(&without_half_surrogates(&format!("\"{escaped}\""))).unwrap();
             prop_assert_eq!(read, String::from_utf16_lossy(&units));
         }
