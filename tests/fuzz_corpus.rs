@@ -349,6 +349,28 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             "configuration",
             "[server]\nlisten = '127.0.0.1:0'\ndrain_seconds = 3\n[limits]\npassages = 7\n[generator]\nbatch = 64\n[log]\nfilter = 'warn'\n",
         ),
+        (
+            "queries-json",
+            "queries",
+            "{\"_id\":\"a\",\"text\":\"Who?\",\"answers\":[\"she\"]}\n{\"qid\":2,\"query\":null}\n",
+        ),
+        ("queries-tabs", "queries", "# ids\n#1\tWho?\tshe\na\tWhen?\n"),
+        (
+            "documents",
+            "documents",
+            "{\"_id\":\"a\",\"title\":\"T\",\"content\":[\"x\",{\"text\":\"y\"}]}\nbroken\n{\"docno\":\"b\",\"text\":5}\n",
+        ),
+        (
+            "citing",
+            "citing answers",
+            "{\"output\":\"It is [1].\",\"answer\":\"x\",\"docs\":[\"a\",{\"title\":\"T\"}],\"system\":\"s\"}\n",
+        ),
+        (
+            "judged",
+            "judged answers",
+            "{\"question\":\"Who?\",\"golden_answer\":\"Ada/A.\",\"answer_a\":\"Ada\",\"judge_a\":true}\n",
+        ),
+        ("examples", "examples", "{\"passage\":\"It rained.\",\"query\":\"weather?\",\"passage_title\":null}\n"),
     ] {
         let number = small(entry::files::KINDS.iter().position(|(known, _)| *known == kind).unwrap());
         seeds.push(("files", name.to_owned(), [&[number], text.as_bytes()].concat()));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use rerankd::config::Config;
-use rerankd::files::{Empty, Warnings, labelled, passages, questions, trec};
+use rerankd::files::{Empty, Warnings, cited, corpus, equivalence, examples, labelled, passages, questions, trec};
 use rerankd::fit::profile::Origin;
 use rerankd::model::ModelError;
 use rerankd::runtime::llama::{Adapter, backend, reencoded_bytes, verify_adapter};
@@ -25,17 +25,26 @@ pub mod written;
 pub type Kind = (&'static str, fn(&Path, &[u8]));
 
 /// All kinds. New kinds come last: the inputs that are kept name a kind by its place.
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 15] = [
     ("labelled lists", labelled_lists),
     ("questions", |path, _| named(path, questions(path, Empty::Ranked, &mut Warnings::default()).map(drop))),
     ("passages", |path, _| named(path, passages(path, &mut Warnings::default()).map(drop))),
-    ("run", |path, content| text(content, |text| named(path, trec::run(text, path).map(drop)))),
-    ("judgements", |path, content| text(content, |text| named(path, trec::judgements(text, path).map(drop)))),
+    ("run", |path, content| {
+        text(content, |text| named(path, trec::run(text, path, &mut Warnings::default()).map(drop)))
+    }),
+    ("judgements", |path, content| {
+        text(content, |text| named(path, trec::judgements(text, path, &mut Warnings::default()).map(drop)))
+    }),
     ("profiles", |_, content| profiles(content)),
     ("calibrations", |_, content| calibrations(content)),
     ("tokens", |path, _| named(path, Tokens::load(path).map(drop))),
     ("catalogue", |path, _| named(path, Catalog::load(Some(path)).map(drop))),
     ("configuration", |path, _| drop(Config::from_parts(Some(path), &[], &[]))),
+    ("queries", |path, _| named(path, corpus::queries(path, &mut Warnings::default()).map(drop))),
+    ("documents", |path, _| documents(path)),
+    ("citing answers", |path, _| named(path, cited::answers(path, &mut Warnings::default()).map(drop))),
+    ("judged answers", |path, _| named(path, equivalence::lists(path, &mut Warnings::default()).map(drop))),
+    ("examples", |path, _| named(path, examples::examples(path, &mut Warnings::default()).map(drop))),
 ];
 
 static FOLDER: LazyLock<Mutex<TempDir>> = LazyLock::new(|| Mutex::new(tempfile::tempdir().unwrap()));
@@ -109,6 +118,15 @@ fn labelled_lists(path: &Path, _: &[u8]) {
                 assert!(list.labels.iter().all(|label| *label >= 0.0));
             }
         }
+        Err(error) => named(path, Err(error)),
+    }
+}
+
+/// One document is wanted that a file may have, and one that none has.
+fn documents(path: &Path) {
+    let wanted = ["a", "nowhere"].into();
+    match corpus::documents(path, &wanted, &mut Warnings::default()) {
+        Ok(found) => assert!(found.keys().all(|id| wanted.contains(id.as_str()))),
         Err(error) => named(path, Err(error)),
     }
 }

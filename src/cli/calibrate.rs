@@ -138,6 +138,11 @@ pub(super) async fn run(args: CalibrateArgs, settings: &SettingsArgs) -> Result<
     if questions.is_empty() {
         return Err(Failure::Input(format!("{name}: no questions are left of it")));
     }
+    if args.subject != SubjectName::Question {
+        for question in &mut questions {
+            question.fault = question.fault.take().or(question.answers_fault.take()).or(question.labels_fault.take());
+        }
+    }
     if let Some((line, fault)) = input::without_passages(&questions) {
         return Err(Failure::Input(format!("{name}:{line}: {fault}")));
     }

@@ -23,9 +23,9 @@ use crate::rpc::{client, v1};
 /// Each input line is a JSON object with "answer", which cites passages as `[1]` or `[1][2]`; "passages", a list of texts or of
 /// objects with "text" and optional "title", in the order of their numbers; and optionally "question", "id" and "system". `rerankd
 /// evaluate --task long-answer` writes such lines to answers.jsonl in its folder. Prints one JSON object with the statements of each
-/// answer, its line, and the means, also those of each system. Lines are read as docs/files.md says. Answers that are refused are told and left out; the exit code is
-/// then 2. An answer without citations counts 0 in the mean precision, as in the
-/// authors' program. The generator is not loaded. A command that is interrupted prints nothing.
+/// answer, its line, and the means, also those of each system. Lines are read as docs/files.md says. Answers that are refused are
+/// reported and left out; the exit code is then 2. An answer without citations counts 0 in the mean precision, as in the authors'
+/// program. The generator is not loaded. A command that is interrupted prints nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rerankd citations --input answers.jsonl\n  \
                         rerankd citations --input evaluation/answers.jsonl\n  \

@@ -179,7 +179,9 @@ fn in_given_order(passages: Vec<Passage>) -> Vec<Passage> {
 fn recovered(response: &str, passages: &[Passage], compressed: &Path) -> Result<String, Failure> {
     let name = compressed.display();
     let text = input::read(compressed)?;
-    let report: Value = input::whole(&text, compressed, &mut Warnings::default())?;
+    let mut warnings = Warnings::default();
+    let report: Value = input::whole(&text, compressed, &mut warnings)?;
+    output::warn(&warnings);
     let bad = |problem: String| Failure::Input(format!("{name}: compression.{problem}"));
     let shortened =
         report["compression"]["passages"].as_array().ok_or_else(|| bad("passages: must be a list".into()))?;

@@ -77,6 +77,9 @@ struct Listed<'a> {
     label: Option<f64>,
 }
 
+/// Queries at fault that are listed.
+const LISTED: usize = 20;
+
 /// The lines, and what was left out.
 #[derive(Debug, Default)]
 struct Written {
@@ -109,10 +112,11 @@ pub(super) fn run(args: &ListsArgs) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    for fault in &written.faults {
+    for fault in written.faults.iter().take(LISTED) {
         output::complain(fault);
     }
     let notes = [
+        (written.faults.len().saturating_sub(LISTED), "more queries were left out for such reasons"),
         (written.unjudged, "queries without judgements were left out; --unjudged keeps them"),
         (written.blank, "documents without title and text were left out"),
         (written.empty, "queries without a document that has a text were left out"),
@@ -267,16 +271,17 @@ mod tests {
         #[test]
         fn lists_are_read_as_they_were_written(
             ids in odd::ids(), documents in odd::ids(), question in odd::words(), text in odd::words(),
-            title in odd::words(), answers in prop::collection::vec(odd::words(), 0..3), label in 0_u8..4,
+            title in odd::words(), answers in prop::collection::vec(odd::words(), 0..3), label in odd::number(), score in odd::number(),
         ) {
+            let label = label.abs();
             let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), retriever_score: None };
             let query = |id: &String| Query {
                 id: id.clone(),
                 question: question.clone(),
                 references: answers.clone(),
                 passages: documents.iter().map(passage).collect(),
-                provenance: Some(vec![f64::from(label); documents.len()]),
-                lists: vec![List { passages: (0..documents.len()).collect(), scores: vec![Some(2.5); documents.len()], ..List::default() }],
+                provenance: Some(vec![label; documents.len()]),
+                lists: vec![List { passages: (0..documents.len()).collect(), scores: vec![Some(score); documents.len()], ..List::default() }],
                 ..Query::default()
             };
             let data = Data { queries: ids.iter().map(query).collect(), judged: true, ..Data::default() };
@@ -284,13 +289,15 @@ mod tests {
             let mut warnings = Warnings::default();
             let read = odd::in_file(&file, |path| labelled::lists(path, 0.5, Empty::Ranked, &mut warnings).unwrap());
             prop_assert_eq!(read.iter().map(|list| &list.id).collect::<Vec<_>>(), ids.iter().collect::<Vec<_>>());
-            let expected: Vec<Passage> =
-                documents.iter().map(|id| Passage { retriever_score: Some(2.5), ..passage(id) }).collect();
+            let [title, text] = [&title, &text].map(|text| odd::unmarked(text).to_owned());
+            let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), retriever_score: Some(score) };
+            let expected: Vec<Passage> = documents.iter().map(passage).collect();
             for list in &read {
                 prop_assert_eq!((&list.question, &list.answers, &list.passages), (&question, &answers, &expected));
-                prop_assert_eq!(&list.labels, &vec![f64::from(label); documents.len()]);
+                prop_assert_eq!(&list.labels, &vec![label; documents.len()]);
             }
             let asked = odd::in_file(&file, |path| files::questions(path, Empty::Ranked, &mut warnings).unwrap());
+            prop_assert_eq!(asked.len(), read.len());
             for (question, list) in asked.iter().zip(&read) {
                 prop_assert_eq!((question.id.as_ref(), &question.passages), (Some(&list.id), &list.passages));
                 prop_assert_eq!((&question.question, &question.labels), (&list.question, &list.labels));

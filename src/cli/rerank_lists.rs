@@ -154,7 +154,7 @@ mod tests {
         let answer = v1::RerankResponse { results, ..Default::default() };
         let run = lines("q1", &answer, "mine").unwrap();
         assert_eq!(run, "q1 Q0 a 1 2 mine\nq1 Q0 b 2 1 mine\n");
-        let read = trec::run(&run, Path::new("x.run")).unwrap();
+        let read = trec::run(&run, Path::new("x.run"), &mut Warnings::default()).unwrap();
         assert_eq!((read.tag.as_str(), &read.queries[0].1), ("mine", &vec![("a", 2.0), ("b", 1.0)]));
     }
 

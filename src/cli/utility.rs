@@ -117,6 +117,9 @@ fn usable_questions(path: &Path) -> Result<(Vec<input::Question>, usize), Failur
     // Nothing can be measured of a passage without text.
     let mut questions = input::questions(path, Empty::LeftOut, &mut warnings)?;
     output::warn(&warnings);
+    for question in &mut questions {
+        question.fault = question.fault.take().or(question.answers_fault.take());
+    }
     let (all, name) = (questions.len(), input::name(path));
     if let Some((line, fault)) = input::without_passages(&questions) {
         return Err(Failure::Input(format!("{name}:{line}: {fault}")));

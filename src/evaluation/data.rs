@@ -130,7 +130,10 @@ impl Sources {
     fn read_questions(&self, file: &Path) -> Result<Data, EvaluationError> {
         let mut warnings = Warnings::default();
         // Nothing can be measured of a passage without text.
-        let read = files::questions(file, Empty::LeftOut, &mut warnings)?;
+        let mut read = files::questions(file, Empty::LeftOut, &mut warnings)?;
+        for question in &mut read {
+            question.fault = question.fault.take().or(question.answers_fault.take()).or(question.labels_fault.take());
+        }
         let unusable =
             files::without_passages(&read).map(|(line, fault)| format!("{}:{line}: {fault}", files::name(file)));
         let labelled = read.iter().any(|question| question.labels.iter().any(|label| *label > 0.0));
@@ -140,12 +143,15 @@ impl Sources {
         let mut queries = Vec::with_capacity(read.len());
         for mut question in read {
             let id = question.id.take().unwrap_or_else(|| question.line.to_string());
-            if let Some(first) = seen.insert(id.clone(), question.line) {
+            let first = *seen.entry(id.clone()).or_insert(question.line);
+            if first != question.line {
                 let problem = format!("the id {} is given twice, first in line {first}", quoted(&id));
                 return Err(EvaluationError::Input(format!("{}:{}: {problem}", files::name(file), question.line)));
             }
+            // Of lists of runs, too, the depth counts passages without text.
+            let within = question.places.iter().take_while(|place| **place < self.depth).count();
             let (passages, labels): (Vec<Passage>, Vec<f64>) =
-                question.passages.into_iter().zip(question.labels).take(self.depth).unzip();
+                question.passages.into_iter().zip(question.labels).take(within).unzip();
             let scores = passages.iter().map(|passage| passage.retriever_score).collect();
             queries.push(Query {
                 id,
@@ -199,14 +205,18 @@ impl Sources {
             Some(path) => Some((files::read(&path)?, path)),
             None => None,
         };
-        let judged = judgements.as_ref().map(|(text, path)| trec::judgements(text, path)).transpose()?;
+        let read = |(text, path)| trec::judgements(text, path, &mut warnings);
+        let judged = judgements.as_ref().map(|(text, path)| (text.as_str(), path.as_path())).map(read).transpose()?;
         let texts: Vec<(String, &PathBuf)> =
             self.runs.iter().map(|path| Ok((files::read(path)?, path))).collect::<Result<_, EvaluationError>>()?;
         let mut systems: Vec<String> = Vec::new();
         let mut lists: HashMap<&str, Lists<'_>> = HashMap::new();
         let mut order: Vec<&str> = Vec::new();
         for (text, path) in &texts {
-            let run = trec::run(text, path)?;
+            let run = trec::run(text, path, &mut warnings)?;
+            if let Some(problem) = judged.as_ref().and_then(|judged| trec::unmatched(judged, &run)) {
+                return Err(EvaluationError::Input(format!("{}: {problem}", files::name(path))));
+            }
             let name = if systems.contains(&run.tag) { files::stem(path) } else { run.tag };
             if systems.contains(&name) {
                 return Err(EvaluationError::Input(format!(

@@ -324,7 +324,7 @@ mod tests {
 
         /// What an interrupted run wrote is what the next one reads.
         #[test]
-        fn lines_are_read_as_they_were_written(ids in odd::ids(), text in odd::text()) {
+        fn lines_are_read_as_they_were_written(ids in odd::ids(), text in odd::text(), label in odd::number()) {
             let folder = tempfile::tempdir().unwrap();
             let line = |id: &String| Line {
                 id: id.clone(),
@@ -332,7 +332,7 @@ mod tests {
                 passages: vec![text.clone(), id.clone()],
                 passage_answers: vec![text.clone()],
                 warnings: vec![text.clone()],
-                labels: [(text.clone(), vec![0.5, 1.0])].into(),
+                labels: [(text.clone(), vec![label, 1.0])].into(),
                 ..Line::default()
             };
             let lines: Vec<Line> = ids.iter().map(line).collect();

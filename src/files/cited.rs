@@ -32,7 +32,9 @@ pub struct CitingAnswer {
 pub fn answers(path: &Path, warnings: &mut Warnings) -> Result<Vec<CitingAnswer>, FileError> {
     lines::read(path, "answers", warnings, |value, line, remarks| {
         let fields = Fields::of(value, "")?;
-        let answer = fields.text(names::CITING_ANSWER)?.ok_or_else(|| fields.missing("answer"))?;
+        // An empty output is a system without an answer: the reference beside it is not its answer.
+        let name = fields.first(names::CITING_ANSWER).ok_or_else(|| fields.missing("answer"))?;
+        let answer = fields.text(&[name])?.unwrap_or_default();
         let passages = passages::of_line(&fields, Empty::Numbered, remarks)?;
         Ok(Some(CitingAnswer {
             line,
@@ -43,4 +45,23 @@ pub fn answers(path: &Path, warnings: &mut Warnings) -> Result<Vec<CitingAnswer>
             system: fields.any_text(&["system"])?,
         }))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::odd;
+
+    /// The reference beside an empty output was checked.
+    #[test]
+    fn an_empty_output_is_no_answer() {
+        let read = |line: &str| {
+            let read = odd::in_file(line, |path| answers(path, &mut Warnings::default()));
+            read.map(|all| all[0].answer.clone()).map_err(|error| error.0.rsplit_once("file:").unwrap().1.to_owned())
+        };
+        let line = |output: &str| format!(r#"{{"output": {output}, "answer": "gold", "docs": ["x"]}}"#);
+        assert_eq!(read(&line("\"It is [1].\"")).unwrap(), "It is [1].");
+        assert_eq!(read(&line("null")).unwrap(), "gold");
+        assert_eq!(read(&line("\"\"")).unwrap_err(), "1: output: must not be empty");
+    }
 }

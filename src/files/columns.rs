@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use super::{FileError, name};
 use crate::metrics::quoted;
 
-/// Most columns of a row, and one more.
-const MOST: usize = 7;
+/// Most columns that are read of a line.
+const MOST: usize = 12;
 
 /// A line at fault.
 pub(super) struct Fault<'a> {
@@ -43,21 +43,25 @@ pub(super) struct Format {
     pub counts: &'static [usize],
     /// For a number of columns the places of query, document and number.
     pub places: fn(usize) -> [usize; 3],
-    /// What the number is.
+    /// The place of the tag, if rows have one.
+    pub tag: Option<usize>,
+    /// Name of the number.
     pub number: &'static str,
-    /// What a row must have.
+    /// The demand on a row, for errors.
     pub wanted: &'static str,
 }
 
-/// A row.
+/// A row. Its texts are slices of the file's text, so its line follows from them.
 pub(super) struct Row<'a> {
     pub query: &'a str,
     pub document: &'a str,
     pub number: f64,
-    /// The last column.
-    pub last: &'a str,
-    /// Where it stands; empty if the file is not of lines.
-    pub line: &'a str,
+}
+
+/// All rows of a file, and the tag of the first one.
+pub(super) struct Rows<'a> {
+    pub rows: Vec<Row<'a>>,
+    pub tag: Option<&'a str>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,50 +89,98 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// First columns of headers, and their names of labels and scores, without case and punctuation.
-const QUERIES: [&str; 6] = ["queryid", "query", "qid", "topic", "topicid", "questionid"];
-const NUMBERS: [&str; 8] = ["score", "label", "relevance", "relevancy", "rel", "grade", "judgement", "judgment"];
+/// Names of columns, without case and punctuation; of several in one header the first counts. PyTerrier has the number of a document
+/// beside its name, and the text of a query beside its id.
+const QUERIES: &[&str] = &["queryid", "qid", "topicid", "questionid", "topic", "query"];
+const DOCUMENTS: &[&str] =
+    &["corpusid", "docno", "documentid", "docid", "did", "passageid", "pid", "document", "doc", "passage"];
+const NUMBERS: &[&str] =
+    &["score", "label", "relevance", "relevancy", "relevant", "rel", "grade", "judgement", "judgment"];
+const TAGS: &[&str] = &["tag", "runid", "runname", "run", "system"];
+const OTHERS: &[&str] = &["iteration", "iter", "q0", "rank"];
 
-fn is_header(line: &str, format: &Format) -> bool {
-    let separator = if line.trim_ascii().contains('\t') { Separator::Tabs } else { Separator::Spaces };
-    let (columns, count) = split(line, separator);
-    if !format.counts.contains(&count) {
-        return false;
+/// The columns of a file.
+#[derive(Clone, Copy)]
+struct Columns {
+    count: usize,
+    /// Of query, document and number.
+    places: [usize; 3],
+    tag: Option<usize>,
+}
+
+/// The columns that a header names, if the line is one.
+///
+/// # Errors
+/// A header that lacks one of the names.
+fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Columns>, Fault<'a>> {
+    let comment = line.starts_with('#');
+    let names = line.trim_start_matches(['#', ' ']);
+    let separator = if names.trim_ascii().contains('\t') { Separator::Tabs } else { Separator::Spaces };
+    let (columns, count) = split(names, separator);
+    let columns = &columns[..count];
+    let plain = |text: &&str| text.chars().filter(|one| one.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    let columns_named: Vec<String> = columns.iter().map(plain).collect();
+    let is = |name: &String, names: &[&str]| names.contains(&name.as_str());
+    let any = |names: &[&str]| columns_named.iter().any(|name| is(name, names));
+    let place = |names: &[&str]| names.iter().find_map(|name| columns_named.iter().position(|one| one == name));
+    // Every row has a number.
+    if columns.iter().any(|column| number(column).is_some()) || !any(QUERIES) && !any(NUMBERS) {
+        return Ok(None);
     }
-    let [query, _, at] = (format.places)(count);
-    let plain = |text: &str| text.chars().filter(|one| one.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    let (first, last): (String, String) = (plain(columns[query]), plain(columns[at]));
-    number(columns[at]).is_none() && (QUERIES.contains(&first.as_str()) || NUMBERS.contains(&last.as_str()))
+    let known = |name: &String| [QUERIES, DOCUMENTS, NUMBERS, TAGS, OTHERS].iter().any(|names| is(name, names));
+    if comment && !columns_named.iter().all(known) {
+        return Ok(None);
+    }
+    match (place(QUERIES), place(DOCUMENTS), place(NUMBERS)) {
+        (Some(query), Some(document), Some(number)) if count < MOST => {
+            Ok(Some(Columns { count, places: [query, document, number], tag: place(TAGS) }))
+        }
+        _ if comment => Ok(None),
+        _ => {
+            let names = format!("query-id (or qid), corpus-id (or docno) and {}", format.number);
+            Err(Fault::new(line, format!("is a header of at most {} columns and must name those of {names}", MOST - 1)))
+        }
+    }
 }
 
 /// How all lines of a file are separated.
 struct Layout<'a> {
     separator: Separator,
-    count: usize,
+    columns: Columns,
     /// The line that shows it.
     shown_by: &'a str,
+    /// If a header names the columns.
+    named: bool,
 }
 
 impl<'a> Layout<'a> {
-    /// Of lines without header; `None` if they hold no row.
-    fn of(body: &'a str, format: &Format) -> Result<Option<Self>, Fault<'a>> {
+    /// Of lines behind the header; `None` if they hold no row.
+    fn of(body: &'a str, header: Option<Columns>, format: &Format) -> Result<Option<Self>, Fault<'a>> {
         let rows = || body.par_lines().filter(|line| !line.trim_ascii().is_empty());
-        let fits = |line: &&str, separator| format.counts.contains(&split(line, separator).1);
+        let fits = |line: &&str, separator| {
+            let (_, count) = split(line, separator);
+            header.map_or_else(|| format.counts.contains(&count), |header| header.count == count)
+        };
         // If columns are the same either way, white space separates: files that were joined may have both.
         let tabs =
             |line: &&str| fits(line, Separator::Tabs) && split(line, Separator::Tabs) != split(line, Separator::Spaces);
         // An id may begin with `#`, so a comment decides only if there is nothing else.
         let plain = |line: &&str| !line.starts_with('#');
-        let layout = |separator, line| Self { separator, count: split(line, separator).1, shown_by: line };
+        let layout = |separator, line| {
+            let (_, count) = split(line, separator);
+            let unnamed = || Columns { count, places: (format.places)(count), tag: format.tag };
+            Self { separator, columns: header.unwrap_or_else(unnamed), shown_by: line, named: header.is_some() }
+        };
+        let first = rows().find_first(plain);
         if memchr::memchr(b'\t', body.as_bytes()).is_some() {
-            let shown = rows().find_first(|line| plain(line) && tabs(line)).or_else(|| rows().find_first(tabs));
+            let shown = rows().find_first(|line| (plain(line) || first.is_none()) && tabs(line));
             if let Some(line) = shown {
                 return Ok(Some(layout(Separator::Tabs, line)));
             }
         }
-        match rows().find_first(plain) {
+        match first {
             Some(line) if fits(&line, Separator::Spaces) => Ok(Some(layout(Separator::Spaces, line))),
-            Some(line) => Err(Fault::new(line, format.wanted)),
+            Some(line) => Err(Fault::new(line, wanted(header, format))),
             None => {
                 let marked = rows().find_first(|line| !is_spaced_comment(line) && fits(line, Separator::Spaces));
                 Ok(marked.map(|line| layout(Separator::Spaces, line)))
@@ -139,26 +191,29 @@ impl<'a> Layout<'a> {
     /// The row of a line; `None` for a comment.
     fn row(&self, line: &'a str, format: &Format) -> Result<Option<Row<'a>>, Fault<'a>> {
         let (columns, count) = split(line, self.separator);
-        let [query, document, at] = (format.places)(self.count);
+        let Columns { count: expected, places: [query, document, at], .. } = self.columns;
         let by_tabs = if line.contains('\t') { split(line, Separator::Tabs) } else { (columns, 0) };
         let fault = if self.separator == Separator::Spaces && by_tabs.1 > 2 && by_tabs != (columns, count) {
             // Between tabs it has columns that hold spaces, but not as many as a row has.
-            Fault::new(line, format!("is separated by tabs, and has {} columns; it {}", by_tabs.1, format.wanted))
-        } else if count != self.count {
-            let spaces = self.separator == Separator::Spaces;
-            let problem = match self.separator {
-                Separator::Spaces if format.counts.len() == 1 => format.wanted.to_owned(),
-                Separator::Spaces => format!("must have {} columns", self.count),
-                Separator::Tabs => format!("must have {} columns with tabs between them", self.count),
+            let wanted = wanted(self.named.then_some(self.columns), format);
+            Fault::new(line, format!("is separated by tabs, and has {} columns; it {wanted}", by_tabs.1))
+        } else if count != expected {
+            let (problem, like) = match self.separator {
+                Separator::Spaces if self.named || format.counts.len() == 1 => {
+                    (wanted(self.named.then_some(self.columns), format), None)
+                }
+                Separator::Spaces => (format!("must have {expected} columns"), Some(self.shown_by)),
+                Separator::Tabs => {
+                    (format!("must have {expected} columns with tabs between them"), Some(self.shown_by))
+                }
             };
-            Fault { like: (!spaces || format.counts.len() > 1).then_some(self.shown_by), ..Fault::new(line, problem) }
+            Fault { like, ..Fault::new(line, problem) }
         } else if columns[query].is_empty() || columns[document].is_empty() {
             Fault::new(line, "must have the ids of a query and of a document; one is empty")
         } else {
             match number(columns[at]) {
                 Some(number) if self.separator == Separator::Tabs || !is_spaced_comment(line) => {
-                    let (query, document, last) = (columns[query], columns[document], columns[count - 1]);
-                    return Ok(Some(Row { query, document, number, last, line }));
+                    return Ok(Some(Row { query: columns[query], document: columns[document], number }));
                 }
                 _ => Fault::new(line, format!("the {} must be a number, is {}", format.number, quoted(columns[at]))),
             }
@@ -167,36 +222,45 @@ impl<'a> Layout<'a> {
     }
 }
 
+/// The demand on a row.
+fn wanted(header: Option<Columns>, format: &Format) -> String {
+    header.map_or_else(
+        || format.wanted.to_owned(),
+        |header| format!("must have {} columns, as the header has", header.count),
+    )
+}
+
 /// A comment of words looks like a row if it has as many words as a row has columns. No id is `#` alone.
 fn is_spaced_comment(line: &str) -> bool {
     line.strip_prefix('#').is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// The text behind its header and the comments before that.
-fn body<'a>(text: &'a str, format: &Format) -> &'a str {
+/// The text behind its header and the comments before that, and the columns that the header names.
+fn body<'a>(text: &'a str, format: &Format) -> Result<(&'a str, Option<Columns>), Fault<'a>> {
     let mut rest = text;
     while !rest.is_empty() {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
-        if is_header(line, format) {
-            return after;
+        if let Some(columns) = header(line, format)? {
+            return Ok((after, Some(columns)));
         }
         if !line.trim_ascii().is_empty() && !line.starts_with('#') {
             break;
         }
         rest = after;
     }
-    text
+    Ok((text, None))
 }
 
 /// The rows of a text.
-pub(super) fn rows<'a>(text: &'a str, format: &Format) -> Result<Vec<Row<'a>>, Fault<'a>> {
-    let body = body(text, format);
-    let Some(layout) = Layout::of(body, format)? else { return Ok(Vec::new()) };
+pub(super) fn rows<'a>(text: &'a str, format: &Format) -> Result<Rows<'a>, Fault<'a>> {
+    let (body, header) = body(text, format)?;
+    let none = Rows { rows: Vec::new(), tag: None };
+    let Some(layout) = Layout::of(body, header, format)? else { return Ok(none) };
     let row = |line: &'a str| if line.trim_ascii().is_empty() { Ok(None) } else { layout.row(line, format) };
-    let rows: Result<Vec<Option<Row<'a>>>, Fault<'a>> = body.par_lines().map(row).collect();
-    match rows {
-        Ok(rows) => Ok(rows.into_iter().flatten().collect()),
-        // Of several faults any came first.
-        Err(fault) => Err(body.lines().find_map(|line| row(line).err()).unwrap_or(fault)),
-    }
+    let rows: Result<Vec<Row<'a>>, Fault<'a>> = body.par_lines().filter_map(|line| row(line).transpose()).collect();
+    // Of several faults any came first.
+    let rows = rows.map_err(|fault| body.lines().find_map(|line| row(line).err()).unwrap_or(fault))?;
+    let first = || body.lines().find(|line| row(line).is_ok_and(|row| row.is_some()));
+    let tag = layout.columns.tag.and_then(|place| Some(split(first()?, layout.separator).0[place]));
+    Ok(Rows { rows, tag: tag.filter(|tag| !tag.is_empty()) })
 }

@@ -11,6 +11,8 @@ use super::passages::settled;
 use super::{FileError, Warnings, name, names};
 use crate::metrics::quoted;
 
+const NOT_UTF8: &str = "is not UTF-8";
+
 /// A query's text and reference answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryText {
@@ -23,27 +25,31 @@ pub struct QueryText {
 }
 
 /// Reads queries: JSON lines, or lines of id, tab, text, and answers after tabs. The first line decides for the file. A line that
-/// cannot be read is told and left out. A query that is there twice with the same text and answers counts once.
+/// cannot be read is reported and left out. A query that is there twice with the same text and answers counts once.
 ///
 /// # Errors
 /// Two lines of one query that differ; a file without a query that can be read.
 pub fn queries(path: &Path, warnings: &mut Warnings) -> Result<Vec<QueryText>, FileError> {
-    let text = super::read(path)?;
-    let first = lines::numbered(&text).map(|(_, line)| line).find(|line| !lines::is_comment(line));
+    let lines: Vec<(usize, Option<String>)> = super::read_lines(path)?.collect::<Result<_, _>>()?;
+    let first = lines.iter().filter_map(|(_, line)| line.as_deref()).find(|line| !lines::is_comment(line));
     let is_json = first.is_some_and(is_object);
     let mut queries: Vec<QueryText> = Vec::new();
     let (mut seen, mut bad): (HashMap<String, (usize, usize)>, Option<String>) = (HashMap::new(), None);
-    for (number, line) in lines::numbered(&text) {
-        let columns = if is_json { None } else { columns(line) };
+    for (number, line) in lines {
+        let columns = line.as_deref().filter(|_| !is_json).and_then(columns);
         // An id may begin with `#`; a comment has no text behind a tab.
-        if columns.is_none() && lines::is_comment(line) {
+        if columns.is_none() && line.as_deref().is_some_and(lines::is_comment) {
             continue;
         }
         let mut remarks = Remarks::new();
-        let read = match columns {
-            Some(query) => Ok(query),
-            None if is_json => query(line, &mut remarks),
-            None => Err("must be id, tab, text; in a file of JSON lines the first line begins with {".to_owned()),
+        let read = match (columns, line) {
+            (Some(query), _) if query.id.is_empty() => Err("has no id before the tab".to_owned()),
+            (Some(query), _) => Ok(query),
+            (None, None) => Err(NOT_UTF8.to_owned()),
+            (None, Some(line)) if is_json => query(&line, &mut remarks),
+            (None, Some(_)) => {
+                Err("must be id, tab, text; in a file of JSON lines the first line begins with {".to_owned())
+            }
         };
         let query = match read {
             Ok(query) => query,
@@ -67,10 +73,10 @@ pub fn queries(path: &Path, warnings: &mut Warnings) -> Result<Vec<QueryText>, F
             }
         }
     }
-    match bad.filter(|_| queries.is_empty()) {
-        Some(bad) => Err(FileError(bad)),
-        None => Ok(queries),
+    if queries.is_empty() {
+        return Err(FileError(bad.unwrap_or_else(|| format!("{}: has no queries", name(path)))));
     }
+    Ok(queries)
 }
 
 /// If a line is a JSON object, or is meant to be one. The id of a query may begin with `{`, too.
@@ -93,7 +99,11 @@ fn query(line: &str, remarks: &mut Remarks) -> Result<QueryText, String> {
         return Err(fields.missing("text"));
     }
     let text = fields.any_text(names::QUERY_TEXT)?.unwrap_or_default();
-    Ok(QueryText { id, text, answers: fields.texts(names::ANSWERS)? })
+    let answers = fields.answers().unwrap_or_else(|problem| {
+        remarks.push(format!("{problem}; none is read"));
+        Vec::new()
+    });
+    Ok(QueryText { id, text, answers })
 }
 
 /// A document, as its line has it.
@@ -109,13 +119,14 @@ struct Document {
 enum Without {
     /// The line cannot be read.
     Bad(String),
-    /// It can, and its document is empty. Corpora hold such documents, so only one that is wanted is told.
+    /// The line is valid, but its document is empty. Corpora hold such documents, so only one that is wanted is reported.
     Empty(String),
 }
 
 /// Reads title and text of the wanted documents; a title alone is the text. The file is read line by line to its end, because a corpus
-/// may be larger than memory. A line that cannot be read is told, and its document has no text. Of a document that is there again the
-/// first line counts; another text is told.
+/// may be larger than memory. A line that cannot be read is reported, and its document has no text. Its id may be unknown: beside
+/// such a line every wanted document that is missing has no text. Of a document that is there again the first line counts; another
+/// text is reported.
 ///
 /// # Errors
 /// A file without a document that has a text.
@@ -125,17 +136,21 @@ pub fn documents(
     warnings: &mut Warnings,
 ) -> Result<HashMap<String, (String, String)>, FileError> {
     let mut found: HashMap<String, Document> = HashMap::with_capacity(wanted.len());
-    let (mut any, mut first_problem) = (false, None);
+    let (mut any, mut unknown, mut first_problem) = (false, None, None);
     for line in super::read_lines(path)? {
         let (number, line) = line?;
         if line.as_ref().is_some_and(|line| lines::is_comment(line)) {
             continue;
         }
         let (mut remarks, mut document) = (Remarks::new(), Document { line: number, ..Document::default() });
-        let value = line.map_or_else(|| Err("is not UTF-8".to_owned()), |line| lines::value(&line, &mut remarks));
+        let value = line.map_or_else(|| Err(NOT_UTF8.to_owned()), |line| lines::value(&line, &mut remarks));
         let without = value.map_err(Without::Bad).and_then(|value| document.read(&value));
         any |= without.is_ok();
-        let id = document.id.take().filter(|id| wanted.contains(id.as_str()));
+        let id = document.id.take();
+        if id.is_none() {
+            unknown.get_or_insert(number);
+        }
+        let id = id.filter(|id| wanted.contains(id.as_str()));
         if let Err(Without::Bad(problem) | Without::Empty(problem)) = &without {
             first_problem.get_or_insert_with(|| format!("{}:{number}: {problem}", name(path)));
             if id.is_some() || matches!(without, Err(Without::Bad(_))) {
@@ -154,10 +169,20 @@ pub fn documents(
         }
         warnings.of_line(path, number, remarks);
     }
-    match first_problem.filter(|_| !any) {
-        Some(problem) => Err(FileError(format!("{problem}; no document of the file has a text"))),
-        None => Ok(found.into_iter().map(|(id, document)| (id, (document.title, document.text))).collect()),
+    if !any {
+        let problem = first_problem.map(|problem| format!("{problem}; no document of the file has a text"));
+        return Err(FileError(problem.unwrap_or_else(|| format!("{}: has no documents", name(path)))));
     }
+    if let Some(line) = unknown {
+        let mut missing: Vec<&str> = wanted.iter().copied().filter(|id| !found.contains_key(*id)).collect();
+        missing.sort_unstable();
+        for id in missing {
+            let problem = format!("document {} is missing, perhaps for line {line}; it is left out", quoted(id));
+            warnings.of_file(path, &problem);
+            found.insert(id.to_owned(), Document::default());
+        }
+    }
+    Ok(found.into_iter().map(|(id, document)| (id, (document.title, document.text))).collect())
 }
 
 impl Document {
@@ -165,9 +190,9 @@ impl Document {
         let fields = Fields::of(value, "").map_err(Without::Bad)?;
         let id = fields.identifier(names::DOCUMENT_ID).map_err(Without::Bad)?;
         self.id = Some(id.ok_or_else(|| Without::Bad(fields.missing("_id")))?);
-        let text = fields.any_text(names::TEXT).map_err(Without::Bad)?.unwrap_or_default();
-        let title = fields.any_text(names::TITLE).map_err(Without::Bad)?.unwrap_or_default();
-        (self.title, self.text) = settled(title, text);
+        let text = fields.passage_text(names::TEXT).map_err(Without::Bad)?.unwrap_or_default();
+        let title = fields.passage_text(names::TITLE).map_err(Without::Bad)?.unwrap_or_default();
+        (self.title, self.text) = settled(&title, &text);
         if !self.text.trim().is_empty() {
             Ok(())
         } else if fields.lacks(names::TEXT) {
@@ -237,18 +262,19 @@ mod tests {
 
     #[test]
     fn a_bad_line_costs_its_document() {
-        let text = "{\"_id\":\"zz\",\"text\":\"x\\ud83d\"}\n{broken\n[1]\n{\"text\":\"no id\"}\n{\"_id\":\"n\",\"text\":5}\n\
+        let text = "{\"_id\":\"zz\",\"text\":\"x\\ud83d\"}\n{broken\n[1]\n{\"text\":\"no id\"}\n{\"_id\":\"n\",\"text\":[5]}\n\
                     {\"_id\":\"blank\",\"text\":\"\"}\n# a comment\n{\"_id\":\"other\",\"text\":\"\"}\n\
                     \u{feff}{\"_id\":\"a\",\"text\":\"one\"}\r\n";
-        let (all, warnings) = corpus(text, &["a", "n", "blank"]);
-        assert_eq!(all.unwrap(), ["a||one", "blank||", "n||"]);
+        let (all, warnings) = corpus(text, &["a", "n", "blank", "lost"]);
+        assert_eq!(all.unwrap(), ["a||one", "blank||", "lost||", "n||"]);
         let beginnings = [
             "1: holds half",
             "2: is not valid JSON: ",
-            "3: must be an object",
+            "3: is a list",
             "4: _id: is missing",
             "5: text: must be a text",
             "6: text: is empty",
+            "document \"lost\" is missing, perhaps for line 2; it is left out",
         ];
         assert_eq!(warnings.len(), beginnings.len(), "{warnings:?}");
         for (warning, beginning) in warnings.iter().zip(beginnings) {
@@ -258,6 +284,29 @@ mod tests {
         let expected =
             r#"1: text: is missing; the line has the fields "_id", "txt"; no document of the file has a text"#;
         assert_eq!(none, expected);
+        let whole = "{\"_id\":\"a\",\"text\":\"one\"}\n";
+        assert_eq!(corpus(whole, &["a", "lost"]), (Ok(vec!["a||one".to_owned()]), Vec::new()));
+        for empty in ["", "# nothing\n"] {
+            assert!(corpus(empty, &["a"]).0.unwrap_err().ends_with(" has no documents"));
+            assert!(read(empty, queries).0.unwrap_err().ends_with(" has no queries"));
+        }
+    }
+
+    /// One byte of another encoding, an id that was missing, and answers of another shape refused all queries, or lost a text.
+    #[test]
+    fn a_bad_line_of_queries_costs_its_query() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, b"\tWho?\na\tcaf\xe9\nb\tWhen?\n").unwrap();
+        let mut warnings = Warnings::default();
+        let of = |read: Vec<QueryText>| read.into_iter().map(|one| (one.id, one.text)).collect::<Vec<_>>();
+        assert_eq!(of(queries(&path, &mut warnings).unwrap()), [("b".to_owned(), "When?".to_owned())]);
+        let at = |line: usize, problem: &str| format!("{}:{line}: {problem}; the line is left out", path.display());
+        assert_eq!(warnings.lines().collect::<Vec<_>>(), [at(1, "has no id before the tab"), at(2, "is not UTF-8")]);
+        let line = "{\"_id\":\"a\",\"text\":\"Who?\",\"answers\":[[\"x\"]]}\n{\"_id\":\"b\",\"text\":\"Who?\",\"answer\":true}\n";
+        let (read, warnings) = read(line, queries);
+        assert_eq!(read.unwrap().len(), 2);
+        assert_eq!(warnings, ["1: answers: must be a text or a list of texts; none is read"]);
     }
 
     #[test]
@@ -290,7 +339,8 @@ mod tests {
             let mut warnings = Warnings::default();
             let found = odd::in_file(&file, |path| documents(path, &wanted, &mut warnings).unwrap());
             prop_assert_eq!(found.len(), ids.len());
-            prop_assert!(found.values().all(|(a, b)| (a, b) == (&title, &text)));
+            let expected = [&title, &text].map(|text| odd::unmarked(text));
+            prop_assert!(found.values().all(|(a, b)| [a, b] == expected));
             let asked = odd::in_file(&file, |path| queries(path, &mut warnings).unwrap());
             prop_assert!(asked.iter().all(|query| query.text == text));
             prop_assert_eq!(asked.into_iter().map(|query| query.id).collect::<Vec<_>>(), ids.clone());

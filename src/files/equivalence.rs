@@ -119,7 +119,11 @@ fn columns(fields: &Fields<'_>) -> Result<Option<Vec<Judged>>, String> {
 mod tests {
     use std::io::Write;
 
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
+    use crate::files::odd;
 
     fn read(text: &str) -> Result<Vec<LabelledList>, String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -164,6 +168,7 @@ mod tests {
         let of = |candidates: &str| format!(r#"{{"question": "Who?", "answers": ["A"], "candidates": {candidates}}}"#);
         let cases = [
             ("5".to_owned(), "must be an object"),
+            ("[{}]".to_owned(), "is a list: write one object a line"),
             (r#"{"answers": ["A"]}"#.to_owned(), r#"question: is missing; the line has the fields "answers""#),
             (r#"{"question": "Who?"}"#.to_owned(), r#"answers: is missing; the line has the fields "question""#),
             (r#"{"question": "Who?", "answers": 5}"#.to_owned(), "answers: must be a text or a list of texts"),
@@ -201,5 +206,26 @@ mod tests {
         let expected: Vec<String> =
             cases.iter().enumerate().map(|(at, case)| format!("{}: {}", at + 1, case.1)).collect();
         assert_eq!(read(&file.join("\n")), Err(expected.join("\n")));
+    }
+    proptest! {
+        #[test]
+        fn judged_answers_are_read_as_they_were_written(
+            ids in odd::ids(), question in odd::words(), system in odd::words(), text in odd::words(), answers in prop::collection::vec(odd::words(), 1..3),
+            equivalent: bool,
+        ) {
+            let candidates = json!([{ "system": system, "text": text, "equivalent": equivalent }]);
+            let line = |id: &String| {
+                format!("{}\n", json!({ "id": id, "question": question, "answers": answers, "candidates": candidates }))
+            };
+            let list = |id: &String| LabelledList {
+                id: id.clone(),
+                question: question.clone(),
+                passages: vec![Passage { title: system.clone(), ..Passage::untitled(0, text.clone()) }],
+                labels: vec![f64::from(u8::from(equivalent))],
+                relevant: None,
+                answers: answers.clone(),
+            };
+            prop_assert_eq!(read(&ids.iter().map(line).collect::<String>()), Ok(ids.iter().map(list).collect()));
+        }
     }
 }

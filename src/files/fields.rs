@@ -65,6 +65,7 @@ impl<'a> Fields<'a> {
             Value::String(text) if text.trim_start().starts_with('{') => {
                 Err(format!("{at}is a string that holds JSON: it was encoded twice"))
             }
+            Value::Array(_) if path.is_empty() => Err(LIST.to_owned()),
             _ => Err(format!("{at}must be an object")),
         }
     }
@@ -73,6 +74,11 @@ impl<'a> Fields<'a> {
     pub fn get(&self, names: &[&'static str]) -> Option<(&'static str, &'a Value)> {
         let there = || names.iter().filter_map(|name| Some((*name, self.object.get(*name).filter(|v| !v.is_null())?)));
         there().find(|(_, value)| !is_empty(value)).or_else(|| there().next())
+    }
+
+    /// The first of these fields that is not null.
+    pub fn first(&self, names: &[&'static str]) -> Option<&'static str> {
+        names.iter().copied().find(|name| self.object.get(*name).is_some_and(|value| !value.is_null()))
     }
 
     pub fn fault(&self, name: &str, problem: &str) -> String {
@@ -116,16 +122,32 @@ impl<'a> Fields<'a> {
     /// A text, or a list of texts; none if the field is absent. Blank texts are left out.
     pub fn texts(&self, names: &[&'static str]) -> Result<Vec<String>, String> {
         let Some((name, value)) = self.get(names) else { return Ok(Vec::new()) };
-        let problem = || self.fault(name, "must be a text or a list of texts");
-        let texts = match value {
-            Value::String(text) => vec![text.clone()],
-            Value::Array(values) => {
-                let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(problem);
-                values.iter().filter(|value| !value.is_null()).map(text).collect::<Result<_, _>>()?
+        texts(value).ok_or_else(|| self.fault(name, TEXTS))
+    }
+
+    /// Reference answers. `answer`, and after it `output`, are read only of a line that has no field with a name before them: beside
+    /// one they are a system's answer. Under other names than ours other programs keep other things as well.
+    pub fn answers(&self) -> Result<Vec<String>, String> {
+        let groups = [names::ANSWERS, &["answer"], &["output"]];
+        let group = groups.into_iter().find(|names| !self.lacks(names)).unwrap_or_default();
+        for name in group {
+            let Some(value) = self.object.get(*name).filter(|value| !value.is_null() && !is_empty(value)) else {
+                continue;
+            };
+            match texts(value) {
+                Some(texts) => return Ok(texts),
+                None if names::OUR_ANSWERS.contains(name) => return Err(self.fault(name, TEXTS)),
+                None => {}
             }
-            _ => return Err(problem()),
-        };
-        Ok(texts.into_iter().filter(|text| !text.trim().is_empty()).collect())
+        }
+        Ok(Vec::new())
+    }
+
+    /// A text of a passage or document: a number, true or false as it is written, and a message's parts; `None` if it is absent.
+    pub fn passage_text(&self, names: &[&'static str]) -> Result<Option<String>, String> {
+        let Some((name, value)) = self.get(names) else { return Ok(None) };
+        let text = scalar(value).or_else(|| if names::PARTS.contains(&name) { parts(value) } else { None });
+        text.map(Some).ok_or_else(|| self.fault(name, "must be a text"))
     }
 
     /// An id, a text or a number.
@@ -158,6 +180,43 @@ impl<'a> Fields<'a> {
             Some((name, _)) => Err(self.fault(name, "must be a list")),
         }
     }
+}
+
+/// The problem of a line that is a list.
+pub(super) const LIST: &str = "is a list: write one object a line";
+
+const TEXTS: &str = "must be a text or a list of texts";
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    let texts = match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(values) => {
+            let given = values.iter().filter(|value| !value.is_null());
+            given.map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
+        _ => return None,
+    };
+    Some(texts.into_iter().filter(|text| !text.trim().is_empty()).collect())
+}
+
+/// A text; a number, true or false as it is written.
+pub(super) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts of a message's parts. Other parts are not read.
+fn parts(value: &Value) -> Option<String> {
+    let text = |part: &Value| match part {
+        Value::Object(part) => Some(part.get("text").and_then(scalar).unwrap_or_default()),
+        Value::Null => Some(String::new()),
+        part => scalar(part),
+    };
+    let texts: Option<Vec<String>> = value.as_array()?.iter().map(text).collect();
+    Some(texts?.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -203,6 +262,28 @@ mod tests {
         assert_eq!(of(&["d", "c"]), Some("d"));
         assert_eq!(of(&["a", "b"]), Some("b"));
         assert_eq!((of(&["e", "d"]), of(&["e"]), of(&["a"])), (Some("d"), Some("e"), None));
+    }
+
+    /// A system's answer became the reference, and other programs' answers of other shapes refused the whole file.
+    #[test]
+    fn answers_of_other_programs_are_references_or_not_read() {
+        let of = |value: Value| Fields::of(&value, "").unwrap().answers();
+        let some = |answer: &str| Ok(vec![answer.to_owned()]);
+        assert_eq!(of(json!({ "answer": "a", "output": "o" })), some("a"));
+        assert_eq!(of(json!({ "output": "o" })), some("o"));
+        assert_eq!(of(json!({ "golden_answers": ["g"], "answer": "a" })), some("g"));
+        assert_eq!(of(json!({ "ground_truth": null, "reference": "r", "answer": "a" })), some("r"));
+        for none in [
+            json!({ "ground_truth": null, "answer": "a" }),
+            json!({ "answers": [], "output": "o" }),
+            json!({ "answer": "", "output": "o" }),
+            json!({ "answer": { "value": "v" } }),
+            json!({ "answer": true }),
+            json!({ "gold": 3, "answer": "a" }),
+        ] {
+            assert_eq!(of(none.clone()), Ok(Vec::new()), "{none}");
+        }
+        assert_eq!(of(json!({ "answers": [["a"], ["b"]] })).unwrap_err(), "answers: must be a text or a list of texts");
     }
 
     #[test]

@@ -56,10 +56,13 @@ pub(super) fn read(
     let mut seen: HashMap<String, usize> = HashMap::new();
     lines::read(path, "questions", warnings, |value, number, remarks| {
         let list = parse(value, number, remarks)?;
-        match list.as_ref().and_then(|list| seen.insert(list.id.clone(), number).map(|first| (&list.id, first))) {
-            Some((id, first)) => Err(format!("id: {} given twice, first in line {first}", quoted(id))),
-            None => Ok(list),
+        if let Some(list) = &list {
+            let first = *seen.entry(list.id.clone()).or_insert(number);
+            if first != number {
+                return Err(format!("id: {} given twice, first in line {first}", quoted(&list.id)));
+            }
         }
+        Ok(list)
     })
 }
 
@@ -71,19 +74,17 @@ fn list(
 ) -> Result<LabelledList, String> {
     let fields = Fields::of(value, "")?;
     let question = fields.text(names::QUESTION)?.ok_or_else(|| fields.missing("question"))?;
-    let answers = fields.texts(names::ANSWERS)?;
+    // Not every command reads answers.
+    let answers = fields.answers().unwrap_or_else(|problem| {
+        remarks.push(format!("{problem}; none is read"));
+        Vec::new()
+    });
     let given = passages::of_line(&fields, empty, remarks)?;
     let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
-    let mut ids: HashMap<String, usize> = HashMap::new();
     for one in given {
-        if let Some(first) = ids.insert(one.passage.id.clone(), one.index) {
-            let id = quoted(&one.passage.id);
-            return Err(format!("passages[{}].id: {id} given twice, first as passages[{first}]", one.index));
-        }
-        labels.push(match (one.label, one.unlabelled) {
+        labels.push(match (one.label?, passages::unlabelled(&fields, one.index)) {
             (Some(label), _) => label,
             (None, Some(problem)) => return Err(problem),
-            // Nothing is known of a passage that is null.
             (None, None) => 0.0,
         });
         passages.push(one.passage);
@@ -144,29 +145,23 @@ mod tests {
         let one = |passage: &str| format!(r#"{{"question": "Who?", "passages": [{passage}]}}"#);
         let good = r#"{"text": "x", "label": 1}"#;
         let cases = [
-            ("[1]".to_owned(), "must be an object"),
+            ("[1]".to_owned(), "is a list: write one object a line"),
             (r#"{"passages": []}"#.to_owned(), "question: is missing; the line has the fields \"passages\""),
             (r#"{"query": " ", "passages": []}"#.to_owned(), "query: must not be empty"),
             (r#"{"question": 5}"#.to_owned(), "question: must be a text"),
             (r#"{"question": "Who?"}"#.to_owned(), "passages: is missing; the line has the fields \"question\""),
             (r#"{"question": "Who?", "passages": {}}"#.to_owned(), "passages: must be a list"),
             (r#"{"question": "Who?", "passages": []}"#.to_owned(), "passages: must not be empty"),
-            (
-                r#"{"question": "Who?", "answers": 5, "passages": []}"#.to_owned(),
-                "answers: must be a text or a list of texts",
-            ),
-            (one("5"), "passages[0]: must be a text or an object with text"),
+            (r#"{"question": "Who?", "answers": 5, "passages": []}"#.to_owned(), "passages: must not be empty"),
+            (one("[5]"), "passages[0]: must be a text or an object with text"),
+            (one("5"), "passages[0]: must be an object with a label"),
             (one("\"x\""), "passages[0]: must be an object with a label"),
             (one(r#"{"label": 1}"#), "passages: none has a text; passages[0] has the fields \"label\""),
             (one(r#"{"text": "x"}"#), "passages[0].label: is missing; it has the fields \"text\""),
             (one(r#"{"text": "x", "label": -1}"#), "passages[0].label: must be a number from 0 on, or true or false"),
             (one(r#"{"text": "x", "supporting": 2}"#), "passages[0].supporting: must be true or false"),
             (one(r#"{"text": "x", "label": 1, "score": "high"}"#), "passages[0].score: must be a number"),
-            (one(r#"{"text": "x", "label": 1, "title": 2}"#), "passages[0].title: must be a text"),
-            (
-                one(r#"{"id": "1", "text": "x", "label": 1}, {"text": "y", "label": 1}"#),
-                "passages[1].id: \"1\" given twice, first as passages[0]",
-            ),
+            (one(r#"{"text": "x", "label": 1, "title": []}"#), "passages[0].title: must be a text"),
             (
                 format!(r#"{{"question": "Who?", "relevant": 0, "passages": [{good}]}}"#),
                 "relevant: is 0, but 1 passages of the list have a label of at least 0.5",
@@ -204,7 +199,24 @@ mod tests {
         assert!(error.ends_with(" 5 more bad lines"), "{error}");
         assert!(read(b"{\"question\n").unwrap_err().starts_with("1: is not valid JSON: "));
         assert!(read(b"\n").unwrap_err().ends_with(" has no questions"));
-        let twice = format!("{0}\n{0}\n", GOOD.replace('\n', " "));
-        assert_eq!(read(twice.as_bytes()).unwrap_err(), "2: id: \"q\" given twice, first in line 1");
+        let thrice = format!("{0}\n{0}\n{0}\n", GOOD.replace('\n', " "));
+        let problem = "id: \"q\" given twice, first in line 1";
+        assert_eq!(read(thrice.as_bytes()).unwrap_err(), format!("2: {problem}\n3: {problem}"));
+    }
+
+    /// The file was refused, also for commands that read no answers.
+    #[test]
+    fn answers_at_fault_and_equal_ids_are_warnings() {
+        let line = r#"{"question": "Who?", "answers": [["a"]], "passages": [
+            {"id": "1", "text": "x", "label": 1}, {"text": "y", "label": 1}]}"#;
+        let mut warnings = Warnings::default();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(line.replace('\n', " ").as_bytes()).unwrap();
+        let read = lists(file.path(), 0.5, Empty::LeftOut, &mut warnings).unwrap();
+        assert_eq!((read[0].passages.len(), read[0].answers.len()), (2, 0));
+        let name = format!("{}:1: ", file.path().display());
+        let warnings: Vec<String> = warnings.lines().map(|line| line.replace(&name, "")).collect();
+        let id = "passages[1].id: \"1\" is that of passages[0] as well; both count";
+        assert_eq!(warnings, ["answers: must be a text or a list of texts; none is read", id]);
     }
 }

@@ -1,7 +1,9 @@
 //! Files of JSON lines, and files that are one JSON value.
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -15,7 +17,7 @@ const LISTED: usize = 20;
 /// Remarks about one line.
 pub(crate) type Remarks = Vec<String>;
 
-/// What a reader says of half a surrogate pair.
+/// The remark of a reader on half a surrogate pair.
 const HALF: &str = "holds half of a surrogate pair, which is read as U+FFFD";
 
 /// Lines that are not empty, numbered from 1.
@@ -39,14 +41,27 @@ pub(crate) fn value(line: &str, remarks: &mut Remarks) -> Result<Value, String> 
     })
 }
 
-/// A file that is one JSON value.
+/// A file that is one JSON value. A copy with repairs is leaked, because the process reads a few files and ends.
+///
+/// # Errors
+/// The fault of its JSON.
+pub(super) fn parsed<'a, T: Deserialize<'a>>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<T, String> {
+    let error = match serde_json::from_str(text) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    let repaired = match without_half_surrogates(text) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(repaired) => serde_json::from_str(Box::leak(repaired.into_boxed_str())).ok(),
+    };
+    let value = repaired.ok_or_else(|| json_fault(&error))?;
+    warnings.of_file(path, HALF);
+    Ok(value)
+}
+
+/// The same with the name of the file in the error.
 pub(crate) fn whole<T: DeserializeOwned>(text: &str, path: &Path, warnings: &mut Warnings) -> Result<T, FileError> {
-    serde_json::from_str(text).or_else(|error| {
-        let value = serde_json::from_str(&without_half_surrogates(text));
-        let value = value.map_err(|_| FileError(format!("{}: {}", name(path), json_fault(&error))))?;
-        warnings.of_file(path, HALF);
-        Ok(value)
-    })
+    parsed(text, path, warnings).map_err(|fault| FileError(format!("{}: {fault}", name(path))))
 }
 
 /// Reads a file of JSON lines, at least one; `things` names what it holds. `parse` gets the value of a line and its number, and

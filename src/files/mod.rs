@@ -89,17 +89,22 @@ pub(crate) fn stem(path: &Path) -> String {
     file.split('.').find(|part| !part.is_empty()).unwrap_or(&file).to_owned()
 }
 
-/// Reads a file line by line, because it may be larger than memory, and unpacks it where it is gzipped. The lines that are not
+/// Reads a file, or standard input for `-`, line by line, because it may be larger than memory, and unpacks it if it is gzipped. The lines that are not
 /// blank are numbered from 1; there is none after an error. A line that is not UTF-8 is `None`.
 pub(crate) fn read_lines(
     path: &Path,
 ) -> Result<impl Iterator<Item = Result<(usize, Option<String>), FileError>>, FileError> {
     let file_name = name(path);
     let bad = |error: std::io::Error| FileError(format!("{file_name}: {error}"));
-    let mut file = BufReader::new(std::fs::File::open(path).map_err(bad)?);
+    let mut file: Box<dyn BufRead> = if path == Path::new("-") {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(std::fs::File::open(path).map_err(bad)?))
+    };
     let gzipped = file.fill_buf().map_err(bad)?.starts_with(&GZIP);
-    let mut file: Box<dyn BufRead> =
-        if gzipped { Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))) } else { Box::new(file) };
+    if gzipped {
+        file = Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file)));
+    }
     let (mut number, mut failed) = (0, false);
     Ok(std::iter::from_fn(move || {
         while !failed {

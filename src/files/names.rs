@@ -14,26 +14,19 @@ pub const QUESTION: &[&str] = &["question", "query", "claim"];
 /// The text of a query in a file of queries.
 pub const QUERY_TEXT: &[&str] = &["text", "question", "query", "claim"];
 
-/// Reference answers. `answer` and `output` come last: a line that has them beside another of these names holds a system's answer
-/// under them (RAGAS, ALCE).
-pub const ANSWERS: &[&str] = &[
-    "answers",
-    "references",
-    "reference",
-    "ground_truths",
-    "ground_truth",
-    "golden_answers",
-    "golden_answer",
-    "gold",
-    "answer",
-    "output",
-];
+/// Reference answers, but for `answer` and `output` ([`super::fields::Fields::answers`]): beside one of these names a line holds a
+/// system's answer under them (RAGAS, ALCE).
+pub const ANSWERS: &[&str] =
+    &["answers", "references", "reference", "ground_truths", "ground_truth", "golden_answers", "golden_answer", "gold"];
+
+/// Those whose value must be texts.
+pub const OUR_ANSWERS: &[&str] = &["answers", "references"];
 
 /// Reference answers of a line whose `answer` is a candidate answer.
 pub const REFERENCES: &[&str] =
     &["answers", "references", "reference", "ground_truths", "ground_truth", "golden_answers", "gold"];
 
-/// An answer whose citations are checked. `output` comes first: a line of ALCE's program has its reference answer in `answer`.
+/// An answer whose citations are checked. The first counts that is not null: a line of ALCE's program has its reference answer in `answer`.
 pub const CITING_ANSWER: &[&str] = &["output", "response", "answer"];
 
 /// The passages of a line.
@@ -43,10 +36,13 @@ pub const PASSAGES: &[&str] = &["passages", "ctxs", "contexts", "documents", "do
 pub const TEXT: &[&str] =
     &["text", "contents", "content", "passage", "passage_text", "page_content", "body", "context"];
 
+/// Those of them that may be a list of texts, or of a message's parts.
+pub const PARTS: &[&str] = &["content", "page_content"];
+
 /// The title of a passage and of a document.
 pub const TITLE: &[&str] = &["title"];
 
-/// What the retriever scored a passage.
+/// The retriever's score of a passage.
 pub const SCORE: &[&str] = &["score", "retriever_score"];
 
 /// A mark of a relevant passage, where the passage has no `label`.

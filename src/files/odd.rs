@@ -14,9 +14,19 @@ pub(crate) fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// Texts that are not blank.
+/// Texts that are not blank, also without the byte-order marks before them.
 pub(crate) fn words() -> impl Strategy<Value = String> {
-    text().prop_filter("is blank", |text| !text.trim().is_empty())
+    text().prop_filter("is blank", |text| !unmarked(text).trim().is_empty())
+}
+
+/// Passages and documents are read without the byte-order marks before their texts.
+pub(crate) fn unmarked(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}')
+}
+
+/// Finite numbers.
+pub(crate) fn number() -> impl Strategy<Value = f64> {
+    any::<f64>().prop_filter("is no finite number", |number| number.is_finite())
 }
 
 /// Distinct ids, at least one.

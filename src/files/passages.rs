@@ -1,16 +1,18 @@
 //! Passages, in lists and in files of their own. One policy for all of them, which is also that of HTTP: a passage that is only a
 //! title has the title for its text, and a passage without text costs itself, not its list.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::fields::{Fields, flag, numeric};
+use super::fields::{Fields, LIST, flag, numeric, scalar};
 use super::lines::{self, Remarks};
-use super::{FileError, Warnings, names};
+use super::{FileError, MARK, Warnings, names};
 use crate::engine::rerank::Passage;
+use crate::metrics::quoted;
 
-/// What becomes of a passage without text.
+/// The fate of a passage without text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Empty {
     /// It stays in its list: the ranking puts it last, with the score 0.
@@ -27,10 +29,8 @@ pub(super) struct Given {
     /// Its place in the list.
     pub index: usize,
     pub passage: Passage,
-    /// Its label, or 1 and 0 for a mark; `None` without either.
-    pub label: Option<f64>,
-    /// The error of an absent label; `None` for a passage that is null.
-    pub unlabelled: Option<String>,
+    /// Its label, or 1 and 0 for a mark; `None` without either. Its fault is one only for those who read labels.
+    pub label: Result<Option<f64>, String>,
 }
 
 impl Given {
@@ -39,34 +39,43 @@ impl Given {
     }
 }
 
-/// Title and text. A title alone is the text.
-pub(super) fn settled(title: String, text: String) -> (String, String) {
-    if text.trim().is_empty() && !title.trim().is_empty() { (String::new(), title) } else { (title, text) }
+/// Title and text without the byte-order marks before them. A title alone is the text.
+pub(super) fn settled(title: &str, text: &str) -> (String, String) {
+    let (title, text) = (title.trim_start_matches(MARK), text.trim_start_matches(MARK));
+    let alone = text.trim().is_empty() && !title.trim().is_empty();
+    let (title, text) = if alone { ("", title) } else { (title, text) };
+    (title.to_owned(), text.to_owned())
 }
 
 /// The passage at this position of a list, or of a file if `path` is empty. Its id is its position if it has none.
 fn given(value: &Value, path: &str, position: usize) -> Result<Given, String> {
-    let at = |problem: &str| if path.is_empty() { problem.to_owned() } else { format!("{path}: {problem}") };
-    let missing = || Some(at("must be an object with a label"));
-    let plain = |text: &str, unlabelled| Given {
-        index: position,
-        passage: Passage { id: position.to_string(), text: text.to_owned(), ..Passage::default() },
-        label: None,
-        unlabelled,
+    let plain = |text: &str| {
+        let (title, text) = settled("", text);
+        let passage = Passage { id: position.to_string(), title, text, retriever_score: None };
+        Given { index: position, passage, label: Ok(None) }
     };
     let fields = match value {
-        Value::Null => return Ok(plain("", None)),
-        Value::String(text) => return Ok(plain(text, missing())),
+        Value::Null => return Ok(plain("")),
         Value::Object(_) => Fields::of(value, path)?,
-        _ => return Err(at("must be a text or an object with text")),
+        Value::Array(_) if path.is_empty() => return Err(LIST.to_owned()),
+        Value::Array(_) => return Err(format!("{path}: must be a text or an object with text")),
+        value => return Ok(plain(&scalar(value).unwrap_or_default())),
     };
-    let text = fields.any_text(names::TEXT)?.unwrap_or_default();
-    let (title, text) = settled(fields.any_text(names::TITLE)?.unwrap_or_default(), text);
+    let text = fields.passage_text(names::TEXT)?.unwrap_or_default();
+    let (title, text) = settled(&fields.passage_text(names::TITLE)?.unwrap_or_default(), &text);
     let id = fields.identifier(names::DOCUMENT_ID)?.unwrap_or_else(|| position.to_string());
     let passage = Passage { id, title, text, retriever_score: fields.number(names::SCORE)? };
-    let label = label(&fields)?;
-    let unlabelled = label.is_none().then(|| fields.missing("label"));
-    Ok(Given { index: position, passage, label, unlabelled })
+    Ok(Given { index: position, passage, label: label(&fields) })
+}
+
+/// The problem of a passage without label; none of one that is null, because nothing is known of it.
+pub(super) fn unlabelled(fields: &Fields<'_>, index: usize) -> Option<String> {
+    let path = format!("passages[{index}]");
+    match fields.passages().ok()?.get(index)? {
+        Value::Null => None,
+        value @ Value::Object(_) => Some(Fields::of(value, &path).ok()?.missing("label")),
+        _ => Some(format!("{path}: must be an object with a label")),
+    }
 }
 
 fn label(fields: &Fields<'_>) -> Result<Option<f64>, String> {
@@ -84,12 +93,19 @@ fn label(fields: &Fields<'_>) -> Result<Option<f64>, String> {
     }
 }
 
-/// The passages of a line. Those without text are told, and stay or not; if none has a text, the line is bad.
+/// The passages of a line. Those without text are reported, and stay or not; if none has a text, the line is bad.
 pub(super) fn of_line(fields: &Fields<'_>, empty: Empty, remarks: &mut Remarks) -> Result<Vec<Given>, String> {
     let values = fields.passages()?;
     let mut all = Vec::with_capacity(values.len());
+    let mut ids: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {
         let one = given(value, &format!("passages[{index}]"), index)?;
+        let first = *ids.entry(one.passage.id.clone()).or_insert(index);
+        // A ranking warns itself, and numbers are no ids.
+        if first < index && empty == Empty::LeftOut {
+            let id = quoted(&one.passage.id);
+            remarks.push(format!("passages[{index}].id: {id} is that of passages[{first}] as well; both count"));
+        }
         if one.is_empty() {
             remarks.push(format!("passages[{index}] {}", no_text(value, empty)));
         }
@@ -130,7 +146,7 @@ pub fn passages(path: &Path, warnings: &mut Warnings) -> Result<Vec<Passage>, Fi
     Ok(numbered_passages(path, Empty::Ranked, warnings)?.into_iter().map(|(_, passage)| passage).collect())
 }
 
-/// The same with the number of each line, from 1. Those without text are told as `empty` says, and are among them.
+/// The same with the number of each line, from 1. Those without text are reported as `empty` says, and are among them.
 ///
 /// # Errors
 /// One a bad line.
@@ -159,6 +175,9 @@ pub fn numbered_passages(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::odd;
     use super::*;
 
     fn read(text: &str, empty: Empty) -> (Result<Vec<(usize, Passage)>, String>, Vec<String>) {
@@ -189,6 +208,27 @@ mod tests {
         assert_eq!(read(file, Empty::LeftOut).1, told("it is left out"));
     }
 
+    /// HTTP and files had rules of their own. A label of another kind refused files of commands that read none.
+    #[test]
+    fn a_passage_is_read_as_over_http() {
+        let file = "1871\ntrue\n{\"text\": 1.5, \"title\": 7}\n{\"content\": [\"a\", {\"type\": \"text\", \"text\": \"b\"}, \
+                    {\"type\": \"image_url\"}]}\n\"\u{feff}marked\"\n{\"text\": \"x\", \"label\": \"sports\", \"relevant\": 2}\n\
+                    {\"id\": 0, \"content\": []}\n";
+        let (all, warnings) = read(file, Empty::Ranked);
+        let all: Vec<(String, String)> = all.unwrap().into_iter().map(|(_, one)| (one.title, one.text)).collect();
+        let texts = ["1871", "true", "1.5", "a\nb", "marked", "x", ""];
+        assert_eq!(all.iter().map(|one| one.1.as_str()).collect::<Vec<_>>(), texts);
+        assert_eq!(all[2].0, "7");
+        assert_eq!(warnings, ["7: has no text: it is ranked last, with the score 0"]);
+        for (refused, problem) in [
+            ("{\"text\": [\"a\"]}", "1: text: must be a text"),
+            ("{\"content\": {}}", "1: content: must be a text"),
+            ("[{\"text\": \"a\"}]", "1: is a list: write one object a line"),
+        ] {
+            assert_eq!(read(refused, Empty::Ranked).0.unwrap_err(), problem);
+        }
+    }
+
     /// A misspelt field was no text of any passage.
     #[test]
     fn a_file_without_any_text_is_refused() {
@@ -213,5 +253,19 @@ mod tests {
         assert_eq!(shown, [("a", "1"), ("b", "2"), ("4", "3"), ("3", "cut \u{fffd}")]);
         assert_eq!(all[2].retriever_score, Some(80.5));
         assert_eq!(warnings, ["4: holds half of a surrogate pair, which is read as U+FFFD"]);
+    }
+    proptest! {
+        #[test]
+        fn passages_are_read_as_they_were_written(ids in odd::ids(), title in odd::text(), text in odd::words(), score in odd::number()) {
+            let line = |id: &String| {
+                format!("{}\n", serde_json::json!({ "id": id, "title": title, "text": text, "score": score }))
+            };
+            let file: String = ids.iter().map(line).collect();
+            let (read, warnings) = read(&file, Empty::Ranked);
+            let (title, text) = settled(&title, &text);
+            let passage = |id: &String| Passage { id: id.clone(), title: title.clone(), text: text.clone(), retriever_score: Some(score) };
+            let expected: Vec<_> = ids.iter().enumerate().map(|(at, id)| (at + 1, passage(id))).collect();
+            prop_assert_eq!((read, warnings), (Ok(expected), Vec::new()));
+        }
     }
 }

@@ -20,13 +20,19 @@ pub struct Question {
     pub question: String,
     /// Reference answers; none if the line has none.
     pub answers: Vec<String>,
+    /// The problem of the answers, for those who read them.
+    pub answers_fault: Option<String>,
     /// In the order of the line; none if the question has a fault.
     pub passages: Vec<Passage>,
     /// For each passage its label or 1 if it is marked as relevant; 0 without either.
     pub labels: Vec<f64>,
     /// The labels that its passages have, and the marks as 0 and 1.
     pub given: Vec<f64>,
-    /// Why nothing can be done for it: its line has no passages, or they cannot be read.
+    /// The problem of the first label that has one, for those who read labels.
+    pub labels_fault: Option<String>,
+    /// For each passage its place in the line.
+    pub places: Vec<usize>,
+    /// The reason that nothing can be done for it: its line has no passages, or they cannot be read.
     pub fault: Option<String>,
 }
 
@@ -49,16 +55,21 @@ pub(crate) fn without_passages(questions: &[Question]) -> Option<(usize, &str)> 
 fn question(value: &Value, line: usize, empty: Empty, remarks: &mut Remarks) -> Result<Question, String> {
     let fields = Fields::of(value, "")?;
     let question = fields.any_text(names::QUESTION)?.ok_or_else(|| fields.missing("question"))?;
-    let answers = fields.texts(names::ANSWERS)?;
-    let id = fields.identifier(names::QUERY_ID)?;
+    let (answers, answers_fault) = match fields.answers() {
+        Ok(answers) => (answers, None),
+        Err(problem) => (Vec::new(), Some(problem)),
+    };
     let mut read = Question {
         line,
-        id,
+        id: fields.identifier(names::QUERY_ID)?,
         question,
         answers,
+        answers_fault,
         passages: Vec::new(),
         labels: Vec::new(),
         given: Vec::new(),
+        labels_fault: None,
+        places: Vec::new(),
         fault: None,
     };
     match passages::of_line(&fields, empty, remarks) {
@@ -66,8 +77,13 @@ fn question(value: &Value, line: usize, empty: Empty, remarks: &mut Remarks) -> 
         Ok(given) => {
             for one in given {
                 read.passages.push(one.passage);
-                read.labels.push(one.label.unwrap_or(0.0));
-                read.given.extend(one.label);
+                read.places.push(one.index);
+                let label = one.label.unwrap_or_else(|problem| {
+                    read.labels_fault.get_or_insert(problem);
+                    None
+                });
+                read.labels.push(label.unwrap_or(0.0));
+                read.given.extend(label);
             }
         }
     }

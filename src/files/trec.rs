@@ -8,10 +8,8 @@ use foldhash::{HashMap, HashMapExt};
 use rayon::prelude::*;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-use super::columns::{self, Format, Row, line_number};
-use super::fields::json_fault;
-use super::{FileError, name};
-use crate::json::without_half_surrogates;
+use super::columns::{self, Format, Row, Rows, line_number};
+use super::{FileError, Warnings, lines, name};
 use crate::metrics::quoted;
 
 /// A run: lists by query, queries in the order of their first lines.
@@ -33,6 +31,7 @@ pub type Judgements<'a> = HashMap<&'a str, Labels<'a>>;
 const RUN: Format = Format {
     counts: &[6],
     places: |_| [0, 2, 4],
+    tag: Some(5),
     number: "score",
     wanted: "must have six columns: query, Q0, document, rank, score, tag",
 };
@@ -41,6 +40,7 @@ const RUN: Format = Format {
 const JUDGEMENTS: Format = Format {
     counts: &[3, 4],
     places: |count| if count == 3 { [0, 1, 2] } else { [0, 2, 3] },
+    tag: None,
     number: "label",
     wanted: "must have four columns (query, iteration, document, label) or BEIR's three",
 };
@@ -48,7 +48,7 @@ const JUDGEMENTS: Format = Format {
 /// A line of a run.
 ///
 /// # Errors
-/// Why an id or the tag cannot stand in a run: it would be read back as something else. JSON holds every id.
+/// An id or tag that a run cannot hold: it would be read back as something else. JSON holds every id.
 pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -> Result<String, String> {
     check_query(query)?;
     check_column(document)?;
@@ -56,7 +56,7 @@ pub fn line(query: &str, document: &str, rank: usize, score: usize, tag: &str) -
     Ok(format!("{query} Q0 {document} {rank} {score} {tag}\n"))
 }
 
-/// If a text can be a column of a run.
+/// Refuses an id or tag that a run cannot hold.
 ///
 /// # Errors
 /// The reason.
@@ -67,7 +67,7 @@ pub fn check_column(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// If an id can be the first column of a run, where a comment, a JSON object or a byte-order mark begins as well.
+/// Refuses an id that cannot be the first column of a run, where a comment, a JSON object or a byte-order mark begins as well.
 ///
 /// # Errors
 /// The reason.
@@ -130,56 +130,66 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<'de, V> {
     }
 }
 
+/// If a file is a JSON object.
+fn is_object(text: &str) -> bool {
+    text.trim_ascii_start().starts_with('{')
+}
+
 /// A JSON object of objects of numbers. Objects have no order, so entries are sorted by name.
-fn object<'a>(text: &'a str, path: &Path) -> Result<Vec<Row<'a>>, FileError> {
-    let parsed: Result<Entries<'a, Entries<'a, f64>>, _> = serde_json::from_str(text).or_else(|error| {
-        // A name may hold half of a surrogate pair, as the same id does in other files.
-        match without_half_surrogates(text) {
-            std::borrow::Cow::Borrowed(_) => Err(error),
-            std::borrow::Cow::Owned(repaired) => serde_json::from_str(Box::leak(repaired.into_boxed_str())),
-        }
-    });
-    let parsed = parsed.map_err(|error| {
-        FileError(format!("{}: must be an object of objects of numbers: {}", name(path), json_fault(&error)))
-    })?;
+fn object<'a>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<Vec<Row<'a>>, FileError> {
+    let bad = |fault: String| FileError(format!("{}: must be an object of objects of numbers: {fault}", name(path)));
+    let parsed: Entries<'a, Entries<'a, f64>> = lines::parsed(text, path, warnings).map_err(bad)?;
     let mut queries = parsed.0;
     queries.sort_by_key(|(query, _)| *query);
     let mut rows = Vec::new();
     for (query, Entries(mut documents)) in queries {
         documents.sort_by_key(|(document, _)| *document);
-        rows.extend(documents.into_iter().map(|(document, number)| Row {
-            query,
-            document,
-            number,
-            last: "",
-            line: "",
-        }));
+        rows.extend(documents.into_iter().map(|(document, number)| Row { query, document, number }));
     }
     Ok(rows)
 }
 
-fn read<'a>(text: &'a str, path: &Path, format: &Format) -> Result<Vec<Row<'a>>, FileError> {
-    let rows = if text.trim_ascii_start().starts_with('{') {
-        object(text, path)?
+fn read<'a>(text: &'a str, path: &Path, format: &Format, warnings: &mut Warnings) -> Result<Rows<'a>, FileError> {
+    let read = if is_object(text) {
+        Rows { rows: object(text, path, warnings)?, tag: None }
     } else {
         columns::rows(text, format).map_err(|fault| fault.located(text, path))?
     };
-    if rows.is_empty() {
+    if read.rows.is_empty() {
         return Err(FileError(format!("{}: is empty", name(path))));
     }
-    Ok(rows)
+    Ok(read)
 }
 
-/// The error of two rows for one document that differ.
-fn conflict(text: &str, path: &Path, what: &str, [first, second]: [&Row<'_>; 2]) -> FileError {
-    let (document, query) = (quoted(second.document), quoted(second.query));
-    let problem = format!("document {document} has two {what}s for query {query}: {}", first.number);
-    FileError(if second.line.is_empty() {
-        format!("{}: {problem} and {}", name(path), second.number)
+/// The error of two entries for one document of a query that differ.
+fn conflict(text: &str, path: &Path, what: &str, query: &str, [first, second]: [(&str, f64); 2]) -> FileError {
+    let (document, query) = (quoted(second.0), quoted(query));
+    let problem = format!("document {document} has two {what}s for query {query}: {}", first.1);
+    FileError(if is_object(text) {
+        format!("{}: {problem} and {}", name(path), second.1)
     } else {
-        let line = |row: &Row<'_>| line_number(text, row.line);
-        format!("{}:{}: {problem} in line {}, {} here", name(path), line(second), line(first), second.number)
+        let line = |(document, _): (&str, f64)| line_number(text, document);
+        format!("{}:{}: {problem} in line {}, {} here", name(path), line(second), line(first), second.1)
     })
+}
+
+/// The problem of a run whose queries are judged, and of whose documents none is: the ids are those of another collection.
+#[must_use]
+pub fn unmatched(judged: &Judgements<'_>, run: &Run<'_>) -> Option<String> {
+    let mut other = None;
+    for (query, documents) in &run.queries {
+        let Some(labels) = judged.get(query) else { continue };
+        if documents.iter().any(|(document, _)| labels.contains_key(document)) {
+            return None;
+        }
+        let least = labels.keys().min();
+        other = other.or_else(|| Some((*query, documents.first()?.0, *least?)));
+    }
+    let (query, listed, judged) = other?;
+    let (query, listed, judged) = (quoted(query), quoted(listed), quoted(judged));
+    Some(format!(
+        "no document of the run is judged: for query {query} the run has {listed}, the judgements have {judged}"
+    ))
 }
 
 fn same(one: f64, other: f64) -> bool {
@@ -190,12 +200,11 @@ fn same(one: f64, other: f64) -> bool {
 ///
 /// # Errors
 /// A line at fault; two scores of a document for a query.
-pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
-    let mut queries: Vec<(&str, Vec<Row<'a>>)> = Vec::new();
+pub fn run<'a>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<Run<'a>, FileError> {
+    let mut queries: Vec<(&str, Vec<(&str, f64)>)> = Vec::new();
     let mut positions: HashMap<&str, usize> = HashMap::new();
-    let mut tag = None;
-    for row in read(text, path, &RUN)? {
-        tag = tag.or(Some(row.last).filter(|tag| !tag.is_empty()));
+    let Rows { rows, tag } = read(text, path, &RUN, warnings)?;
+    for row in rows {
         // Lines of one query are usually adjacent.
         let position = match queries.last() {
             Some((query, _)) if *query == row.query => queries.len() - 1,
@@ -204,18 +213,18 @@ pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
                 queries.len() - 1
             }),
         };
-        queries[position].1.push(row);
+        queries[position].1.push((row.document, row.number));
     }
-    let once = |(query, rows): (&'a str, Vec<Row<'a>>)| {
-        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(rows.len());
-        let mut documents = Vec::with_capacity(rows.len());
-        for (at, row) in rows.iter().enumerate() {
-            match seen.get(row.document).map(|first| &rows[*first]) {
-                Some(first) if same(first.number, row.number) => {}
-                Some(first) => return Err(conflict(text, path, "score", [first, row])),
+    let once = |(query, given): (&'a str, Vec<(&'a str, f64)>)| {
+        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(given.len());
+        let mut documents: Vec<(&str, f64)> = Vec::with_capacity(given.len());
+        for one in given {
+            match seen.get(one.0).map(|first| documents[*first]) {
+                Some(first) if same(first.1, one.1) => {}
+                Some(first) => return Err(conflict(text, path, "score", query, [first, one])),
                 None => {
-                    seen.insert(row.document, at);
-                    documents.push((row.document, row.number));
+                    seen.insert(one.0, documents.len());
+                    documents.push(one);
                 }
             }
         }
@@ -230,8 +239,8 @@ pub fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
 ///
 /// # Errors
 /// A line at fault; two labels of a document for a query.
-pub fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, FileError> {
-    let rows = read(text, path, &JUDGEMENTS)?;
+pub fn judgements<'a>(text: &'a str, path: &Path, warnings: &mut Warnings) -> Result<Judgements<'a>, FileError> {
+    let Rows { rows, .. } = read(text, path, &JUDGEMENTS, warnings)?;
     let mut judged: Judgements<'_> = HashMap::new();
     for row in &rows {
         let of_query = judged.entry(row.query).or_default();
@@ -239,7 +248,8 @@ pub fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, File
         if !same(label, row.number) {
             let is_first = |other: &&Row<'_>| (other.query, other.document) == (row.query, row.document);
             let first = rows.iter().find(is_first).unwrap_or(row);
-            return Err(conflict(text, path, "label", [first, row]));
+            let pair = [first, row].map(|row| (row.document, row.number));
+            return Err(conflict(text, path, "label", row.query, pair));
         }
     }
     Ok(judged)
@@ -256,6 +266,14 @@ mod tests {
 
     fn path() -> &'static Path {
         Path::new("f.txt")
+    }
+
+    fn run<'a>(text: &'a str, path: &Path) -> Result<Run<'a>, FileError> {
+        super::run(text, path, &mut Warnings::default())
+    }
+
+    fn judgements<'a>(text: &'a str, path: &Path) -> Result<Judgements<'a>, FileError> {
+        super::judgements(text, path, &mut Warnings::default())
     }
 
     #[test]
@@ -361,8 +379,60 @@ mod tests {
 
     #[test]
     fn half_a_surrogate_pair_is_a_name() {
-        let parsed = run(r#"{"q": {"cut \ud83d": 2}}"#, path()).unwrap();
+        let mut warnings = Warnings::default();
+        let parsed = super::run(r#"{"q": {"cut \ud83d": 2}}"#, path(), &mut warnings).unwrap();
         assert_eq!(parsed.queries, [("q", vec![("cut \u{fffd}", 2.0)])]);
+        let warnings: Vec<String> = warnings.lines().collect();
+        assert_eq!(warnings, ["f.txt: holds half of a surrogate pair, which is read as U+FFFD"]);
+    }
+
+    /// PyTerrier and pandas write columns in an order of their own: the label was a document, and every measure 0.
+    #[test]
+    fn a_header_names_the_columns() {
+        let judged = judgements("q1 0 d7 1\nq1 0 d8 0\n", path()).unwrap();
+        for text in [
+            "qid\tdocno\tlabel\titeration\nq1\td7\t1\t0\nq1\td8\t0\t0\n",
+            "\tquery-id\tcorpus-id\tscore\n0\tq1\td7\t1\n1\tq1\td8\t0\n",
+            "qid iteration docno label\nq1 0 d7 1\nq1 0 d8 0\n",
+            "# query_id doc_id relevance iteration\nq1 d7 1 0\nq1 d8 0 0\n",
+            "relevance\tdoc_id\tquery_id\n1\td7\tq1\n0\td8\tq1\n",
+        ] {
+            assert_eq!(judgements(text, path()).unwrap(), judged, "{text}");
+        }
+        let expected = [("q1", vec![("d7", 2.5), ("d 8", 1.5)])];
+        for (text, tag) in [
+            ("qid\tdocno\tscore\trank\titer\ttag\nq1\td7\t2.5\t1\tQ0\tmine\nq1\td 8\t1.5\t2\tQ0\tmine\n", "mine"),
+            (
+                "\tqid\tdocid\tdocno\trank\tscore\tquery\n0\tq1\t41\td7\t0\t2.5\twho?\n1\tq1\t3\td 8\t1\t1.5\twho?\n",
+                "f",
+            ),
+        ] {
+            let read = run(text, path()).unwrap();
+            assert_eq!((read.tag.as_str(), read.queries.as_slice()), (tag, &expected[..]), "{text}");
+        }
+        let names = "query-id (or qid), corpus-id (or docno) and";
+        let problem = format!("f.txt:2: is a header of at most 11 columns and must name those of {names}");
+        let unnamed = judgements("# ours\nqid\tthing\tlabel\nq1\td7\t1\n", path()).unwrap_err().to_string();
+        assert_eq!(unnamed, format!("{problem} label"));
+        let few = judgements("qid docno label\nq1 0 d7 1\n", path()).unwrap_err().to_string();
+        assert_eq!(few, "f.txt:2: must have 3 columns, as the header has");
+    }
+
+    /// A comment with tabs decided, although there were rows.
+    #[test]
+    fn a_comment_decides_nothing_beside_rows() {
+        let judged = judgements("# tuned on:\tdev\tk1=0.9 b=0.4\nq1\t0\td1\t1\n", path()).unwrap();
+        assert_eq!(judged["q1"]["d1"], 1.0);
+    }
+
+    #[test]
+    fn ids_of_another_collection_are_shown() {
+        let judged = judgements("q1 0 12 1\nq2 0 13 1\n", path()).unwrap();
+        let problem = |text| unmatched(&judged, &run(text, path()).unwrap());
+        assert_eq!(problem("q1 Q0 doc12 1 2 t\nq2 Q0 13 1 2 t\n"), None);
+        assert_eq!(problem("q9 Q0 doc12 1 2 t\n"), None);
+        let shown = problem("q9 Q0 x 1 2 t\nq1 Q0 doc12 1 2 t\n").unwrap();
+        assert!(shown.ends_with("for query \"q1\" the run has \"doc12\", the judgements have \"12\""), "{shown}");
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! What readers repaired or left out. Commands print it.
+//! Repairs and omissions of readers. Commands print them.
 
 use std::path::Path;
 

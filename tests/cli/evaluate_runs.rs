@@ -161,8 +161,15 @@ fn bad_input_of_both_names_the_place() {
     std::fs::write(path("other.run"), "q9 Q0 d0 1 0.5 x\n").unwrap();
     std::fs::write(path("utf8.run"), b"q0 Q0 d0 1 0.5 x\n\xff\n").unwrap();
     std::fs::write(path("twice.jsonl"), "{\"id\":1,\"question\":\"a\"}\n{\"id\":1,\"question\":\"b\"}\n").unwrap();
+    std::fs::write(path("ids.run"), "q0 Q0 doc0 1 0.5 x\n").unwrap();
     let (bad, other, utf8, twice) = (path("bad.run"), path("other.run"), path("utf8.run"), path("twice.jsonl"));
-    let cases: [(Vec<&str>, &str); 13] = [
+    let ids = path("ids.run");
+    let unmatched =
+        "ids.run: no document of the run is judged: for query \"q0\" the run has \"doc0\", the judgements have \"d0\"";
+    let cases: [(Vec<&str>, &str); 15] = [
+        // Every measure was 0, and every label.
+        (vec!["metrics", &judged, &ids], unmatched),
+        (vec!["lists", &data, "--run", &ids], unmatched),
         // Judgements that were asked for and are not there were left out without a word.
         (vec!["evaluate", &data, "--run", &good, "--split", "dve", "--out", &out], "--split dve: "),
         (vec!["evaluate", &twice, "--qrels", &judged, "--out", &out], "--run <FILE>"),

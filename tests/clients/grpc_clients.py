@@ -1,13 +1,11 @@
 """grpcio against rerankd.v1 and tei.v1, with stubs made from proto/."""
 
 import grpc
+from common import QUESTION, TEXTS
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from rerankd.v1 import belief_pb2, belief_pb2_grpc, citation_pb2, metrics_pb2, metrics_pb2_grpc, model_pb2, model_pb2_grpc
 from rerankd.v1 import rerank_pb2, rerank_pb2_grpc, utility_pb2, utility_pb2_grpc
 from tei.v1 import tei_pb2, tei_pb2_grpc
-
-QUESTION = "Who wrote Middlemarch?"
-TEXTS = ["Middlemarch appeared in eight parts.", "Bananas are yellow.", "George Eliot wrote Middlemarch in 1871."]
 
 
 class Recorder(

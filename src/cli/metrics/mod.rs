@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::{Failure, input, output};
+use crate::files::Warnings;
 use crate::files::trec::{self, Judgements, Run};
 use crate::metrics::rank::summary::{Table, evaluate};
 use crate::metrics::rank::{Grading, Metric, Ranking, Ties};
@@ -154,13 +155,18 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
     let metrics = metrics(&args.metric)?;
     let format = args.format.unwrap_or(if output::on_terminal() { Format::Table } else { Format::Json });
     let text = input::read(&args.judgements)?;
-    let judged = trec::judgements(&text, &args.judgements)?;
+    let mut warnings = Warnings::default();
+    let judged = trec::judgements(&text, &args.judgements, &mut warnings)?;
     let mut runs = Vec::with_capacity(args.runs.len());
     for path in &args.runs {
         let text = input::read(path)?;
-        let run = trec::run(&text, path)?;
+        let run = trec::run(&text, path, &mut warnings)?;
+        if let Some(problem) = trec::unmatched(&judged, &run) {
+            return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
+        }
         runs.push(evaluated(args, &metrics, &judged, &run, &statistics)?);
     }
+    output::warn(&warnings);
     distinguish(&mut runs, &args.runs);
     let column =
         |run: &Evaluated, at: usize| -> Vec<Option<f64>> { run.table.values.iter().map(|row| row[at]).collect() };

@@ -19,7 +19,7 @@ pub(crate) struct Sources {
     pub questions: Option<usize>,
     /// Least label of a relevant passage.
     pub threshold: f64,
-    /// What becomes of passages without text.
+    /// The fate of passages without text.
     pub empty: Empty,
 }
 

@@ -12,7 +12,7 @@ use crate::numeric::{lowered, real};
 pub(super) struct Cosines {
     /// One a passage.
     pub scores: Vec<f64>,
-    /// Whether each passage is one that the model cannot read.
+    /// For each passage true if the model cannot read it.
     pub unreadable: Vec<bool>,
 }
 
