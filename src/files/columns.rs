@@ -108,11 +108,19 @@ struct Columns {
     tag: Option<usize>,
 }
 
-/// The columns that a header names, if the line is one.
+/// A line that names the columns.
+#[derive(Clone, Copy)]
+struct Header<'a> {
+    columns: Columns,
+    separator: Separator,
+    line: &'a str,
+}
+
+/// The header, if the line is one.
 ///
 /// # Errors
 /// A header that lacks one of the names.
-fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Columns>, Fault<'a>> {
+fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Header<'a>>, Fault<'a>> {
     let comment = line.starts_with('#');
     let names = line.trim_start_matches(['#', ' ']);
     let separator = if names.trim_ascii().contains('\t') { Separator::Tabs } else { Separator::Spaces };
@@ -133,7 +141,8 @@ fn header<'a>(line: &'a str, format: &Format) -> Result<Option<Columns>, Fault<'
     }
     match (place(QUERIES), place(DOCUMENTS), place(NUMBERS)) {
         (Some(query), Some(document), Some(number)) if count < MOST => {
-            Ok(Some(Columns { count, places: [query, document, number], tag: place(TAGS) }))
+            let columns = Columns { count, places: [query, document, number], tag: place(TAGS) };
+            Ok(Some(Header { columns, separator, line }))
         }
         _ if comment => Ok(None),
         _ => {
@@ -155,7 +164,11 @@ struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     /// Of lines behind the header; `None` if they hold no row.
-    fn of(body: &'a str, header: Option<Columns>, format: &Format) -> Result<Option<Self>, Fault<'a>> {
+    fn of(body: &'a str, header: Option<Header<'a>>, format: &Format) -> Result<Option<Self>, Fault<'a>> {
+        if let Some(Header { columns, separator: Separator::Tabs, line }) = header {
+            return Ok(Some(Self { separator: Separator::Tabs, columns, shown_by: line, named: true }));
+        }
+        let header = header.map(|header| header.columns);
         let rows = || body.par_lines().filter(|line| !line.trim_ascii().is_empty());
         let fits = |line: &&str, separator| {
             let (_, count) = split(line, separator);
@@ -236,12 +249,12 @@ fn is_spaced_comment(line: &str) -> bool {
 }
 
 /// The text behind its header and the comments before that, and the columns that the header names.
-fn body<'a>(text: &'a str, format: &Format) -> Result<(&'a str, Option<Columns>), Fault<'a>> {
+fn body<'a>(text: &'a str, format: &Format) -> Result<(&'a str, Option<Header<'a>>), Fault<'a>> {
     let mut rest = text;
     while !rest.is_empty() {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
-        if let Some(columns) = header(line, format)? {
-            return Ok((after, Some(columns)));
+        if let Some(header) = header(line, format)? {
+            return Ok((after, Some(header)));
         }
         if !line.trim_ascii().is_empty() && !line.starts_with('#') {
             break;

@@ -274,7 +274,7 @@ mod tests {
             "4: _id: is missing",
             "5: text: must be a text",
             "6: text: is empty",
-            "document \"lost\" is missing, perhaps for line 2; it is left out",
+            " document \"lost\" is missing, perhaps for line 2; it is left out",
         ];
         assert_eq!(warnings.len(), beginnings.len(), "{warnings:?}");
         for (warning, beginning) in warnings.iter().zip(beginnings) {

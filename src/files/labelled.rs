@@ -82,11 +82,8 @@ fn list(
     let given = passages::of_line(&fields, empty, remarks)?;
     let (mut passages, mut labels) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
     for one in given {
-        labels.push(match (one.label?, passages::unlabelled(&fields, one.index)) {
-            (Some(label), _) => label,
-            (None, Some(problem)) => return Err(problem),
-            (None, None) => 0.0,
-        });
+        let unlabelled = || passages::unlabelled(&fields, one.index).map_or(Ok(0.0), Err);
+        labels.push(one.label?.map_or_else(unlabelled, Ok)?);
         passages.push(one.passage);
     }
     let relevant = match fields.get(&["relevant"]) {
