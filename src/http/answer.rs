@@ -90,7 +90,8 @@ pub(super) fn reranked(asked: &Asked, ranked: &Reranked, about: &About<'_>, comp
 
 /// The answer in NVIDIA NIM's shape.
 fn rankings(asked: &Asked, ranked: &Reranked, compute: &str) -> Response {
-    let mut items = items(asked, ranked, "logit");
+    let mut items: Vec<Value> =
+        ranked.passages.iter().map(|passage| own_item(asked, passage, "logit").into()).collect();
     for item in items.iter_mut().filter(|_| !asked.raw_scores) {
         let score = item["logit"].as_f64().unwrap_or_default().clamp(LEAST, 1.0 - LEAST);
         item["logit"] = (score / (1.0 - score)).ln().into();
@@ -143,16 +144,22 @@ fn insert_text(item: &mut Map<String, Value>, asked: &Asked, text: &str) {
 }
 
 fn item(asked: &Asked, passage: &Ranked, score: &str) -> Value {
+    let mut item = own_item(asked, passage, score);
+    if let Some(document) = asked.request.passages.get(passage.index).filter(|_| asked.echo) {
+        insert_text(&mut item, asked, &document.text);
+    }
+    item.into()
+}
+
+/// An item without the text of its passage.
+fn own_item(asked: &Asked, passage: &Ranked, score: &str) -> Map<String, Value> {
     let mut item = Map::new();
     item.insert("index".into(), passage.index.into());
     item.insert(score.into(), (if asked.raw_scores { passage.utility } else { passage.score }).into());
     if asked.details {
         own::add_details(&mut item, passage);
     }
-    if let Some(document) = asked.request.passages.get(passage.index).filter(|_| asked.echo) {
-        insert_text(&mut item, asked, &document.text);
-    }
-    item.into()
+    item
 }
 
 /// The answer with the scores of pairs, in the order of the pairs.

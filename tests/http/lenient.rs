@@ -25,7 +25,7 @@ async fn empty_documents_come_last() {
     let order = answer.order();
     assert_eq!((order[0], &order[3..]), (2, &[1, 3][..]), "{order:?}");
     assert_eq!(answer.scores()[3..], [0.0, 0.0]);
-    assert_eq!(answer.body["results"][3]["document"], json!({ "text": "" }));
+    assert_eq!(answer.body["results"][3]["document"], json!({ "text": " " }));
     let warnings = answer.body["meta"]["warnings"].to_string();
     assert!(warnings.contains("documents[1], documents[3] are empty: "), "{warnings}");
     assert_eq!(ok(&server, "/v1/rerank", &ask(json!({ "top_n": 4 }))).await.order().len(), 4);

@@ -186,7 +186,7 @@ async fn measurements_read_nothing_of_an_empty_passage() {
     let mut beliefs = BeliefServiceClient::new(server.channel().await);
     let citations = v1::CheckCitationsRequest {
         answer: "Red apples grow. [1] Red apples grow. [2] Red apples grow. [1][2]".into(),
-        passages: wire("q", &["red apples grow", ""]).passages,
+        passages: wire("q", &["Red apples grow.", ""]).passages,
         ..Default::default()
     };
     let checked = beliefs.check_citations(citations).await.unwrap().into_inner();

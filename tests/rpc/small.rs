@@ -145,8 +145,8 @@ fn accepted() -> Vec<(&'static str, Vec<u8>)> {
     };
     let document = v1::RankedDocument { label: Some(1.0), ..Default::default() };
     let order = |passages: [u32; 2], score: f64| v1::ScoredOrder { passages: passages.to_vec(), score };
-    let list = |response_score: f64| v1::ScoredList {
-        relevant: vec![true, false],
+    let list = |relevant: [bool; 2], response_score: f64| v1::ScoredList {
+        relevant: relevant.to_vec(),
         cutoff: 1,
         positives: Some(1),
         response_score,
@@ -185,7 +185,11 @@ fn accepted() -> Vec<(&'static str, Vec<u8>)> {
         ),
         (
             "rerankd.v1.MetricsService/ChooseAlpha",
-            v1::ChooseAlphaRequest { lists: vec![list(1.0), list(2.0)], ..Default::default() }.encode_to_vec(),
+            v1::ChooseAlphaRequest {
+                lists: vec![list([true, false], 1.0), list([false, false], 0.0), list([false, true], 0.5)],
+                ..Default::default()
+            }
+            .encode_to_vec(),
         ),
         (
             "rerankd.v1.MetricsService/FitMoi",
