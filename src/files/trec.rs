@@ -173,7 +173,8 @@ fn conflict(text: &str, path: &Path, what: &str, query: &str, [first, second]: [
     })
 }
 
-/// The problem of a run whose queries are judged, and of whose documents none is: the ids are those of another collection.
+/// A warning about a run whose queries are judged and whose documents are not: their ids may be those of another collection. It may
+/// also have found nothing that is judged.
 #[must_use]
 pub fn unmatched(judged: &Judgements<'_>, run: &Run<'_>) -> Option<String> {
     let mut other = None;
@@ -188,7 +189,7 @@ pub fn unmatched(judged: &Judgements<'_>, run: &Run<'_>) -> Option<String> {
     let (query, listed, judged) = other?;
     let (query, listed, judged) = (quoted(query), quoted(listed), quoted(judged));
     Some(format!(
-        "no document of the run is judged: for query {query} the run has {listed}, the judgements have {judged}"
+        "no document of the run is judged, so every measure is 0: for query {query} the run has {listed}, the judgements have {judged}"
     ))
 }
 

@@ -162,7 +162,7 @@ pub(super) fn run(args: &MetricsArgs) -> Result<(), Failure> {
         let text = input::read(path)?;
         let run = trec::run(&text, path, &mut warnings)?;
         if let Some(problem) = trec::unmatched(&judged, &run) {
-            return Err(Failure::Input(format!("{}: {problem}", input::name(path))));
+            warnings.of_file(path, &problem);
         }
         runs.push(evaluated(args, &metrics, &judged, &run, &statistics)?);
     }
