@@ -293,7 +293,7 @@ fn bad_input_names_the_place() {
             &["--data", &good, "--methods", "yes-no", "--instruction", "Judge."],
             "--instruction, --examples: none of the methods takes them",
         ),
-        (&["--data", &good, "--examples", &good], "good.jsonl:1: unknown field"),
+        (&["--data", &good, "--examples", &good], "good.jsonl:1: passage: is missing; the line has the fields"),
         (&["--data", &good, "--examples", "/nowhere.jsonl"], "/nowhere.jsonl: "),
     ];
     for (arguments, problem) in cases {
