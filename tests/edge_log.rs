@@ -56,7 +56,7 @@ async fn the_log_names_the_caller_and_quotes_nothing() {
         async move { server.client().await.rerank(request).await }
     };
     ask(wire("zebrafinch", &["marmoset", "ocelot"]), &new.token).await.unwrap();
-    ask(wire("zebrafinch", &["marmoset", " "]), &new.token).await.unwrap_err();
+    ask(wire(" ", &["marmoset", "ocelot"]), &new.token).await.unwrap_err();
     ask(wire("zebrafinch", &["marmoset"; 30]), &new.token).await.unwrap_err();
     ask(wire("zebrafinch", &["marmoset"]), "capybara").await.unwrap_err();
     server.stop().await;
