@@ -331,8 +331,7 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         ("run", "run-json", r#"{"q1": {"d1": 2.5, "d2": 1}}"#),
         ("judgements", "judgements-trec", "q1 0 d1 1\nq1 0 d2 0\n"),
         ("judgements", "judgements-beir", "query-id\tcorpus-id\tscore\r\nq1\td1\t2\r\n"),
-        ("profiles", "profiles", r#"{"format": 2, "profiles": []}"#),
-        ("profiles", "profiles-former", r#"{"format": 1, "profiles": []}"#),
+        ("profiles", "profiles", r#"{"format": 3, "profiles": []}"#),
         (
             "calibrations",
             "calibrations",
@@ -350,24 +349,24 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             "[server]\nlisten = '127.0.0.1:0'\ndrain_seconds = 3\n[limits]\npassages = 7\n[generator]\nbatch = 64\n[log]\nfilter = 'warn'\n",
         ),
         (
-            "queries-json",
             "queries",
+            "queries-json",
             "{\"_id\":\"a\",\"text\":\"Who?\",\"answers\":[\"she\"]}\n{\"qid\":2,\"query\":null}\n",
         ),
-        ("queries-tabs", "queries", "# ids\n#1\tWho?\tshe\na\tWhen?\n"),
+        ("queries", "queries-tabs", "# ids\n#1\tWho?\tshe\na\tWhen?\n"),
         (
             "documents",
             "documents",
             "{\"_id\":\"a\",\"title\":\"T\",\"content\":[\"x\",{\"text\":\"y\"}]}\nbroken\n{\"docno\":\"b\",\"text\":5}\n",
         ),
         (
-            "citing",
             "citing answers",
+            "citing",
             "{\"output\":\"It is [1].\",\"answer\":\"x\",\"docs\":[\"a\",{\"title\":\"T\"}],\"system\":\"s\"}\n",
         ),
         (
-            "judged",
             "judged answers",
+            "judged",
             "{\"question\":\"Who?\",\"golden_answer\":\"Ada/A.\",\"answer_a\":\"Ada\",\"judge_a\":true}\n",
         ),
         ("examples", "examples", "{\"passage\":\"It rained.\",\"query\":\"weather?\",\"passage_title\":null}\n"),
