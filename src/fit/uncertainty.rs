@@ -127,7 +127,7 @@ pub(super) fn assess(
         noise_variance: noise.variance,
         signal: noise.signal,
         identifiable: !constant && rank >= needed && distinct >= needed,
-        scale_identified: !has_free_scale(problem),
+        scale_identified: !has_free_scale(problem) || problem.passages == 1,
         converged: state.converged,
     };
     let signal_probability = if has_free_scale(problem) { noise.signal_probability } else { 1.0 };
@@ -163,7 +163,7 @@ fn rank_needed(problem: &Problem) -> usize {
 
 /// Whether the prompts are whole orders, which leave scale and sign of `(a - 1/N, u - ū)` open.
 fn has_free_scale(problem: &Problem) -> bool {
-    problem.groups.len() == 1 && problem.positions() == problem.passages && problem.passages > 1
+    problem.groups.len() == 1 && problem.positions() == problem.passages
 }
 
 fn distinct(problem: &Problem) -> usize {

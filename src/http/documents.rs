@@ -311,7 +311,7 @@ mod tests {
         // If no document has a text, the names of the fields are another program's.
         let error = list(&raw(r#"[{"body": "a"}, {}]"#), "documents", None).unwrap_err();
         assert_eq!(error.to_string(), "documents[0].text: must be set");
-        for others in [r#"[null, {}]"#, r#"[null, {"body": "a"}]"#, r#"["\ufeff", {"body": "a"}, {"text": " "}]"#] {
+        for others in [r"[null, {}]", r#"[null, {"body": "a"}]"#, r#"["\ufeff", {"body": "a"}, {"text": " "}]"#] {
             let error = list(&raw(others), "documents", None).unwrap_err();
             assert_eq!(error.to_string(), "documents[1].text: must be set", "{others}");
         }

@@ -35,7 +35,7 @@ async fn the_retrievers_scores_reach_the_ranking() {
     assert_eq!(ok(&server, "/rerank", &tei).await.order(), [1, 3, 2, 0]);
     let some = ok(&server, "/rerank", &ask("cascade", &json!({ "rerankd_scores": [1, null, 2, 3] }))).await;
     let warnings = some.body["meta"]["warnings"].to_string();
-    assert!(warnings.contains("1 passages have no rerankd_scores"), "{warnings}");
+    assert!(warnings.contains("some passages have no rerankd_scores"), "{warnings}");
     server.stop().await;
 }
 
