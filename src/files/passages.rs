@@ -180,7 +180,9 @@ mod tests {
     use super::super::odd;
     use super::*;
 
-    fn read(text: &str, empty: Empty) -> (Result<Vec<(usize, Passage)>, String>, Vec<String>) {
+    type Read = Result<Vec<(usize, Passage)>, String>;
+
+    fn read(text: &str, empty: Empty) -> (Read, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p");
         std::fs::write(&path, text).unwrap();

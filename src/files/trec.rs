@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(of_run("q Q0 a 1 2 t\n\nq Q0 a 2 0 t"), format!("f.txt:3: {two} in line 1, 0 here"));
         assert_eq!(of_run(r#"{"q": {"a": 2}, "q": {"a": 0}}"#), format!("f.txt: {two} and 0"));
         let once = judgements("q 0 a 1\nq 0 a 1.0\n", path()).unwrap();
-        assert_eq!(once["q"]["a"], 1.0);
+        assert!(same(once["q"]["a"], 1.0));
         let of_judgements = |text| judgements(text, path()).unwrap_err().to_string();
         let two = "document \"a\" has two labels for query \"q\": 1";
         assert_eq!(of_judgements("# made by us\nq 0 a 1\nq 0 a 2"), format!("f.txt:3: {two} in line 2, 2 here"));
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_comment_decides_nothing_beside_rows() {
         let judged = judgements("# tuned on:\tdev\tk1=0.9 b=0.4\nq1\t0\td1\t1\n", path()).unwrap();
-        assert_eq!(judged["q1"]["d1"], 1.0);
+        assert!(same(judged["q1"]["d1"], 1.0));
     }
 
     #[test]
@@ -487,7 +487,7 @@ mod tests {
             if !queries.is_empty() && !documents.is_empty() {
                 let judged = judgements(&tabs, path()).unwrap();
                 for query in queries {
-                    prop_assert!(documents.iter().all(|one| judged[query.as_str()][one.as_str()] == 1.0));
+                    prop_assert!(documents.iter().all(|one| same(judged[query.as_str()][one.as_str()], 1.0)));
                 }
             }
         }

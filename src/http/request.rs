@@ -239,10 +239,11 @@ pub(super) fn whole<'a, 'k>(body: &'a [u8], wanted: &[&'k str]) -> Result<Object
             return malformed(&format!("is not a JSON object: {}", clipped(&error.to_string(), MOST_REPEATED)));
         }
         let inner = serde_json::from_str::<String>(text).ok();
-        match inner.is_some_and(|inner| Object::read(&inner, "", &[]).is_ok()) {
-            true => malformed("was encoded twice: it is a JSON string that holds the object. Send the object itself"),
-            false => malformed("is a JSON string, and must be an object: was it encoded twice?"),
-        }
+        malformed(if inner.is_some_and(|inner| Object::read(&inner, "", &[]).is_ok()) {
+            "was encoded twice: it is a JSON string that holds the object. Send the object itself"
+        } else {
+            "is a JSON string, and must be an object: was it encoded twice?"
+        })
     })
 }
 

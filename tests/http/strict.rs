@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 use crate::common::Scripted;
 use crate::http::{Served, alone, serve_with};
 
+/// A field and the check of its value.
+type Field<'a> = (&'a str, fn(&Value) -> bool);
+
 /// An object has these fields and no other, each of its type.
-fn only(value: &Value, fields: &[(&str, fn(&Value) -> bool)], required: &[&str]) {
+fn only(value: &Value, fields: &[Field<'_>], required: &[&str]) {
     let object = value.as_object().unwrap_or_else(|| panic!("not an object: {value}"));
     for (name, value) in object {
         let is = fields.iter().find(|(field, _)| field == name).unwrap_or_else(|| panic!("unknown field {name}"));
@@ -36,8 +39,7 @@ fn cohere(body: &Value) {
     let nested = |name: &&String| body[name.as_str()].to_string().contains("\"results\"");
     assert!(!before.iter().any(nested), "{body}");
     for result in body["results"].as_array().unwrap() {
-        let fields: [(&str, fn(&Value) -> bool); 3] =
-            [("index", count), ("relevance_score", score), ("document", document)];
+        let fields: [Field<'_>; 3] = [("index", count), ("relevance_score", score), ("document", document)];
         only(result, &fields, &["index", "relevance_score"]);
     }
 }
@@ -45,7 +47,7 @@ fn cohere(body: &Value) {
 /// A bare list. Unknown fields throw.
 fn hugging_face(body: &Value) {
     for result in body.as_array().unwrap() {
-        let fields: [(&str, fn(&Value) -> bool); 5] = [
+        let fields: [Field<'_>; 5] = [
             ("index", count),
             ("score", score),
             ("relevance_score", score),
@@ -75,7 +77,7 @@ fn rankings(body: &Value) {
 
 fn scores(body: &Value) {
     let is_text: fn(&Value) -> bool = Value::is_string;
-    let fields: [(&str, fn(&Value) -> bool); 6] = [
+    let fields: [Field<'_>; 6] = [
         ("id", is_text),
         ("object", is_text),
         ("created", count),
@@ -132,7 +134,9 @@ async fn answers_have_the_fields_of_their_protocol_alone() {
                 body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
                 let answer = server.post(path, &body).await;
                 assert_eq!(answer.status, 200, "{path} {body}: {}", answer.body);
-                checks.iter().for_each(|check| check(&answer.body));
+                for check in checks {
+                    check(&answer.body);
+                }
             }
         }
     }

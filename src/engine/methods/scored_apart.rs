@@ -80,6 +80,6 @@ impl Ranking for ByModel {
         let stages = if all_read { Vec::new() } else { known.iter().map(stage).collect() };
         let place = |utility: &f64| if utility.is_nan() { f64::NEG_INFINITY } else { *utility };
         let ranking = descending(&known.iter().map(place).collect::<Vec<_>>());
-        Ok(Scored { ranking, stages, ..Scored::by_utility(complete(&known), 1.0) })
+        Ok(Scored { stages, ranking, ..Scored::by_utility(complete(&known), 1.0) })
     }
 }

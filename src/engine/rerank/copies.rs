@@ -63,7 +63,9 @@ impl Copies {
     pub fn spread<T: Copy + Default>(&self, of_documents: &[T]) -> Vec<T> {
         let mut of_passages = vec![T::default(); self.passages];
         for (copies, &value) in self.documents.iter().zip(of_documents) {
-            copies.iter().for_each(|&copy| of_passages[copy] = value);
+            for &copy in copies {
+                of_passages[copy] = value;
+            }
         }
         of_passages
     }
@@ -95,8 +97,12 @@ impl Copies {
             let last = alike.last().and_then(|one| one.outranks_next);
             let even = scored.outranks_next.as_ref().map(|_| 0.5);
             if run.len() > alike.len() {
-                run.iter_mut().for_each(|passage| passage.outranks_next = even);
-                run.last_mut().into_iter().for_each(|passage| passage.outranks_next = last);
+                for passage in &mut run {
+                    passage.outranks_next = even;
+                }
+                if let Some(passage) = run.last_mut() {
+                    passage.outranks_next = last;
+                }
             }
             passages.extend(run);
         }

@@ -206,11 +206,14 @@ impl Engine {
         request.tidy();
         let (blanks, most) = (Blanks::take(&mut request.passages, Passage::is_blank), Blanks::most(&request));
         let mut ranked = if blanks.places().is_empty() {
-            self.rerank_read(call, request, listener, quota).await?
+            Box::pin(self.rerank_read(call, request, listener, quota)).await?
         } else {
-            let work = async |listener| match request.passages.is_empty() {
-                true => self.rerank_nothing(call, &request),
-                false => self.rerank_read(call, request, listener, quota).await,
+            let work = async |listener| {
+                if request.passages.is_empty() {
+                    self.rerank_nothing(call, &request)
+                } else {
+                    Box::pin(self.rerank_read(call, request, listener, quota)).await
+                }
             };
             let mut ranked = blanks.told(listener, work).await.map_err(|error| blanks.named(error))?;
             blanks.put_back(most, &mut ranked);

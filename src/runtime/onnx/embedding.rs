@@ -307,12 +307,12 @@ impl Reranker for Embedder {
             let (width, rows) = rows(outputs, output, batch.len())?;
             Ok(rows.map(|row| (width, row.to_vec())).collect())
         })?;
-        let own = |((width, values), (encoded, own)): ((usize, Vec<f32>), &(Encoded, std::ops::Range<usize>))| {
+        let own = states.into_iter().zip(&framed).map(|((width, values), (encoded, own)): ((usize, Vec<f32>), _)| {
             let values = values.get(own.start * width..own.end * width).map(<[f32]>::to_vec);
             let missing = || ModelError::Decode("the output has fewer vectors than tokens".into());
             Ok(TokenStates { width, values: values.ok_or_else(missing)?, unreadable: encoded.unreadable })
-        };
-        states.into_iter().zip(&framed).map(own).collect()
+        });
+        own.collect()
     }
 }
 
