@@ -30,10 +30,10 @@ pub const KINDS: [Kind; 15] = [
     ("questions", |path, _| named(path, questions(path, Empty::Ranked, &mut Warnings::default()).map(drop))),
     ("passages", |path, _| named(path, passages(path, &mut Warnings::default()).map(drop))),
     ("run", |path, content| {
-        text(content, |text| named(path, trec::run(text, path, &mut Warnings::default()).map(drop)))
+        text(content, |text| named(path, trec::run(text, path, &mut Warnings::default()).map(drop)));
     }),
     ("judgements", |path, content| {
-        text(content, |text| named(path, trec::judgements(text, path, &mut Warnings::default()).map(drop)))
+        text(content, |text| named(path, trec::judgements(text, path, &mut Warnings::default()).map(drop)));
     }),
     ("profiles", |_, content| profiles(content)),
     ("calibrations", |_, content| calibrations(content)),
