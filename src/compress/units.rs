@@ -3,7 +3,7 @@
 //! Borders of units are borders of tokens that are also borders in the text:
 //!
 //! - `Sentence`: ends at a stop with white space behind it, but not after an abbreviation, an initial or the mark of a list item, and at
-//!   a line end ([`sentences`]).
+//!   a line end ([`sentences()`]).
 //! - `Phrase`: ends at punctuation that ends a clause, and before a function word that follows another word ("The looms | of
 //!   Harrowgate | were driven | by water"). The function words are English; elsewhere only punctuation ends a phrase.
 //! - `Token`: ends where a word of Unicode ends. Words joined by hyphens, dots, slashes, carets and the like are one; so are a

@@ -1,4 +1,4 @@
-//! Files that the user hands over: passages ([`passages`]) and questions ([`questions`]) as JSON lines, examples ([`examples`]),
+//! Files that the user hands over: passages ([`passages()`]) and questions ([`questions()`]) as JSON lines, examples ([`examples`]),
 //! labelled lists ([`labelled`]), judged answers ([`equivalence`]), answers with citations ([`cited`]), queries and documents
 //! ([`corpus`]), runs and judgements ([`trec`]). All of them may be gzipped. Errors and warnings name the file and the line.
 //! docs/files.md describes the formats.

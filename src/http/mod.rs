@@ -148,7 +148,7 @@ fn shape_of(path: &str) -> Shape {
     }
 }
 
-/// The paths and their handlers, also under [other spellings](paths). Where `tokens` are required, every path but those of health answers 401 without a valid one.
+/// The paths and their handlers, also under other spellings. Where `tokens` are required, every path but those of health answers 401 without a valid one.
 pub fn router(engine: Engine, admission: Admission, options: HttpOptions, tokens: Arc<Tokens>) -> Router {
     let recorder = Recorder::new(admission.observer());
     let mut router = Router::new()
