@@ -214,7 +214,7 @@ fn words(text: &str) -> Vec<usize> {
     breaks
 }
 
-/// Whether a piece is the first behind `://`, behind `www.example.org`, or behind the slash of `example.org/`.
+/// If a piece is the first behind `://`, behind `www.example.org`, or behind the slash of `example.org/`.
 fn begins_address(pieces: &[(usize, &str)], at: usize) -> bool {
     let piece = |back: usize| at.checked_sub(back).map_or("", |index| pieces[index].1);
     let scheme = is_word(piece(4)) && (1..=3).all(|back| piece(back) == [":", "/", "/"][3 - back]);

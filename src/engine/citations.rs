@@ -105,7 +105,7 @@ impl CitationRequest {
         joined
     }
 
-    /// Whether cited passages have no text.
+    /// If cited passages have no text.
     fn is_blank(&self, passages: &[usize]) -> bool {
         passages.iter().all(|index| self.passages[*index].is_blank())
     }

@@ -327,7 +327,7 @@ struct Simulated {
 }
 
 impl Simulated {
-    /// Whether the stated pairs stand right as often as they say, less 0.04.
+    /// If the stated pairs stand right as often as they say, less 0.04.
     fn is_calibrated(&self) -> bool {
         real(self.right) / real(self.stated.len()) > mean(&self.stated) - 0.04
     }

@@ -43,10 +43,10 @@ pub struct Diagnostics {
     pub noise_variance: f64,
     /// Log-likelihood ratio of the best `g` against g = 0.97, almost only noise; above 1.35 means signal.
     pub signal: f64,
-    /// Whether the scores alone determine utilities and weights, up to the scale of whole orders; otherwise the prior determines
+    /// If the scores alone determine utilities and weights, up to the scale of whole orders; otherwise the prior determines
     /// the rest.
     pub identifiable: bool,
-    /// Whether the scores determine the strength of the position bias, and with it the unit of the utilities. Whole orders do not:
+    /// If the scores determine the strength of the position bias, and with it the unit of the utilities. Whole orders do not:
     /// `(a - 1/N, u - ū)` and `(c (a - 1/N), (u - ū) / c)` predict the same scores. The prior then sets both.
     pub scale_identified: bool,
     /// Whether the search ended because the objective stopped falling. If not, a quadratic programme was not solved or the

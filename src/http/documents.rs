@@ -14,9 +14,9 @@ use crate::engine::{EngineError, MOST_REPEATED, clipped};
 pub(super) struct Document {
     pub title: String,
     pub text: String,
-    /// Whether half a surrogate pair was replaced in them.
+    /// If half a surrogate pair was replaced in them.
     pub repaired: bool,
-    /// Whether no field with a text was found.
+    /// If no field with a text was found.
     pub missing: bool,
 }
 

@@ -38,7 +38,7 @@ impl<'a, 'k> Object<'a, 'k> {
             .map_err(|_| EngineError::invalid(path, "must be an object"))
     }
 
-    /// Whether the object has the field, also as null.
+    /// If the object has the field, also as null.
     pub fn names(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
@@ -138,7 +138,7 @@ pub(super) fn string(value: &RawValue) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Text {
     pub text: String,
-    /// Whether half a surrogate pair was replaced in it.
+    /// If half a surrogate pair was replaced in it.
     pub repaired: bool,
 }
 

@@ -210,7 +210,7 @@ async fn handle(http: Arc<Http>, route: &'static Route, received: Received, requ
     }
 }
 
-/// Whether a body of this `content-encoding` is not encoded.
+/// If a body of this `content-encoding` is not encoded.
 fn is_identity(encoding: &HeaderValue) -> bool {
     encoding.to_str().is_ok_and(|value| {
         value.split(',').all(|one| matches!(one.trim(), one if one.is_empty() || one.eq_ignore_ascii_case("identity")))

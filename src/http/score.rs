@@ -22,7 +22,7 @@ pub(super) struct AskedScores {
     pub choice: Choice,
     /// Whether scores are utilities.
     pub raw_scores: bool,
-    /// Whether entries have what is known of them beside their scores.
+    /// If entries have what is known of them beside their scores.
     pub details: bool,
     /// That an instruction has no effect, and which texts were repaired.
     pub warnings: Vec<String>,

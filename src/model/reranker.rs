@@ -11,7 +11,7 @@ pub struct Encoded {
     pub types: Vec<u32>,
     /// Tokens dropped from the passage, or from the query.
     pub cut: usize,
-    /// Whether the model cannot read the text: most of it stands in words that the tokenizer does not know. Scores of such a text say
+    /// If the model cannot read the text: most of it stands in words that the tokenizer does not know. Scores of such a text say
     /// nothing, because all unknown words are one token.
     pub unreadable: bool,
 }
@@ -75,7 +75,7 @@ pub struct TokenStates {
     pub width: usize,
     /// The numbers of all states, token after token; empty for a text without tokens.
     pub values: Vec<f32>,
-    /// Whether the model cannot read the text ([`Encoded::unreadable`]).
+    /// If the model cannot read the text ([`Encoded::unreadable`]).
     pub unreadable: bool,
 }
 

@@ -63,9 +63,9 @@ pub struct Progress {
 /// Texts of a list that the model cannot read: most of each stands in words that its tokenizer does not know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Whether the query is one.
+    /// If the query is one.
     pub query: bool,
-    /// Whether each passage is one.
+    /// If each passage is one.
     pub passages: Vec<bool>,
 }
 

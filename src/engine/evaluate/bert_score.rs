@@ -34,7 +34,7 @@ impl Scores {
         self.scores.get(answer).copied()
     }
 
-    /// That the model cannot read some answers.
+    /// Warning: the model cannot read some answers.
     pub fn warning(&self) -> Option<String> {
         let count = self.unreadable;
         (count > 0).then(|| format!("the embedding model cannot read {count} answers, {LACKS}: their BERTScore is 0"))
@@ -45,7 +45,7 @@ impl Scores {
 #[derive(Debug, Clone)]
 pub(super) struct References {
     states: Arc<[TokenStates]>,
-    /// That some are left out because the model cannot read them.
+    /// Warning: some are left out because the model cannot read them.
     pub warning: Option<String>,
 }
 

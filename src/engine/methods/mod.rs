@@ -157,7 +157,7 @@ pub trait Method: Send + Sync {
         None
     }
 
-    /// Whether passages of equal text are different passages for it. For the others they are one document
+    /// If passages of equal text are different passages for it. For the others they are one document
     /// (`rerank::copies`).
     fn tells_copies_apart(&self, _request: &RerankRequest) -> bool {
         false

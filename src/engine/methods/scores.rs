@@ -20,7 +20,7 @@ pub struct Scores {
     pub(in crate::engine) samples: HashMap<usize, Sample>,
     /// The score of each passage of the request; empty unless these were asked for.
     pub(in crate::engine) passages: Vec<f64>,
-    /// Whether each of them is a passage that the model cannot read, so that its score says nothing.
+    /// If each of them is a passage that the model cannot read, so that its score says nothing.
     pub(in crate::engine) unreadable: Vec<bool>,
     /// The verdict on each pair of texts; empty unless these were asked for.
     pub(in crate::engine) verdicts: Vec<Verdict>,
@@ -64,7 +64,7 @@ impl Scores {
         &self.passages
     }
 
-    /// Whether each of these passages is one that the model cannot read; empty unless scores of passages were asked for.
+    /// If each of these passages is one that the model cannot read; empty unless scores of passages were asked for.
     #[must_use]
     pub fn unreadable(&self) -> &[bool] {
         &self.unreadable

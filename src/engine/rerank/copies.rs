@@ -37,7 +37,7 @@ impl Copies {
         Self { documents, passages }
     }
 
-    /// Whether any passage is a copy.
+    /// If any passage is a copy.
     pub const fn any(&self) -> bool {
         self.documents.len() < self.passages
     }

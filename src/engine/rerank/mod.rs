@@ -73,7 +73,7 @@ impl Passage {
         format!("{} {}", self.title, self.text)
     }
 
-    /// Whether there is nothing to read.
+    /// If there is nothing to read.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         [&self.title, &self.text].iter().all(|text| unmarked(text).trim().is_empty())

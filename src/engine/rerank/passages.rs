@@ -52,7 +52,7 @@ fn unread_texts(unreadable: &Unreadable, copies: &Copies) -> Option<String> {
     Some(format!("cannot read {texts}: most of the text is words that its vocabulary lacks"))
 }
 
-/// Whether the scores of a list say too little to be mixed in: the model cannot read the query, most passages, or all but one.
+/// If the scores of a list say too little to be mixed in: the model cannot read the query, most passages, or all but one.
 fn says_nothing(unreadable: &Unreadable) -> bool {
     let (all, count) = (unreadable.passages.len(), unreadable.count());
     unreadable.query || 2 * count > all || all - count < 2

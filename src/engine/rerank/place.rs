@@ -25,7 +25,7 @@ pub(super) const fn asks_mix(request: &RerankRequest) -> bool {
     matches!(request.fusion.mode, FusionMode::On | FusionMode::Bm25)
 }
 
-/// Whether a method that asks a model has no passage read: the generator had no time for one, or the model cannot read the texts. Its
+/// If a method that asks a model has no passage read: the generator had no time for one, or the model cannot read the texts. Its
 /// values then say nothing.
 pub(super) fn is_unread(request: &RerankRequest, scored: &Scored) -> bool {
     let method = request.method();

@@ -89,7 +89,7 @@ pub(super) fn ids(pieces: &[Piece]) -> Vec<u32> {
     pieces.iter().map(|piece| piece.id).collect()
 }
 
-/// Whether more than half of the characters of a text stand in unknown words, or none of them is a token. Characters are counted and
+/// If more than half of the characters of a text stand in unknown words, or none of them is a token. Characters are counted and
 /// not tokens: a sentence of a script without spaces is one unknown token. Punctuation does not count.
 fn is_unreadable(text: &str, pieces: &[Piece], unknown: Option<u32>) -> bool {
     if pieces.is_empty() {
@@ -152,7 +152,7 @@ impl Encoder {
         pieces(&self.tokenizer, text, self.unknown).map_err(|error| TextError::Tokenizer(error.to_string()))
     }
 
-    /// Whether the model cannot read a text of these tokens.
+    /// If the model cannot read a text of these tokens.
     pub fn is_unreadable(&self, text: &str, pieces: &[Piece]) -> bool {
         is_unreadable(text, pieces, self.unknown)
     }
