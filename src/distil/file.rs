@@ -366,7 +366,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// What an interrupted export wrote is what the next one reads.
+        /// The next export reads what an interrupted one wrote.
         #[test]
         fn questions_are_read_as_they_were_written(ids in odd::ids(), text in odd::text()) {
             let folder = tempfile::tempdir().unwrap();

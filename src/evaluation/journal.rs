@@ -322,7 +322,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// What an interrupted run wrote is what the next one reads.
+        /// The next run reads what an interrupted one wrote.
         #[test]
         fn lines_are_read_as_they_were_written(ids in odd::ids(), text in odd::text(), label in odd::number()) {
             let folder = tempfile::tempdir().unwrap();

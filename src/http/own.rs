@@ -99,7 +99,7 @@ pub(super) fn called(field: &str) -> Option<String> {
     Some(own.to_owned())
 }
 
-/// What the engine says, in the body's terms.
+/// A message of the engine in the body's terms.
 pub(super) fn said(text: &str) -> String {
     let terms = [
         ("retriever_score", SCORES),

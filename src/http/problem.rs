@@ -255,7 +255,7 @@ fn of_engine(error: EngineError, shape: Shape) -> Facts {
 }
 
 impl Facts {
-    /// What leaves the server: a shape repeats the message several times.
+    /// Shortened as it leaves the server, because a shape repeats the message several times.
     fn brief(mut self) -> Self {
         if let Cow::Owned(short) = brief(&self.message) {
             self.message = short;

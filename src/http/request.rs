@@ -80,7 +80,7 @@ pub(super) struct Asked {
     list: &'static str,
     /// The body's name of the instruction.
     instruction: &'static str,
-    /// What the caller should know of fields without effect, and of texts that were repaired.
+    /// Warnings about fields without effect and about repaired texts.
     pub warnings: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Asked {
         })
     }
 
-    /// What the engine says, in the body's terms.
+    /// A message of the engine in the body's terms.
     pub fn said(&self, text: &str) -> String {
         own::said(text).replace("passages[", &format!("{}[", self.list))
     }

@@ -24,7 +24,7 @@ pub(super) struct AskedScores {
     pub raw_scores: bool,
     /// If entries have what is known of them beside their scores.
     pub details: bool,
-    /// That an instruction has no effect, and which texts were repaired.
+    /// Warnings about an instruction without effect and about repaired texts.
     pub warnings: Vec<String>,
     /// Names of the two sides in the body.
     sides: (&'static str, &'static str),
@@ -46,7 +46,7 @@ impl AskedScores {
         })
     }
 
-    /// What the engine says, in the body's terms.
+    /// A message of the engine in the body's terms.
     pub fn said(&self, text: &str) -> String {
         own::said(text).replace("pairs[", &format!("{}[", self.sides.1))
     }

@@ -1,4 +1,4 @@
-//! Where sentences end.
+//! The ends of sentences.
 //!
 //! A line end ends a sentence. So does a stop, with the stops, closing quotes and brackets, signs of emphasis and note marks
 //! (`[3]`, `¹`) that touch it, if all of this holds:
@@ -123,9 +123,9 @@ pub fn sentences(text: &str) -> Vec<Range<usize>> {
 
 /// A stop with what touches it.
 struct Ending {
-    /// Where the first stop lies.
+    /// Byte of the first stop.
     stop: usize,
-    /// Where the last sign ends that touches it.
+    /// End of the last sign that touches it.
     end: usize,
     /// If one of the stops needs no white space behind it.
     firm: bool,

@@ -11,7 +11,7 @@ use crate::engine::methods::Stage;
 /// Most texts that a warning names.
 const NAMED: usize = 3;
 
-/// Which elements of a list have no text.
+/// The places of the elements without text in a list, and of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::engine) struct Blanks {
     /// Places in the caller's list of the elements that are read.

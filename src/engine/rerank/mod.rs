@@ -259,7 +259,7 @@ impl Engine {
     ) -> Result<Reranked, EngineError> {
         let started = Instant::now();
         let copies = Copies::of(&request);
-        // What is returned, compressed and measured is the request's passages, with copies.
+        // Results, compression and utility are about all passages of the request, copies included.
         let given = copies.any().then(|| request.clone());
         if copies.any() {
             request = copies.without(&request);

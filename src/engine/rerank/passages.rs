@@ -29,7 +29,7 @@ pub(crate) const RANKED_WITHOUT: &str = "ranked without";
 pub(super) struct PassageScores {
     pub scores: Scores,
     pub cut: Vec<usize>,
-    /// That the query was cut, and which texts the model cannot read.
+    /// Warnings: the query was cut, or the model cannot read some texts.
     pub warnings: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ fn query_cut(role: Role, cut: usize) -> Option<String> {
     (cut > 0).then(words)
 }
 
-/// Which texts a model cannot read, as the end of a sentence that begins with the model; `None` if it can read all. Copies count.
+/// The texts that a model cannot read, as the end of a sentence that begins with the model; `None` if it can read all. Copies count.
 fn unread_texts(unreadable: &Unreadable, copies: &Copies) -> Option<String> {
     let of_passages = copies.spread(&unreadable.passages);
     let (all, count) = (of_passages.len(), of_passages.iter().filter(|unreadable| **unreadable).count());

@@ -138,7 +138,7 @@ pub(super) fn place(
         // Known for neighbours of the ranking only.
         passage.outranks_next = passage.outranks_next.filter(|_| next[1] == next[0].saturating_add(1));
     }
-    // What is cut so far is cut with all of its copies.
+    // A document that was cut is cut in all of its copies.
     let mut passages = copies.ranked(documents, &scored);
     passages.truncate(request.top_n.unwrap_or(usize::MAX));
     passages.last_mut().into_iter().for_each(|passage| passage.outranks_next = None);
